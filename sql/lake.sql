@@ -17,15 +17,16 @@ SET VARIABLE lake_manifest = NULL;
 SET VARIABLE lake_archive = rtrim(regexp_replace(getvariable('archive'), '/+', '/', 'g'), '/');
 SET VARIABLE lake_registered = (SELECT coalesce(list(data_file), []) FROM ducklake_list_files('lake', getvariable('source')));
 SET VARIABLE lake_manifest = (
-    SELECT {'uuid': directory.uuid, 'files': list_filter(sources, lambda each: each.name = getvariable('source'))[1].files}
-    FROM read_json(CASE WHEN starts_with(getvariable('lake_archive'), '/') THEN getvariable('lake_archive') || '/_manifest.json'
+    SELECT {'uuid': max(directory.uuid), 'files': CASE WHEN count(*) FILTER (source = getvariable('source')) > 0
+        THEN coalesce(flatten(list(files) FILTER (source = getvariable('source') AND files IS NOT NULL)), []) END}
+    FROM read_json(CASE WHEN starts_with(getvariable('lake_archive'), '/') THEN getvariable('lake_archive') || '/_manifest.jsonl'
             ELSE error(concat('the path of the archive is not absolute: ', coalesce(getvariable('archive'), 'NULL'))) END,
-        maximum_object_size = 268_435_456,
-        columns = {directory: 'STRUCT(uuid VARCHAR)', sources: 'STRUCT(name VARCHAR, files STRUCT(path VARCHAR)[])[]'})
+        maximum_object_size = 268_435_456, format = 'newline_delimited',
+        columns = {directory: 'STRUCT(uuid VARCHAR)', source: 'VARCHAR', files: 'STRUCT(path VARCHAR)[]'})
 );
 -- The other folders from which files are registered.
 SET VARIABLE lake_others = (
-    SELECT coalesce(list(DISTINCT folder || '/_manifest.json'), [])
+    SELECT coalesce(list(DISTINCT folder || '/_manifest.jsonl'), [])
     FROM (SELECT regexp_extract(unnest(getvariable('lake_registered')), '^(.*)/source=[^/]*/loom_date=[^/]*/loom_hour=[^/]*/[^/]*$', 1)
         AS folder)
     WHERE folder NOT IN ('', getvariable('lake_archive'))
@@ -33,14 +34,14 @@ SET VARIABLE lake_others = (
 -- One folder for each directory: the same archive by another path, or a second one of the directory, has the same rows.
 SET VARIABLE lake_files = (
     WITH same AS (
-        SELECT min(replace(filename, '/_manifest.json', '')) AS folder
-        FROM read_json([getvariable('lake_archive') || '/_manifest.json'] || getvariable('lake_others'), maximum_object_size = 268_435_456,
-            filename = true, columns = {directory: 'STRUCT(uuid VARCHAR)'})
+        SELECT min(replace(filename, '/_manifest.jsonl', '')) AS folder
+        FROM read_json([getvariable('lake_archive') || '/_manifest.jsonl'] || getvariable('lake_others'), maximum_object_size = 268_435_456,
+            format = 'newline_delimited', filename = true, columns = {directory: 'STRUCT(uuid VARCHAR)'})
         WHERE directory.uuid = getvariable('lake_manifest').uuid AND filename IN getvariable('lake_others')
     )
     SELECT CASE
         WHEN getvariable('lake_manifest').files IS NULL
-        THEN error(format('the archive ''{}'' has no source ''{}''; its _manifest.json lists those that it has', getvariable('archive'),
+        THEN error(format('the archive ''{}'' has no source ''{}''; its _manifest.jsonl lists those that it has', getvariable('archive'),
             getvariable('source')))
         WHEN folder IS NOT NULL
         THEN error(format('''{}'' has rows that are registered already, from ''{}''; give that path', getvariable('archive'), folder))

@@ -132,7 +132,7 @@ def test_a_lake_takes_each_file_once_also_those_that_come_later(
         assert db.execute("SELECT len(getvariable('lake_files'))").fetchone() == (0,)
     db.execute(f"SET VARIABLE archive = '{archive}'; SET VARIABLE source = 'nothing'")
     db.execute("CREATE TABLE lake.nothing AS FROM lake.request LIMIT 0")
-    with pytest.raises(duckdb.Error, match=f"the archive '{archive}' has no source 'nothing'; its _manifest.json lists"):
+    with pytest.raises(duckdb.Error, match=f"the archive '{archive}' has no source 'nothing'; its _manifest.jsonl lists"):
         run_all(db, again)
     db.execute("SET VARIABLE archive = 'relative'; SET VARIABLE source = 'request'")
     with pytest.raises(duckdb.Error, match="the path of the archive is not absolute: relative"):

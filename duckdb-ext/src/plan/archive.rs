@@ -3,9 +3,12 @@
 //! The manifest is read once, when the view is made. The archiver only adds files with records at or past that address, so the view goes on meaning
 //! the same records, each once.
 
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use loom_engine::format::sealed_objects;
 use loom_engine::query::Directory;
 use loom_engine::schema::Source;
 use serde::Deserialize;
@@ -17,21 +20,23 @@ use super::paths::at_home;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 
-const NAME: &str = "_manifest.json";
+const MANIFEST: &str = "_manifest.jsonl";
+const POSITION: &str = "_position.json";
 /// What `ingestd archive` writes.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The files of an archive, and up to where each source stands in them.
 pub struct Archive {
     path: PathBuf,
-    sources: Vec<ArchivedSource>,
+    position: Position,
+    sources: HashMap<String, ArchivedSource>,
 }
 
+/// The first line of the manifest.
 #[derive(Deserialize)]
-struct Manifest {
+struct Header {
     format: u64,
     directory: Origin,
-    sources: Vec<ArchivedSource>,
 }
 
 #[derive(Deserialize)]
@@ -40,11 +45,28 @@ struct Origin {
     path: PathBuf,
 }
 
+/// A later line: what a commit added to a source. Others say how far the archiver came, as the position does.
 #[derive(Deserialize)]
-struct ArchivedSource {
-    name: String,
+struct Commit {
+    source: Option<String>,
+    #[serde(default)]
     path: String,
-    position: u64,
+    #[serde(default)]
+    fields: Vec<ArchivedField>,
+    #[serde(default)]
+    files: Vec<ArchivedFile>,
+}
+
+/// Up to where sources are archived: those that are apart, and all others.
+#[derive(Deserialize)]
+struct Position {
+    reached: u64,
+    apart: HashMap<String, u64>,
+}
+
+#[derive(Default)]
+struct ArchivedSource {
+    path: String,
     fields: Vec<ArchivedField>,
     files: Vec<ArchivedFile>,
 }
@@ -73,57 +95,82 @@ impl Archive {
                 "archive: '{given}' holds a character that DuckDB takes for a glob; rename the folder"
             )));
         }
-        let file = path.join(NAME);
-        let unreadable = |why: &dyn std::fmt::Display| {
-            Problem::Io(format!(
-                "cannot read '{}': {why}; 'ingestd archive DIR --to PATH' writes an archive",
-                file.display()
-            ))
-        };
-        let text = fs::read(&file).map_err(|error| unreadable(&error))?;
-        let manifest: Manifest =
-            serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
-        if manifest.format != FORMAT {
-            return Err(unreadable(&format_args!(
-                "it has format {}, and this extension knows format {FORMAT}",
-                manifest.format
-            )));
+        // The position first: the manifest that is read then has what lies below it.
+        let position = objects(&path.join(POSITION), |_, object| {
+            serde_json::from_slice::<Position>(object)
+        })?;
+        let position = position.into_iter().next();
+        let position = position.ok_or_else(|| unreadable(&path.join(POSITION), &"it is empty"))?;
+        let file = path.join(MANIFEST);
+        let mut header = None;
+        let mut sources: HashMap<String, ArchivedSource> = HashMap::new();
+        objects(&file, |line, object| {
+            if line == 0 {
+                header = Some(serde_json::from_slice::<Header>(object)?);
+                return Ok(());
+            }
+            let commit: Commit = serde_json::from_slice(object)?;
+            if let Some(name) = commit.source {
+                let source = sources.entry(name).or_default();
+                source.path = commit.path;
+                source.files.extend(commit.files);
+                if !commit.fields.is_empty() {
+                    source.fields = commit.fields;
+                }
+            }
+            Ok(())
+        })?;
+        let header = header.ok_or_else(|| unreadable(&file, &"it is empty"))?;
+        if header.format != FORMAT {
+            return Err(unreadable(
+                &file,
+                &format_args!(
+                    "it has format {}, and this extension knows format {FORMAT}",
+                    header.format
+                ),
+            ));
         }
         let uuid = directory.uuid().to_string();
-        if manifest.directory.uuid != uuid {
+        if header.directory.uuid != uuid {
             return Err(Problem::binder(format!(
                 "'{}' is the archive of '{}' (UUID {}), not of '{}' ({uuid}); give the archive of this directory",
                 path.display(),
-                manifest.directory.path.display(),
-                manifest.directory.uuid,
+                header.directory.path.display(),
+                header.directory.uuid,
                 directory.path().display(),
             )));
         }
         let archive = Archive {
             path,
-            sources: manifest.sources,
+            position,
+            sources,
         };
         archive.require_files()?;
         Ok(archive)
     }
 
     fn require_files(&self) -> Result<()> {
-        let mut files = self.sources.iter().flat_map(|source| &source.files);
+        let mut files = self.sources.values().flat_map(|source| &source.files);
         let missing = files.find(|file| !self.path.join(&file.path).is_file());
         match missing {
             None => Ok(()),
             Some(file) => Err(Problem::Io(format!(
                 "'{}' names '{}', which is missing; restore the file from a backup",
-                self.path.join(NAME).display(),
+                self.path.join(MANIFEST).display(),
                 file.path
             ))),
         }
     }
 
+    fn position_of(&self, source: &str) -> u64 {
+        let apart = self.position.apart.get(source).copied();
+        apart.unwrap_or(self.position.reached)
+    }
+
     /// The query of a source's records in the archive and in the directory, none of them twice, with the columns of `loom_scan`; `None` where the
     /// archive has no record of it.
     pub fn query(&self, source: &Source, dir: &Path) -> Option<String> {
-        let archived = self.sources.iter().find(|known| known.name == source.name);
+        let archived = self.sources.get(&source.name);
         let archived = archived.filter(|archived| !archived.files.is_empty())?;
         let columns = columns::of_fields(&source.fields);
         let dir = literal(&dir.display().to_string());
@@ -149,9 +196,34 @@ impl Archive {
             cold.join(", "),
             literal(&files.display().to_string()),
             hot.join(", "),
-            position = archived.position,
+            position = self.position_of(&source.name),
         ))
     }
+}
+
+/// What the lines of a file of the archive say, each of which proves itself.
+fn objects<T>(
+    path: &Path,
+    mut decode: impl FnMut(u64, &[u8]) -> serde_json::Result<T>,
+) -> Result<Vec<T>> {
+    let text = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    let wrong = |line: u64, what: &dyn Display| {
+        unreadable(path, &format_args!("line {}: {what}", line + 1))
+    };
+    (0..)
+        .zip(sealed_objects(&text))
+        .map(|(line, object)| {
+            let object = object.map_err(|what| wrong(line, &what))?;
+            decode(line, &object).map_err(|what| wrong(line, &what))
+        })
+        .collect()
+}
+
+fn unreadable(path: &Path, why: &dyn Display) -> Problem {
+    Problem::Io(format!(
+        "cannot read '{}': {why}; 'ingestd archive DIR --to PATH' writes an archive",
+        path.display()
+    ))
 }
 
 impl ArchivedSource {

@@ -25,6 +25,9 @@ mod line;
 mod loss_table;
 mod time_entry;
 
+// What other programs read too.
+mod object_line;
+
 pub use bytes::FormatError;
 pub use checksum::{LOSSES_LOG, SLOT_LOG, checksum, checksum_for, crc32c};
 pub use chunk::{
@@ -40,6 +43,7 @@ pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encoding::encode_node;
+pub use object_line::{seal_object, sealed_objects};
 pub use record::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, RECORD_HEADER_BYTES,
     RawRecord, RecordHeader, longest_payload, record_bytes,

@@ -23,8 +23,8 @@ const CHECK: Duration = Duration::from_millis(200);
 /// Archive records as Parquet files
 ///
 /// Each record is archived exactly once, also if the command is killed and run again. The files stand in
-/// PATH/source=NAME/loom_date=DATE/loom_hour=HOUR, sorted by time; PATH/_manifest.json says up to which address of the log each source is
-/// archived. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back, unless
+/// PATH/source=NAME/loom_date=DATE/loom_hour=HOUR, sorted by time; PATH/_manifest.jsonl says up to which address of the log each source is
+/// archived. Each file is read back before it counts; what is damaged is passed over, reported, and noted in the manifest. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back, unless
 /// the configuration of the daemon has `[archive] required = true`: what retention removed before it was archived is reported, and noted in the manifest.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -74,12 +74,13 @@ impl Args {
         let mut failed_passes = 0_u64;
         loop {
             let began = Instant::now();
-            match (self.pass(&directory, &mut archive, &poll), &self.every) {
-                (Ok(passed), None) if !passed.refused.is_empty() => {
-                    report(&passed)?;
-                    return Ok(ExitCode::FAILURE);
-                }
-                (Ok(passed), _) => report(&passed)?,
+            let passed = self.pass(&directory, &mut archive, &poll);
+            let passed = passed.and_then(|passed| {
+                report(&passed)?;
+                passed.failed.map_or(Ok(()), Err)
+            });
+            match (passed, &self.every) {
+                (Ok(()), _) => {}
                 (Err(error), _) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
                     return Ok(ExitCode::SUCCESS);
                 }
@@ -134,7 +135,7 @@ fn interval(text: &str) -> Result<Span, String> {
 }
 
 fn report(passed: &Passed) -> anyhow::Result<()> {
-    for noted in passed.gaps.iter().chain(&passed.refused) {
+    for noted in &passed.gaps {
         eprintln!("ingestd: {noted}");
     }
     let Passed {

@@ -3,19 +3,23 @@
 //! The writer thread calls it before each publish; the engine evicts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::{Eviction, Limits, Shortfall, Writer};
+use loom_engine::schema::Source;
 use loom_engine::{Address, Error};
 use rustix::io::Errno;
 
 use super::clock::ClockWatch;
 use crate::config::{ArchiveConfig, ByteSize, FreeSpace, OnFull, RetentionConfig};
 use crate::counted;
-use crate::output::archive::{ArchivedBelow, archived_below};
+use crate::output::archive::Archived;
 
 /// How often the disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// So many sources are named in a line of the log.
+const NAMED_MAX: usize = 10;
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Retention waits for a pin no longer than this.
 const PIN_WAIT: Duration = Duration::from_secs(60);
@@ -26,8 +30,10 @@ pub(super) struct Retention {
     archive: ArchiveConfig,
     clock: ClockWatch,
     pin: Option<PinWait>,
-    /// What its manifest said when it was last read.
-    archived: Option<ArchivedBelow>,
+    /// How far it reached when that was last read.
+    archived: Archived,
+    /// The sources that nothing is archived of, as the log named them last.
+    unarchived: Vec<String>,
     looked: Option<Instant>,
     /// What the log was about to allocate then.
     ahead_bytes: u64,
@@ -71,7 +77,8 @@ impl Retention {
             archive,
             clock,
             pin: None,
-            archived: None,
+            archived: Archived::default(),
+            unarchived: Vec::new(),
             looked: None,
             ahead_bytes: 0,
             warned: None,
@@ -85,8 +92,8 @@ impl Retention {
 
     /// Goes by another configuration from now on.
     pub(super) fn reconfigure(&mut self, config: RetentionConfig, archive: ArchiveConfig) {
-        (self.config, self.archive, self.archived) = (config, archive, None);
-        self.looked = None;
+        (self.config, self.archive) = (config, archive);
+        (self.archived, self.looked) = (Archived::default(), None);
     }
 
     /// Removes nothing for a while, since a pin is about to be written.
@@ -177,6 +184,9 @@ impl Retention {
             limits.kept_from = self.kept_from(writer);
         }
         let eviction = writer.evict(&limits)?;
+        if eviction.shortfall == Some(Shortfall::Kept) && self.pin.is_none() {
+            self.name_unarchived(writer);
+        }
         self.note(&eviction, writer.segment_bytes(), &why);
         Ok(())
     }
@@ -187,14 +197,47 @@ impl Retention {
             return Some(Address::ZERO);
         }
         let archive = self.archive.awaited()?;
-        let read = archived_below(archive, &writer.meta().id().to_string(), &mut self.archived);
-        let kept_from = read.unwrap_or_else(|error| {
+        if let Err(error) = (self.archived).look(archive, &writer.meta().id().to_string()) {
             self.warn(&format!(
                 "retention removes nothing, because [archive] required is true: {error:#}"
             ));
-            Address::ZERO
-        });
-        Some(kept_from)
+            return Some(Address::ZERO);
+        }
+        let required = self.required(writer);
+        required.map(|source| self.archived.below(source)).min()
+    }
+
+    /// The sources that must be archived before they go.
+    fn required<'a>(&'a self, writer: &'a Writer) -> impl Iterator<Item = &'a Source> {
+        let all = writer.catalog().sources().map(Arc::as_ref);
+        all.filter(|source| self.archive.requires(&source.name))
+    }
+
+    /// Names the sources once that hold everything up because nothing of them is archived.
+    fn name_unarchived(&mut self, writer: &Writer) {
+        let required = self.required(writer);
+        let unarchived = required.filter(|source| !self.archived.holds(source));
+        let unarchived: Vec<String> = unarchived.map(|source| source.name.clone()).collect();
+        if unarchived == self.unarchived {
+            return;
+        }
+        self.unarchived = unarchived;
+        if let Some((last, others)) = self.unarchived.split_last() {
+            let named: String = others
+                .iter()
+                .take(NAMED_MAX)
+                .map(|name| format!("'{name}', "))
+                .collect();
+            let more = match others.len().saturating_sub(NAMED_MAX) {
+                0 => String::new(),
+                more => format!("{more} others, "),
+            };
+            tracing::warn!(
+                "{}: nothing goes, because the archive holds nothing of {named}{more}'{last}': archive {}, or name them in [archive] except",
+                self.dir.display(),
+                if others.is_empty() { "it" } else { "them" }
+            );
+        }
     }
 
     /// Refuses records while the disk is full, where the configuration says so.
@@ -304,26 +347,34 @@ impl Retention {
 mod tests {
     use loom_engine::ingest::WriterOptions;
     use loom_engine::log::LogOptions;
+    use loom_engine::query::{Directory, Poll};
     use loom_engine::schema::SourceDef;
 
     use super::*;
+    use crate::output::archive::{Archive, Unsigned};
 
-    #[test]
-    fn nothing_goes_while_a_pin_is_written_until_as_much_has_come_as_pins_may_take() {
-        let place = tempfile::tempdir().unwrap();
+    /// A writer with small files in a place.
+    fn small_writer(place: &Path) -> (PathBuf, Writer) {
         let log = LogOptions {
             chunk_bytes: 4 << 10,
             block_bytes: 64 << 10,
             segment_bytes: [64 << 10; 3].into(),
-            staging: Some(place.path().to_owned()),
+            staging: Some(place.to_owned()),
             ..LogOptions::default()
         };
         let options = WriterOptions {
             log,
             ..WriterOptions::default()
         };
-        let dir = place.path().join("loom");
-        let mut writer = Writer::open(&dir, options).unwrap();
+        let dir = place.join("loom");
+        let writer = Writer::open(&dir, options).unwrap();
+        (dir, writer)
+    }
+
+    #[test]
+    fn nothing_goes_while_a_pin_is_written_until_as_much_has_come_as_pins_may_take() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, mut writer) = small_writer(place.path());
         let source = writer.define_source(&SourceDef::new("s")).unwrap();
         let config = "max_bytes = '1MiB'\nmin_free = '0%'\npin_max_bytes = '512KiB'\n";
         let config: RetentionConfig = toml::from_str(config).unwrap();
@@ -364,5 +415,51 @@ mod tests {
         push(&mut writer, 600 << 10);
         evicts(&mut retention, &mut writer);
         assert!(retention.pin.is_none());
+    }
+
+    #[test]
+    fn every_source_that_is_required_holds_retention_until_it_is_archived_or_excepted() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, mut writer) = small_writer(place.path());
+        let [a, b] = ["a", "b"].map(|name| writer.define_source(&SourceDef::new(name)).unwrap());
+        for _ in 0..3000 {
+            writer.push(a, &[7; 500]).unwrap();
+            writer.push(b, &[7; 500]).unwrap();
+        }
+        writer.tick().unwrap();
+        let to = place.path().join("archive");
+        let archive = |sources: &[&str]| {
+            let directory = Directory::open(&dir).unwrap();
+            let sources: Vec<String> = sources.iter().map(|name| (*name).to_owned()).collect();
+            let mut archive = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
+            let passed = archive.pass(&sources, None, &Poll::never()).unwrap();
+            assert!(passed.failed.is_none() && passed.gaps.is_empty());
+        };
+        let limits: RetentionConfig =
+            toml::from_str("max_bytes = '1MiB'\nmin_free = '0%'\n").unwrap();
+        let required = |more: &str| {
+            let text = format!("to = '{}'\nrequired = true\n{more}", to.display());
+            toml::from_str::<ArchiveConfig>(&text).unwrap()
+        };
+        let clock = ClockWatch::open(&dir, &mut writer).unwrap();
+        let mut retention = Retention::new(&dir, limits.clone(), required(""), clock);
+        let mut enforce = |retention: &mut Retention| {
+            retention.looked = None;
+            writer.tick().unwrap();
+            retention.enforce(&mut writer).unwrap();
+            retention.evicted_segments()
+        };
+        // No archive yet, then one that was never given one of the sources.
+        assert_eq!(enforce(&mut retention), 0);
+        archive(&["b"]);
+        for _ in 0..100 {
+            assert_eq!(enforce(&mut retention), 0);
+        }
+        assert_eq!(retention.unarchived, ["a"]);
+        retention.reconfigure(limits.clone(), required("except = ['a']"));
+        let began = Instant::now();
+        while enforce(&mut retention) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing went");
+        }
     }
 }

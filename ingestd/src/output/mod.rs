@@ -10,6 +10,7 @@ mod path_part;
 pub mod pins;
 mod table;
 mod value;
+mod verify;
 
 pub use export::{Export, Exported, export};
 pub use value::parse_range;

@@ -5,14 +5,15 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::schema::SourceDef;
 use loom_tests::disk::Disk;
 use loom_tests::duckdb::{Session, Version};
+use loom_tests::machine;
 
-use super::{Place, Running, archive, archiver, complete, manifest, one_whole};
+use super::{Place, Running, archive, archived, archiver, complete, manifest, one_whole};
 
 #[test]
 fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> Result<()> {
@@ -86,10 +87,9 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     let said = place.refused(&place.dir, Path::new("/proc/archive"), &[])?;
     ensure!(said.contains("cannot create '/proc/archive"), "{said}");
     // A file that the manifest does not name, and one that it names.
-    let file = manifest(archive)?["sources"][0]["files"][0]["path"]
-        .as_str()
-        .context("a file")?
-        .to_owned();
+    let files = archived(archive, "early")?.files;
+    let file = files.first().and_then(|file| file["path"].as_str());
+    let file = file.context("a file")?.to_owned();
     let copy = archive.join(&file).with_file_name("copy.parquet");
     fs::copy(archive.join(&file), &copy)?;
     let said = place.refused(&place.dir, archive, &[])?;
@@ -110,10 +110,42 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
         .context("attached")?;
     ensure!(attached.to_string().contains("is missing"), "{attached}");
     fs::rename(place.root.path().join("moved.parquet"), archive.join(&file))?;
-    fs::write(archive.join("_manifest.json"), "{")?;
+    // Of the manifest every line is verified; one that was not finished is none.
+    let path = archive.join("_manifest.jsonl");
+    let sound = fs::read(&path)?;
+    let mut flipped = sound.clone();
+    if let Some(byte) = flipped.get_mut(sound.len() - 40) {
+        *byte ^= 1;
+    }
+    fs::write(&path, flipped)?;
     let said = place.refused(&place.dir, archive, &[])?;
     ensure!(
-        said.contains("_manifest.json'; restore it from a backup"),
+        said.contains("_manifest.jsonl'; restore it from a backup")
+            && said.contains("its checksum does not verify"),
+        "{said}"
+    );
+    let attached = session.attach_with(&place.dir, archive, "x").err();
+    let attached = attached.context("attached")?.to_string();
+    ensure!(
+        attached.contains("its checksum does not verify"),
+        "{attached}"
+    );
+    fs::write(
+        &path,
+        [&sound[..], b"{\"source\":\"early\",\"posi"].concat(),
+    )?;
+    one_whole(&place.dir, archive)?;
+    place.push(30)?;
+    ensure!(place.archive()?.starts_with("records=60 "));
+    one_whole(&place.dir, archive)?;
+    complete(&mut session, &place.dir, archive)?;
+    // The archive of an earlier version is refused as one.
+    let earlier = place.root.path().join("earlier");
+    fs::create_dir_all(earlier.join("source=early"))?;
+    fs::write(earlier.join("_manifest.json"), "{}")?;
+    let said = place.refused(&place.dir, &earlier, &[])?;
+    ensure!(
+        said.contains("is the archive of an earlier version"),
         "{said}"
     );
     Ok(())
@@ -126,26 +158,102 @@ fn names(folder: &Path) -> Result<BTreeSet<OsString>> {
 }
 
 #[test]
-fn a_source_whose_folder_would_have_too_long_a_name_is_named_and_the_others_are_archived()
--> Result<()> {
+fn a_source_with_a_long_name_is_archived_in_a_folder_with_a_cut_one() -> Result<()> {
     let place = Place::new()?;
     place.push(100)?;
     let (mut writer, _) = place.open()?;
-    let long = SourceDef::new("é".repeat(100));
-    let id = writer.define_source(&long)?;
-    writer.push(id, b"a record")?;
+    for end in ["a", "b"] {
+        let long = SourceDef::new("é".repeat(100) + end);
+        let id = writer.define_source(&long)?;
+        writer.push(id, b"a record")?;
+    }
     writer.close()?;
+    assert!(place.archive()?.starts_with("records=202 "));
+    one_whole(&place.dir, &place.archive)?;
+    let cut = names(&place.archive)?;
+    let cut = cut
+        .iter()
+        .filter(|name| name.as_encoded_bytes().contains(&b'~'));
+    assert_eq!(cut.count(), 2);
+    Ok(())
+}
+
+/// The rows of both sources in an archive outside of some addresses, the file they stand in aside.
+fn rows_outside(archive: &Path, gap: [u64; 2]) -> Result<Vec<Vec<Option<String>>>> {
+    let [from, to] = gap;
+    let rows = Session::open(Version::V2)?.query(&format!(
+        "SELECT source, addr, ts_ns, n FROM read_parquet('{}/*/*/*/*.parquet', hive_partitioning = true)
+         WHERE addr < {from} OR addr >= {to} ORDER BY addr",
+        archive.display()
+    ))?;
+    Ok(rows)
+}
+
+#[test]
+fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()> {
+    let place = Place::new()?;
+    place.push(4000)?;
+    let whole = place.root.path().join("whole");
+    archive(&place.dir, &whole, &[])?;
+    // One bit of the fourth chunk of the second segment.
+    let segment = names(&place.dir.join("records"))?;
+    let segment = segment.iter().nth(1).context("a second segment")?;
+    let path = place.dir.join("records").join(segment);
+    let mut bytes = fs::read(&path)?;
+    *bytes.get_mut(3 * 4096 + 1000).context("a chunk")? ^= 4;
+    fs::write(&path, bytes)?;
     let output = archiver(&place.dir, &place.archive, &[])?.output()?;
     let said = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let gap = [65_536 + 3 * 4096, 65_536 + 4 * 4096];
+    for name in ["early", "late"] {
+        let named = format!(
+            "damaged records are not archived: source '{name}', addresses {} to {}: {}",
+            gap[0],
+            gap[1],
+            path.display()
+        );
+        ensure!(said.contains(&named), "{said}");
+        let gaps = archived(&place.archive, name)?.gaps;
+        assert_eq!(gaps.len(), 1, "{gaps:?}");
+        let noted = ["from", "to"].map(|key| gaps[0][key].as_u64().unwrap_or(0));
+        assert_eq!((noted, &gaps[0]["reason"]), (gap, &"damage".into()));
+    }
+    let rows = rows_outside(&whole, gap)?;
+    ensure!(rows.len() > 7000, "{}", rows.len());
+    assert_eq!(rows_outside(&place.archive, [0, 0])?, rows);
+    // Later runs go on past it.
+    place.push(50)?;
+    assert!(place.archive()?.starts_with("records=100 "));
+    Ok(())
+}
+
+#[test]
+fn a_read_that_fails_for_a_while_is_no_gap() -> Result<()> {
+    if !machine::has("a read that fails", &["strace"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    place.push(4000)?;
+    let segment = names(&place.dir.join("records"))?;
+    let segment = segment.iter().nth(1).context("a second segment")?;
+    let command = archiver(&place.dir, &place.archive, &[])?;
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-P"])
+        .arg(place.dir.join("records").join(segment))
+        .args(["-e", "trace=pread64", "-e", "inject=pread64:error=EIO"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()?;
+    let said = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("ééé': its folder's name would have 607 bytes"),
-        "{said}"
-    );
-    assert!(said.contains("record it under a shorter name"), "{said}");
-    let printed = String::from_utf8(output.stdout)?;
-    assert!(printed.starts_with("records=200 "), "{printed}");
-    one_whole(&place.dir, &place.archive)
+    ensure!(said.contains("Input/output error"), "{said}");
+    for source in manifest(&place.archive)? {
+        assert!(source.gaps.is_empty(), "{:?}", source.gaps);
+    }
+    one_whole(&place.dir, &place.archive)?;
+    place.archive()?;
+    complete(&mut Session::open(Version::V2)?, &place.dir, &place.archive)
 }
 
 #[test]
@@ -168,19 +276,20 @@ fn an_archiver_that_runs_again_and_again_outlives_a_failed_pass() -> Result<()> 
             .map_err(anyhow::Error::from)
     };
     assert_eq!(next()?, "records=0 files=0 bytes=0");
-    // The manifest cannot be replaced while a folder has the name of its successor.
-    let blocked = place.archive.join("_manifest.json.new");
-    fs::create_dir(&blocked)?;
+    // Nothing can be written while a file has the name of the folder for what is not finished.
+    let blocked = place.archive.join("_tmp");
+    fs::remove_dir(&blocked)?;
+    fs::write(&blocked, "")?;
     place.push(10)?;
     for count in 1..=2 {
         let line = said.next().context("it ended")??;
-        assert!(line.contains("_manifest.json': Is a directory"), "{line}");
+        assert!(line.contains("/_tmp"), "{line}");
         assert!(
             line.contains(&format!("; failed passes: {count}; the next")),
             "{line}"
         );
     }
-    fs::remove_dir(&blocked)?;
+    fs::remove_file(&blocked)?;
     while !next()?.starts_with("records=20 ") {}
     complete(&mut Session::open(Version::V2)?, &place.dir, &place.archive)
 }

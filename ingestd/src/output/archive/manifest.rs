@@ -1,32 +1,47 @@
-//! `_manifest.json`: what an archive holds, of which directory, and up to which address of its log. Each commit replaces it whole, after the files that it
-//! names are durable, so it names nothing that is missing and whatever it does not name is left over.
+//! `_manifest.jsonl`: what an archive holds, of which directory, and up to which address of its log. It is a text that only grows: each line has a checksum. A line for
+//! a commit follows after the files that it names are durable, so it names nothing that is missing, and whatever it does not name is left over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use loom_engine::format::{seal_object, sealed_objects};
 use loom_engine::query::Directory;
-use loom_engine::{Address, Timestamp};
+use loom_engine::schema::Source;
+use loom_engine::{Address, Timestamp, proven};
 use serde::{Deserialize, Serialize};
 
+use super::position::Position;
 use crate::output::columns::{ArchivedField, Unsigned};
 
-const NAME: &str = "_manifest.json";
-const FORMAT: u64 = 1;
-/// Longer than the clock of any file system takes for a step.
-const SETTLED: Duration = Duration::from_secs(3);
+const NAME: &str = "_manifest.jsonl";
+/// Of versions that replaced the whole of it with each commit.
+const EARLIER_NAME: &str = "_manifest.json";
+const FORMAT: u64 = 2;
 
 /// What an archive holds.
+pub(super) struct Manifest {
+    path: PathBuf,
+    /// Its sound lines, and their bytes.
+    lines: u64,
+    bytes: u64,
+    header: Header,
+    pub sources: Vec<ArchivedSource>,
+    places: HashMap<String, usize>,
+    /// How far the sources reach that are not behind, those too of which nothing is archived.
+    reached: Address,
+    behind: BTreeSet<String>,
+}
+
+/// The first line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Manifest {
+struct Header {
     format: u64,
     directory: Origin,
     unsigned: Unsigned,
-    pub sources: Vec<ArchivedSource>,
 }
 
 /// The directory that is archived.
@@ -37,28 +52,68 @@ struct Origin {
     path: PathBuf,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+/// A later line.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Commit(Commit),
+    Reached(Reached),
+}
+
+/// What a commit added to a source.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Commit {
+    source: String,
+    /// Its folder.
+    path: String,
+    position: Address,
+    /// All of them, where they changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    fields: Vec<ArchivedField>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<NotedGap>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    files: Vec<ArchivedFile>,
+}
+
+/// How far a pass came: all sources that there were, apart from some, or only some.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reached {
+    reached: Address,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    except: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    only: Vec<String>,
+}
+
+#[derive(Clone)]
 pub(super) struct ArchivedSource {
     pub name: String,
     /// Its folder.
     pub path: String,
-    /// The archive holds what stands below this address and is not in a gap, each record once.
-    pub position: Address,
-    pub fields: Vec<ArchivedField>,
-    pub gaps: Vec<Gap>,
+    /// Up to where its own lines reach.
+    position: Address,
+    fields: Vec<ArchivedField>,
     pub files: Vec<ArchivedFile>,
 }
 
-/// Addresses that retention removed before they were archived. What stood there, of all sources together, is `bytes`; how many records, nobody knows.
+/// Addresses whose records are not in the archive. What stood there, of all sources together, is `bytes`; how many records, nobody knows.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Gap {
+pub(super) struct NotedGap {
     pub from: Address,
     pub to: Address,
     pub bytes: u64,
     pub chunks: u64,
-    /// The oldest record that was left.
+    /// `retention`: it removed them before. `damage`: they do not verify.
+    pub reason: String,
+    /// What is damaged, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    /// The oldest record that retention had left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_ts_ns: Option<Timestamp>,
 }
 
@@ -92,23 +147,54 @@ impl Manifest {
         let path = archive.join(NAME);
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if archive.join(EARLIER_NAME).exists() {
+                    bail!(
+                        "'{}' is the archive of an earlier version, which this one does not continue; archive into an empty folder, and read the old one as it stands",
+                        archive.display()
+                    );
+                }
+                return Ok(None);
+            }
             Err(error) => return Err(error).with_context(|| unreadable(&path)),
         };
-        let manifest: Manifest = serde_json::from_slice(&text).with_context(|| {
+        let manifest = Manifest::decode(path.clone(), &text);
+        manifest.map(Some).with_context(|| {
             format!(
                 "{}; restore it from a backup, or archive into an empty folder",
                 unreadable(&path)
             )
-        })?;
-        if manifest.format != FORMAT {
+        })
+    }
+
+    fn decode(path: PathBuf, text: &[u8]) -> anyhow::Result<Manifest> {
+        let mut objects = (1..).zip(sealed_objects(text));
+        let (_, first) = objects.next().context("it has no line")?;
+        let first = first.map_err(|what| anyhow::anyhow!("line 1: {what}"))?;
+        let format: FormatOnly = serde_json::from_slice(&first).context("line 1")?;
+        if format.format != FORMAT {
             bail!(
-                "'{}' has format {}, and this program knows format {FORMAT}; use the version that wrote it",
-                path.display(),
-                manifest.format
+                "it has format {}, and this program knows format {FORMAT}",
+                format.format
             );
         }
-        Ok(Some(manifest))
+        let mut manifest = Manifest {
+            path,
+            lines: 1,
+            bytes: memchr::memrchr(b'\n', text).map_or(0, |end| end as u64 + 1),
+            header: serde_json::from_slice(&first).context("line 1")?,
+            sources: Vec::new(),
+            places: HashMap::new(),
+            reached: Address::ZERO,
+            behind: BTreeSet::new(),
+        };
+        for (nth, object) in objects {
+            let object = object.map_err(|what| anyhow::anyhow!("line {nth}: {what}"))?;
+            let entry = serde_json::from_slice(&object).with_context(|| format!("line {nth}"))?;
+            manifest.fold(entry);
+            manifest.lines += 1;
+        }
+        Ok(manifest)
     }
 
     /// A new one, which is written before any file.
@@ -117,7 +203,7 @@ impl Manifest {
         directory: &Directory,
         unsigned: Unsigned,
     ) -> anyhow::Result<Manifest> {
-        let manifest = Manifest {
+        let header = Header {
             format: FORMAT,
             directory: Origin {
                 uuid: directory.uuid().to_string(),
@@ -125,10 +211,11 @@ impl Manifest {
                     .unwrap_or_else(|_| directory.path().to_owned()),
             },
             unsigned,
-            sources: Vec::new(),
         };
-        manifest.commit(archive)?;
-        Ok(manifest)
+        let path = archive.join(NAME);
+        let text = seal_object(0, &serde_json::to_string(&header)?);
+        super::place::replace(&path, &text)?;
+        Manifest::decode(path, text.as_bytes())
     }
 
     fn require_same(
@@ -137,57 +224,186 @@ impl Manifest {
         directory: &Directory,
         unsigned: Unsigned,
     ) -> anyhow::Result<()> {
-        if self.directory.uuid != directory.uuid().to_string() {
+        let Header {
+            directory: origin,
+            unsigned: begun,
+            ..
+        } = &self.header;
+        if origin.uuid != directory.uuid().to_string() {
             bail!(
                 "cannot archive '{}' into '{}': that is the archive of '{}' (UUID {}, not {}); give each directory a folder of its own",
                 directory.path().display(),
                 archive.display(),
-                self.directory.path.display(),
-                self.directory.uuid,
+                origin.path.display(),
+                origin.uuid,
                 directory.uuid()
             );
         }
-        if self.unsigned != unsigned {
+        if *begun != unsigned {
             bail!(
-                "the archive '{}' was begun with --unsigned {}; go on with that, or begin another archive",
+                "the archive '{}' was begun with --unsigned {begun}; go on with that, or begin another archive",
                 archive.display(),
-                self.unsigned
             );
         }
         Ok(())
     }
 
-    /// Replaces the file; durable when this returns.
-    pub fn commit(&self, archive: &Path) -> anyhow::Result<()> {
-        let (path, new) = (archive.join(NAME), archive.join(format!("{NAME}.new")));
+    /// The archive holds what stands below this address of a source and is not in a gap, each record once.
+    pub fn position(&self, name: &str) -> Address {
+        let own = self.find_source(name).map(|source| source.position);
+        let own = own.unwrap_or(Address::ZERO);
+        match self.behind.contains(name) {
+            true => own,
+            false => own.max(self.reached),
+        }
+    }
+
+    fn find_source(&self, name: &str) -> Option<&ArchivedSource> {
+        let at = *self.places.get(name)?;
+        Some(proven::at(&self.sources, at))
+    }
+
+    /// The folder of a source.
+    ///
+    /// # Errors
+    /// Another source has it.
+    pub fn folder(&self, name: &str) -> anyhow::Result<String> {
+        if let Some(known) = self.find_source(name) {
+            return Ok(known.path.clone());
+        }
+        let folder = super::place::source_folder(name);
+        // Only what ends in a checksum can be another's.
+        let mut cut = self.sources.iter().filter(|_| folder.contains('~'));
+        match cut.find(|other| other.path == folder) {
+            None => Ok(folder),
+            Some(other) => bail!(
+                "cannot archive source '{name}': source '{}' has its folder '{folder}'; record it under another name",
+                other.name
+            ),
+        }
+    }
+
+    /// Adds what is in its place to a source; durable when this returns.
+    pub fn commit(
+        &mut self,
+        source: &Source,
+        position: Address,
+        files: Vec<ArchivedFile>,
+        gaps: Vec<NotedGap>,
+    ) -> anyhow::Result<()> {
+        let fields: Vec<_> = source.fields.iter().map(ArchivedField::of).collect();
+        let known = self.find_source(&source.name);
+        let is_known = known.is_some_and(|known| known.fields == fields);
+        self.append(Entry::Commit(Commit {
+            source: source.name.clone(),
+            path: self.folder(&source.name)?,
+            position,
+            fields: if is_known { Vec::new() } else { fields },
+            gaps,
+            files,
+        }))
+    }
+
+    /// Notes that a pass has archived all sources up to an address, apart from those that failed; if only some were asked for, those.
+    pub fn reach(
+        &mut self,
+        reached: Address,
+        only: Vec<String>,
+        except: Vec<String>,
+    ) -> anyhow::Result<()> {
+        self.append(Entry::Reached(Reached {
+            reached,
+            except,
+            only,
+        }))
+    }
+
+    fn append(&mut self, entry: Entry) -> anyhow::Result<()> {
+        let line = seal_object(self.lines, &serde_json::to_string(&entry)?);
         let write = || {
-            let mut file = File::create(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(self)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(archive)?.sync_all()
+            let mut file = File::options().write(true).open(&self.path)?;
+            // What an append that failed, or was killed, left is no line.
+            file.set_len(self.bytes)?;
+            file.seek(SeekFrom::Start(self.bytes))?;
+            file.write_all(line.as_bytes())?;
+            file.sync_all()
         };
-        write().with_context(|| format!("cannot write '{}'", path.display()))
+        write().with_context(|| format!("cannot write '{}'", self.path.display()))?;
+        self.lines += 1;
+        self.bytes += line.len() as u64;
+        self.fold(entry);
+        Ok(())
+    }
+
+    fn fold(&mut self, entry: Entry) {
+        match entry {
+            Entry::Commit(commit) => {
+                let source = self.source_mut(&commit.source, commit.path);
+                source.position = source.position.max(commit.position);
+                source.files.extend(commit.files);
+                if !commit.fields.is_empty() {
+                    source.fields = commit.fields;
+                }
+            }
+            Entry::Reached(Reached {
+                reached,
+                except,
+                only,
+            }) if only.is_empty() => {
+                // What they had reached with the others is their own now.
+                for name in &except {
+                    let position = self.position(name);
+                    if position > Address::ZERO {
+                        let folder = super::place::source_folder(name);
+                        self.source_mut(name, folder).position = position;
+                    }
+                }
+                self.reached = reached;
+                self.behind = except.into_iter().collect();
+            }
+            Entry::Reached(Reached { reached, only, .. }) => {
+                for name in only {
+                    let folder = super::place::source_folder(&name);
+                    let source = self.source_mut(&name, folder);
+                    source.position = source.position.max(reached);
+                }
+            }
+        }
     }
 
     /// The source's entry, made if there is none.
-    pub fn source_mut(&mut self, name: &str) -> anyhow::Result<&mut ArchivedSource> {
-        let known = self.sources.iter().position(|source| source.name == name);
-        let at = match known {
-            Some(at) => at,
+    fn source_mut(&mut self, name: &str, path: String) -> &mut ArchivedSource {
+        let at = match self.places.get(name) {
+            Some(at) => *at,
             None => {
+                let at = self.sources.len();
+                self.places.insert(name.to_owned(), at);
                 self.sources.push(ArchivedSource {
                     name: name.to_owned(),
-                    path: super::place::source_folder(name)?,
+                    path,
                     position: Address::ZERO,
                     fields: Vec::new(),
-                    gaps: Vec::new(),
                     files: Vec::new(),
                 });
-                self.sources.len() - 1
+                at
             }
         };
-        Ok(loom_engine::proven::at_mut(&mut self.sources, at))
+        proven::at_mut(&mut self.sources, at)
+    }
+
+    /// How far each source reaches, for who needs no more.
+    pub fn positions(&self) -> Position {
+        let names = self.sources.iter().map(|source| &source.name);
+        let apart = names.chain(&self.behind).filter_map(|name| {
+            let position = self.position(name);
+            (position != self.reached).then(|| (name.clone(), position))
+        });
+        Position {
+            uuid: self.header.directory.uuid.clone(),
+            directory: self.header.directory.path.clone(),
+            reached: self.reached,
+            apart: apart.collect(),
+        }
     }
 
     /// Fails where a file is missing; removes files that no commit named, whose records are still to be archived.
@@ -201,54 +417,28 @@ impl Manifest {
             if !archive.join(file).is_file() {
                 bail!(
                     "'{}' names '{file}', which is missing; restore it from a backup: its records count as archived",
-                    archive.join(NAME).display()
+                    self.path.display()
                 );
             }
         }
-        for source in &self.sources {
-            super::place::remove_left_over(archive, source, &named)?;
+        let sources = self.sources.iter();
+        let positions: HashMap<&str, Address> = sources
+            .map(|source| (source.path.as_str(), self.position(&source.name)))
+            .collect();
+        for folder in super::place::source_folders(archive)? {
+            // A source without a line was killed at its first commit.
+            let position = positions.get(folder.as_str()).copied();
+            let position = position.unwrap_or(Address::ZERO);
+            super::place::remove_left_over(archive, &folder, position, &named)?;
         }
         Ok(())
     }
 }
 
-/// What a manifest said, and of when it is.
-pub struct ArchivedBelow {
-    modified: SystemTime,
-    address: Address,
-}
-
-/// Below which address everything that the archive is of is in it, where it is that of the directory with this UUID. The manifest is read where it is
-/// another than the one that `known` is of.
-///
-/// # Errors
-/// None that can be read, or another directory's.
-pub fn archived_below(
-    archive: &Path,
-    uuid: &str,
-    known: &mut Option<ArchivedBelow>,
-) -> anyhow::Result<Address> {
-    let path = archive.join(NAME);
-    let modified = fs::metadata(&path).and_then(|found| found.modified());
-    let modified =
-        modified.with_context(|| format!("{}; 'ingestd archive' writes it", unreadable(&path)))?;
-    if let Some(known) = known.as_ref().filter(|known| known.modified == modified) {
-        return Ok(known.address);
-    }
-    let manifest = Manifest::read(archive)?.with_context(|| unreadable(&path))?;
-    if manifest.directory.uuid != uuid {
-        bail!(
-            "'{}' is the archive of '{}'",
-            archive.display(),
-            manifest.directory.path.display()
-        );
-    }
-    let positions = manifest.sources.iter().map(|source| source.position);
-    let address = positions.min().unwrap_or(Address::ZERO);
-    // A file that was replaced within a moment may have the time of the one before.
-    let is_settled = modified.elapsed().is_ok_and(|age| age > SETTLED);
-    *known = is_settled.then_some(ArchivedBelow { modified, address });
-    Ok(address)
+/// What each format has.
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u64,
 }
 
 fn unreadable(path: &Path) -> String {

@@ -1,29 +1,33 @@
 //! An archive: the records of a directory as sorted Parquet files, each exactly once, in a folder that other engines read.
 //!
 //! A pass reads like any query, from the address that the last commit reached up to its snapshot's, source by source, and commits every few million
-//! records: files first, under their names, then the manifest that names them. Whatever ends it in between, the next pass starts from the manifest.
+//! records: files first, under their names, then a line of the manifest that names them. Whatever ends it in between, the next pass starts from the manifest.
 
 mod manifest;
 mod place;
+mod position;
 mod span;
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, Snapshot};
+use loom_engine::query::{Directory, Poll, Predicate, Rows, ScanSpec};
 use loom_engine::schema::Source;
 use loom_engine::{Address, Error, Timestamp};
 
-pub use self::manifest::{ArchivedBelow, archived_below};
-use self::manifest::{Gap, Manifest};
+use self::manifest::{Manifest, NotedGap};
+pub use self::position::Archived;
 use self::span::{Sizes, Span};
-use super::columns::ArchivedField;
 pub use super::columns::Unsigned;
+use super::copy::{self, Cause, Taker};
 
 const LOCK_NAME: &str = "_lock";
 const TMP_NAME: &str = "_tmp";
+/// How often a pass that goes on says how far it is.
+const POSITION_EVERY: Duration = Duration::from_secs(1);
 
 /// An archive that this process alone writes.
 pub struct Archive {
@@ -32,6 +36,8 @@ pub struct Archive {
     manifest: Manifest,
     unsigned: Unsigned,
     sizes: Sizes,
+    /// When the position was written last.
+    positioned: Instant,
     _lock: File,
 }
 
@@ -43,8 +49,8 @@ pub struct Passed {
     pub bytes: u64,
     /// What it found to be missing, in sentences.
     pub gaps: Vec<String>,
-    /// The sources that cannot be archived, in sentences.
-    pub refused: Vec<String>,
+    /// What the first source failed with that failed; the others were archived.
+    pub failed: Option<anyhow::Error>,
 }
 
 impl Archive {
@@ -72,20 +78,24 @@ impl Archive {
         fs::remove_dir_all(&tmp)
             .and_then(|()| fs::create_dir(&tmp))
             .with_context(|| format!("cannot empty '{}'", tmp.display()))?;
+        // A process that was killed may have come further than it said.
+        manifest.positions().write(path)?;
         Ok(Archive {
             path: path.to_owned(),
             directory: Arc::clone(directory),
             manifest,
             unsigned,
             sizes: Sizes::USUAL,
+            positioned: Instant::now(),
             _lock: lock,
         })
     }
 
-    /// Archives what arrived before `until` and is not archived yet, of these sources, or of all if none are named.
+    /// Archives what arrived before `until` and is not archived yet, of these sources, or of all if none are named. A source that fails holds up no other;
+    /// what is damaged is passed over, and noted as a gap.
     ///
     /// # Errors
-    /// An unknown source, files that cannot be read or written, [`Error::Interrupted`]. What was committed before stays.
+    /// An unknown source, a directory or a manifest that cannot be read or written, [`Error::Interrupted`]. What was committed before stays.
     pub fn pass(
         &mut self,
         sources: &[String],
@@ -105,16 +115,9 @@ impl Archive {
                 .collect::<Result<_, _>>()?,
         };
         let mut passed = Passed::default();
-        let mut archivable = Vec::new();
-        // A source that is new holds retention back with the first commit of any.
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
         for source in chosen {
-            match self.manifest.source_mut(&source.name) {
-                Ok(_) => archivable.push(source),
-                Err(error) => passed.refused.push(error.to_string()),
-            }
-        }
-        for source in archivable {
-            let reached = self.manifest.source_mut(&source.name)?.position;
+            let reached = self.manifest.position(&source.name);
             if reached.0 > snapshot.position() {
                 bail!(
                     "the archive '{}' reaches address {reached} of source '{}', and '{}' ends at {}: give --to another folder if it is an older copy, or start a daemon on it if it lost records in a crash",
@@ -124,13 +127,25 @@ impl Archive {
                     snapshot.position()
                 );
             }
-            // Retention may remove records as they are read: then the rest is archived, and the gap is noted.
-            while let Err(error) = self.source(&source, end, &mut passed, poll) {
-                if !matches!(error.downcast_ref(), Some(Error::Evicted { .. })) {
+            match self.source(&source, end, &mut passed, poll) {
+                Ok(()) => done.push(source.name.clone()),
+                Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
                     return Err(error);
+                }
+                Err(error) => {
+                    failed.push(source.name.clone());
+                    let error = error.context(format!("cannot archive source '{}'", source.name));
+                    passed.failed.get_or_insert(error);
                 }
             }
         }
+        let is_all = sources.is_empty();
+        if !done.is_empty() {
+            let only = if is_all { Vec::new() } else { done };
+            let except = if is_all { failed } else { Vec::new() };
+            self.manifest.reach(end, only, except)?;
+        }
+        self.position()?;
         Ok(passed)
     }
 
@@ -141,7 +156,7 @@ impl Archive {
         passed: &mut Passed,
         poll: &Poll<'_>,
     ) -> anyhow::Result<()> {
-        let position = self.manifest.source_mut(&source.name)?.position;
+        let position = self.manifest.position(&source.name);
         if position >= end {
             return Ok(());
         }
@@ -153,98 +168,137 @@ impl Archive {
             Err(Error::Evicted { .. }) => (None, end),
             Err(error) => return Err(error.into()),
         };
-        self.note_gap(source, begin, snapshot.as_ref(), passed)?;
-        match snapshot {
-            Some(snapshot) => self.spans(source, &snapshot, passed, poll),
-            None => self.commit(source, Vec::new(), end, passed),
+        let tmp = self.path.join(TMP_NAME);
+        let folder = self.manifest.folder(&source.name)?;
+        let source = match &snapshot {
+            // The snapshot's, which may have more fields than when the pass began.
+            Some(snapshot) => snapshot.source_by_id(source.id)?,
+            None => Arc::new(source.clone()),
+        };
+        let mut spanning = Spanning {
+            span: Span::new(&tmp, &folder, &source, self.unsigned, self.sizes),
+            archive: self,
+            source: &source,
+            gaps: Vec::new(),
+            passed,
+        };
+        let defined = source.layouts.first().map(|(since, _)| *since);
+        let from = position.max(defined.unwrap_or(Address::ZERO));
+        let is_over = source.closed_at.is_some_and(|closed| closed <= from);
+        if from < begin && !is_over {
+            spanning.miss(copy::Gap {
+                from,
+                to: begin,
+                cause: Cause::Retention,
+            });
+            let oldest = snapshot.as_ref().map(|snapshot| snapshot.oldest_ts());
+            if let (Some(gap), Some(Ok(oldest))) = (spanning.gaps.last_mut(), oldest) {
+                gap.to_ts_ns = oldest;
+            }
         }
+        if let Some(snapshot) = snapshot {
+            let spec = ScanSpec {
+                source: source.id,
+                after: position,
+                exact: Predicate::All,
+                prune: Predicate::All,
+                index_filters: Vec::new(),
+            };
+            copy::copy(&snapshot, spec, poll, &mut spanning)?;
+            spanning.span.end_group()?;
+        }
+        spanning.commit(end)
     }
 
-    /// Notes what retention removed of the source below `begin`.
-    fn note_gap(
-        &mut self,
-        source: &Source,
-        begin: Address,
-        snapshot: Option<&Snapshot>,
-        passed: &mut Passed,
-    ) -> anyhow::Result<()> {
-        let archived = self.manifest.source_mut(&source.name)?;
-        let defined = source.layouts.first().map(|(since, _)| *since);
-        let from = archived.position.max(defined.unwrap_or(Address::ZERO));
-        let is_over = source.closed_at.is_some_and(|closed| closed <= from);
-        if is_over || from >= begin {
-            return Ok(());
+    /// Says how far the archive is.
+    fn position(&mut self) -> anyhow::Result<()> {
+        self.manifest.positions().write(&self.path)?;
+        self.positioned = Instant::now();
+        Ok(())
+    }
+}
+
+/// The records of a source on their way into the archive.
+struct Spanning<'a> {
+    archive: &'a mut Archive,
+    source: &'a Source,
+    span: Span<'a>,
+    /// Those that no commit has noted.
+    gaps: Vec<NotedGap>,
+    passed: &'a mut Passed,
+}
+
+impl Taker for Spanning<'_> {
+    fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()> {
+        if self.span.is_full(&rows) {
+            self.span.end_group()?;
+            if self.span.is_due() {
+                self.commit(rows.base)?;
+            }
         }
-        let oldest = snapshot.map(Snapshot::oldest_ts).transpose()?.flatten();
-        let chunk_bytes = u64::from(self.directory.chunk_bytes());
-        let gap = Gap {
-            from,
-            to: begin,
-            bytes: begin.0 - from.0,
-            chunks: (begin.0 - from.0).div_ceil(chunk_bytes),
-            to_ts_ns: oldest,
-        };
-        passed.gaps.push(format!(
-            "retention removed records before they were archived: source '{}', addresses {from} to {begin}, {} bytes of all sources in {} chunks; archive more often, or keep more with max_bytes and max_age",
-            source.name, gap.bytes, gap.chunks
-        ));
-        archived.gaps.push(gap);
-        archived.position = begin;
+        self.span.append(rows);
         Ok(())
     }
 
-    fn spans(
-        &mut self,
-        source: &Source,
-        snapshot: &Snapshot,
-        passed: &mut Passed,
-        poll: &Poll<'_>,
-    ) -> anyhow::Result<()> {
-        let archived = self.manifest.source_mut(&source.name)?;
-        let spec = ScanSpec {
-            source: source.id,
-            after: archived.position,
-            exact: Predicate::All,
-            prune: Predicate::All,
-            index_filters: Vec::new(),
+    fn miss(&mut self, gap: copy::Gap) {
+        let copy::Gap { from, to, cause } = gap;
+        let bytes = to.0 - from.0;
+        let chunks = bytes.div_ceil(u64::from(self.archive.directory.chunk_bytes()));
+        let name = &self.source.name;
+        let (reason, what, said) = match cause {
+            Cause::Retention => (
+                "retention",
+                None,
+                format!(
+                    "retention removed records before they were archived: source '{name}', addresses {from} to {to}, {bytes} bytes of all sources in {chunks} chunks; archive more often, or keep more with max_bytes and max_age"
+                ),
+            ),
+            Cause::Damage(what) => (
+                "damage",
+                Some(what.clone()),
+                format!(
+                    "damaged records are not archived: source '{name}', addresses {from} to {to}: {what}"
+                ),
+            ),
         };
-        let scan = Scan::new(snapshot, spec)?;
-        // The snapshot's, which may have more fields than when the pass began.
-        let source = Arc::clone(scan.source());
-        let tmp = self.path.join(TMP_NAME);
-        let mut span = Span::new(&tmp, &archived.path, &source, self.unsigned, self.sizes);
-        let mut reader = scan.reader();
-        while let Some(chunk) = scan.next(poll)? {
-            let rows = reader.read(chunk)?;
-            if span.is_full(&rows) {
-                span.end_group()?;
-                if span.is_due() {
-                    let files = span.move_in(&self.path)?;
-                    self.commit(&source, files, rows.base, passed)?;
-                }
-            }
-            span.append(rows);
-        }
-        span.end_group()?;
-        let files = span.move_in(&self.path)?;
-        self.commit(&source, files, Address(snapshot.position()), passed)
+        self.passed.gaps.push(said);
+        self.gaps.push(NotedGap {
+            from,
+            to,
+            bytes,
+            chunks,
+            reason: reason.to_owned(),
+            what,
+            to_ts_ns: None,
+        });
     }
+}
 
-    fn commit(
-        &mut self,
-        source: &Source,
-        files: Vec<manifest::ArchivedFile>,
-        position: Address,
-        passed: &mut Passed,
-    ) -> anyhow::Result<()> {
-        let archived = self.manifest.source_mut(&source.name)?;
-        passed.files += files.len() as u64;
-        passed.records += files.iter().map(|file| file.records).sum::<u64>();
-        passed.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
-        archived.files.extend(files);
-        archived.fields = source.fields.iter().map(ArchivedField::of).collect();
-        archived.position = position;
-        self.manifest.commit(&self.path)
+impl Spanning<'_> {
+    /// Commits what is written, and the gaps so far, if there is any.
+    fn commit(&mut self, position: Address) -> anyhow::Result<()> {
+        let files = self.span.move_in(&self.archive.path)?;
+        let gaps = std::mem::take(&mut self.gaps);
+        if files.is_empty() && gaps.is_empty() {
+            return Ok(());
+        }
+        let passed = &mut self.passed;
+        let (count, records, bytes) = files
+            .iter()
+            .fold((0, 0, 0), |(count, records, bytes), file| {
+                (count + 1, records + file.records, bytes + file.bytes)
+            });
+        let archive = &mut self.archive;
+        archive
+            .manifest
+            .commit(self.source, position, files, gaps)?;
+        passed.files += count;
+        passed.records += records;
+        passed.bytes += bytes;
+        if archive.positioned.elapsed() >= POSITION_EVERY {
+            archive.position()?;
+        }
+        Ok(())
     }
 }
 

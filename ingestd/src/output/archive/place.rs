@@ -4,18 +4,18 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use jiff::tz::Offset;
 use loom_engine::{Address, Timestamp};
 
-use super::manifest::ArchivedSource;
 use crate::output::path_part::path_part;
 
 /// The longest name that a file system takes.
 const NAME_BYTES_MAX: usize = 255;
+const FOLDER_KEY: &str = "source=";
 const HOUR_NS: i64 = 3_600_000_000_000;
 const SUFFIX: &str = ".parquet";
 /// Enough for every address, so that names sort as addresses do.
@@ -44,16 +44,10 @@ impl Hour {
     }
 }
 
-/// The folder of a source.
-pub(super) fn source_folder(name: &str) -> anyhow::Result<String> {
-    let folder = format!("source={}", path_part(name, usize::MAX));
-    if folder.len() > NAME_BYTES_MAX {
-        bail!(
-            "cannot archive source '{name}': its folder's name would have {} bytes, and a file system takes {NAME_BYTES_MAX}; record it under a shorter name",
-            folder.len()
-        );
-    }
-    Ok(folder)
+/// The folder of a source. The end of a long name becomes a checksum.
+pub(super) fn source_folder(name: &str) -> String {
+    let part = path_part(name, NAME_BYTES_MAX - FOLDER_KEY.len());
+    format!("{FOLDER_KEY}{part}")
 }
 
 /// Refuses a path where no archive can be: a file, and what is a Loom directory or inside one.
@@ -119,20 +113,41 @@ pub(super) fn move_in(archive: &Path, from: &Path, file: &str) -> anyhow::Result
     Ok(())
 }
 
-/// Removes the files of a source that the archiver wrote and no commit names.
+/// Replaces a small file of the archive as a whole; durable when this returns.
+pub(super) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fresh = path.with_added_extension("new");
+    let write = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().with_context(|| format!("cannot write '{}'", path.display()))
+}
+
+/// The folders of all sources that have one.
+pub(super) fn source_folders(archive: &Path) -> anyhow::Result<Vec<String>> {
+    let all = children(archive, ".")?.into_iter();
+    let all = all.filter_map(|name| name.strip_prefix("./").map(str::to_owned));
+    Ok(all.filter(|name| name.starts_with(FOLDER_KEY)).collect())
+}
+
+/// Removes the files of a source's folder that the archiver wrote and no commit names; all below the address are named.
 pub(super) fn remove_left_over(
     archive: &Path,
-    source: &ArchivedSource,
+    folder: &str,
+    position: Address,
     named: &BTreeSet<&str>,
 ) -> anyhow::Result<()> {
-    for date in children(archive, &source.path)? {
+    for date in children(archive, folder)? {
         for hour in children(archive, &date)? {
             for file in children(archive, &hour)? {
                 if named.contains(file.as_str()) {
                     continue;
                 }
                 let path = archive.join(&file);
-                if address(&file).is_none_or(|address| address < source.position.0) {
+                if address(&file).is_none_or(|address| address < position.0) {
                     bail!(
                         "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
                         path.display()
@@ -178,14 +193,15 @@ mod tests {
 
     #[test]
     fn a_source_is_one_folder_whatever_its_name() {
-        assert_eq!(
-            source_folder("redis_request").unwrap(),
-            "source=redis_request"
-        );
-        assert_eq!(source_folder("../x").unwrap(), "source=%2E%2E%2Fx");
-        assert_eq!(source_folder("a=ä").unwrap(), "source=a%3D%C3%A4");
-        let long = source_folder(&"é".repeat(100)).unwrap_err().to_string();
-        assert!(long.contains("would have 607 bytes"), "{long}");
+        assert_eq!(source_folder("redis_request"), "source=redis_request");
+        assert_eq!(source_folder("../x"), "source=%2E%2E%2Fx");
+        assert_eq!(source_folder("a=ä"), "source=a%3D%C3%A4");
+        // What fits keeps its name; of what does not, the checksum of all of it ends the folder's.
+        let fits = "x".repeat(248);
+        assert_eq!(source_folder(&fits), format!("source={fits}"));
+        let long = ["y", "z"].map(|end| source_folder(&(fits.clone() + end)));
+        assert_ne!(long[0], long[1]);
+        assert!(long.iter().all(|folder| folder.len() == 255));
     }
 
     #[test]

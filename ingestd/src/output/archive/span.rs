@@ -1,6 +1,6 @@
 //! The records of a source between two commits: sorted by time within each group, a file for each hour and for each break of the order.
 //!
-//! Nothing of it is visible to readers before `move_in`.
+//! Each file is read back before it counts. Nothing of it is visible to readers before `move_in`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use super::manifest::ArchivedFile;
 use super::place::{self, Hour};
 use crate::output::columns::{BatchMost, Columns, Form, Unsigned};
 use crate::output::parquet::{GROUP_ROWS, ParquetFile};
+use crate::output::verify::{self, Contents};
 
 /// How much is gathered before it is written, and written before it is committed.
 #[derive(Copy, Clone)]
@@ -51,6 +52,7 @@ pub(super) struct Span<'a> {
 
 struct OpenFile {
     file: ParquetFile,
+    contents: Contents,
     path: PathBuf,
     hour: Hour,
     entry: ArchivedFile,
@@ -149,6 +151,7 @@ impl<'a> Span<'a> {
             let path = self.tmp.join(format!("{}.tmp", self.closed.len()));
             self.open = Some(OpenFile {
                 file: ParquetFile::create(&path, self.columns.schema())?,
+                contents: Contents::new(rows.num_columns()),
                 path,
                 hour,
                 entry: ArchivedFile {
@@ -163,6 +166,7 @@ impl<'a> Span<'a> {
         let open = self.open.as_mut().expect("it was opened");
         open.file.write(rows)?;
         open.file.end_group()?;
+        open.contents.add(rows);
         open.entry.records += rows.num_rows() as u64;
         open.entry.last_ts_ns = Timestamp(last);
         Ok(())
@@ -172,6 +176,7 @@ impl<'a> Span<'a> {
         if let Some(open) = self.open.take() {
             let mut entry = open.entry;
             entry.bytes = open.file.finish()?;
+            verify::require_same(&open.path, &open.contents)?;
             self.closed.push((open.path, entry));
         }
         Ok(())

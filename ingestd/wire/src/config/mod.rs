@@ -107,6 +107,10 @@ pub struct ArchiveConfig {
     pub to: Option<PathBuf>,
     /// Retention removes nothing that is not archived there.
     pub required: bool,
+    /// The sources that must be archived; all if there is none.
+    pub sources: Vec<String>,
+    /// Sources that retention does not wait for.
+    pub except: Vec<String>,
 }
 
 /// What happens when less than `min_free` of the disk is left.
@@ -356,6 +360,12 @@ impl ArchiveConfig {
             line: None,
             message: message.to_owned(),
         })
+    }
+
+    /// Whether retention waits until a source is archived.
+    pub fn requires(&self, source: &str) -> bool {
+        let is_in = |names: &[String]| names.iter().any(|name| name == source);
+        (self.sources.is_empty() || is_in(&self.sources)) && !is_in(&self.except)
     }
 
     /// The archive that retention waits for.
@@ -638,6 +648,17 @@ mod tests {
         let awaited = |text: &str| parse(text).unwrap().archive.awaited().map(Path::to_owned);
         assert_eq!(awaited("to = '/a'\nrequired = true"), Some("/a".into()));
         assert_eq!(awaited("to = '/a'"), None);
+        let requires = |text: &str| {
+            let archive = parse(text).unwrap().archive;
+            ["a", "b", "loom_x"].map(|name| archive.requires(name))
+        };
+        assert_eq!(requires(""), [true, true, true]);
+        assert_eq!(requires("except = ['a', 'loom_x']"), [false, true, false]);
+        assert_eq!(requires("sources = ['a', 'b']"), [true, true, false]);
+        assert_eq!(
+            requires("sources = ['a', 'b']\nexcept = ['a']"),
+            [false, true, false]
+        );
         for (text, word) in [
             ("required = true", "to is missing"),
             ("to = 'a'", "relative path"),

@@ -1,0 +1,90 @@
+//! Lines of JSON that prove themselves: objects whose last member is a checksum of the line's number and of what stands before it. Texts that only grow, and that
+//! other programs read too, are made of them.
+
+use super::checksum::crc32c;
+
+/// In front of the checksum's eight hexadecimal digits, and behind them.
+const BEFORE: &str = ",\"crc\":\"";
+const BEHIND: &str = "\"}";
+const SEAL_BYTES: usize = BEFORE.len() + 8 + BEHIND.len();
+
+/// An object with its checksum, as the `line_no`th line of its text, counted from 0; with its newline.
+///
+/// # Panics
+/// The text is not an object, or one without members.
+pub fn seal_object(line_no: u64, object: &str) -> String {
+    let members = object.strip_suffix('}');
+    let members = members.filter(|members| members.len() > 1 && !object.contains('\n'));
+    let members = members.expect("an object with members, on one line");
+    let crc = object_checksum(line_no, members.as_bytes());
+    format!("{members}{BEFORE}{crc:08x}{BEHIND}\n")
+}
+
+/// The object of a line, which is without its newline, if it verifies.
+///
+/// # Errors
+/// What is wrong.
+fn sealed_object(line_no: u64, line: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let at = line.len().checked_sub(SEAL_BYTES);
+    let (members, seal) = at
+        .and_then(|at| line.split_at_checked(at))
+        .ok_or("it is too short")?;
+    let crc = object_checksum(line_no, members);
+    match seal == format!("{BEFORE}{crc:08x}{BEHIND}").as_bytes() {
+        true => Ok([members, b"}"].concat()),
+        false => Err("its checksum does not verify"),
+    }
+}
+
+/// The objects of a text, each with what is wrong if it does not verify. A last line without its newline was never finished, and is left out.
+pub fn sealed_objects(text: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, &'static str>> {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let whole = lines.map_while(|line| line.strip_suffix(b"\n"));
+    (0..)
+        .zip(whole)
+        .map(|(line_no, line)| sealed_object(line_no, line))
+}
+
+fn object_checksum(line_no: u64, members: &[u8]) -> u32 {
+    crc32c(&[&line_no.to_le_bytes(), members])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_comes_back_at_its_place_alone_and_every_flipped_byte_is_found() {
+        let object = "{\"a\":[1,2],\"b\":\"ä\"}";
+        let line = seal_object(3, object);
+        assert!(line.starts_with("{\"a\":[1,2],\"b\":\"ä\",\"crc\":\""));
+        let line = line.strip_suffix('\n').unwrap().as_bytes();
+        assert_eq!(sealed_object(3, line).unwrap(), object.as_bytes());
+        assert!(sealed_object(2, line).is_err());
+        for at in 0..line.len() {
+            for mask in 1..=255 {
+                let mut flipped = line.to_vec();
+                flipped[at] ^= mask;
+                assert!(sealed_object(3, &flipped).is_err(), "byte {at}");
+            }
+            assert!(sealed_object(3, &line[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_not_finished_is_left_out() {
+        let text = (0..3).map(|n| seal_object(n, &format!("{{\"n\":{n}}}")));
+        let text: String = text.collect();
+        for cut in 0..=text.len() {
+            let whole = text[..cut].matches('\n').count();
+            let found: Vec<_> = sealed_objects(&text.as_bytes()[..cut]).collect();
+            assert_eq!(found.len(), whole);
+            for (n, object) in found.into_iter().enumerate() {
+                assert_eq!(object.unwrap(), format!("{{\"n\":{n}}}").into_bytes());
+            }
+        }
+        let swapped: String = text.split_inclusive('\n').rev().collect();
+        let found = sealed_objects(swapped.as_bytes());
+        assert_eq!(found.filter(Result::is_ok).count(), 1);
+    }
+}
