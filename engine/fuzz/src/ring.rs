@@ -99,7 +99,7 @@ fn look(consumer: &mut Consumer) -> Result<(), Broken> {
         assert!(consumer.taken() <= published);
     }
     assert_eq!(consumer.taken(), published, "everything is taken");
-    consumer.give_back();
+    consumer.batch().stored();
     consumer.dropped()?;
     Ok(())
 }

@@ -51,6 +51,8 @@ pub enum LossReason {
     Several = 9,
     /// A buffer of the kernel had no room for it.
     BufferFull = 10,
+    /// A daemon was storing it when it was killed: the log may have it or not.
+    DaemonKilled = 11,
 }
 
 impl LossStage {
@@ -72,7 +74,7 @@ impl LossStage {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 10] = [
+    const ALL: [LossReason; 11] = [
         LossReason::Malformed,
         LossReason::TooLong,
         LossReason::SourceClosed,
@@ -83,6 +85,7 @@ impl LossReason {
         LossReason::NoSuchSource,
         LossReason::Several,
         LossReason::BufferFull,
+        LossReason::DaemonKilled,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -97,6 +100,7 @@ impl LossReason {
             LossReason::NoSuchSource => "no such source",
             LossReason::Several => "several causes",
             LossReason::BufferFull => "buffer full",
+            LossReason::DaemonKilled => "daemon killed",
         }
     }
 
@@ -111,7 +115,7 @@ impl LossReason {
             | LossReason::DiskFull
             | LossReason::LogFailed
             | LossReason::Several => LossStage::Log,
-            LossReason::Unknown => LossStage::Crash,
+            LossReason::Unknown | LossReason::DaemonKilled => LossStage::Crash,
             LossReason::BufferFull => LossStage::Kernel,
         }
     }

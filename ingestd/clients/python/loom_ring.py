@@ -6,7 +6,8 @@
     print(loom.sync())                                  # visible now: {'received': 1, 'stored': 1, …}
     loom.close()
 
-The library is `libloom_client.so` beside this file, else the one that the loader finds; `library` names another.
+The library is `libloom_client.so` beside this file, else the one that the loader finds; `library` names another. A client outlives its
+daemon: what is pushed meanwhile waits in shared memory, and the next daemon stores it; after 60 s without a daemon, calls raise an error.
 
 A call through ctypes takes about a microsecond; rows and batches go faster through `loom_client`, over the socket.
 """

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 
 // A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
-// time, and no fork of the process.
+// time, and no fork of the process. It outlives the daemon: while none runs, records gather in memory of its own, and the next daemon stores
+// them; a minute without a daemon makes calls fail.
 typedef struct loom_client loom_client;
 
-// What became of the records of this connection: received = stored + refused + dropped.
+// What became of the records of this connection, or since the daemon that runs now took its rings over: received = stored + refused +
+// dropped.
 typedef struct {
   uint64_t received;
   uint64_t stored;
@@ -46,8 +48,8 @@ int loom_define(loom_client *client,
                 uint16_t *source);
 
 // Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. No system
-// call is made unless the ring is full; then this waits for room, or the record is dropped and counted, as the source's `on_overload` says.
-// Returns 0, or -1.
+// call is made unless the ring is full or no daemon runs. If it is full, this waits for room, or the record is dropped and counted, as the source's
+// `on_overload` says. Returns 0, or -1.
 //
 // # Safety
 // `client` comes from `loom_connect`, and `payload` points to so many bytes.
@@ -62,7 +64,8 @@ int loom_push(loom_client *client,
 // `client` comes from `loom_connect`, and `counts` points to where the counts go, or is NULL.
 int loom_sync(loom_client *client, loom_counts *counts);
 
-// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. NULL is allowed.
+// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. What waits for the next
+// daemon goes to it if it runs by now, and is lost otherwise. NULL is allowed.
 //
 // # Safety
 // `client` comes from `loom_connect` and is not used any more.

@@ -4,15 +4,19 @@
 //! the ring it never reads back.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, UNIX_EPOCH};
 
 use crate::broken::Broken;
 use crate::clock::{Calibration, ClockKind};
 use crate::error::RingError;
 use crate::layout::{
-    CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC,
-    MAGIC_OFFSET, RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
+    CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED, CLOSED_OFFSET, DROPPED_OFFSET,
+    DROPPED_TAKEN_OFFSET, EMPTIED, LET_GO, MAGIC, MAGIC_OFFSET, PAGE_BYTES, RECORD_BYTES_MAX,
+    RECORDS_OFFSET, RUN_OFFSET, RecordHead, STORING_OFFSET, TAIL_OFFSET as TAIL_PAGE,
+    TAKEN_RECORDS_OFFSET, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
+    slot_bytes,
 };
 use crate::memory::Shared;
 use crate::protocol::{self, Memory};
@@ -25,10 +29,118 @@ pub enum Stamps {
     Ticks(Calibration),
 }
 
-pub struct Consumer {
-    memory: Shared,
-    /// All below it is copied.
+/// How a ring's daemon lets go of it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its client is gone while the daemon goes on, so no memory is kept for it.
+    OfClient,
+    /// The daemon stops, and its next run gets from the client what was pushed too late to be taken: one record at most.
+    OfDaemon,
+}
+
+/// What was copied out of a ring at one time, on its way into the log. Its place is given back once it is published there: so after a crash
+/// the ring still holds what the log may not have.
+pub struct Taken {
+    lent: Arc<Lent>,
     head: u64,
+    dropped: u64,
+}
+
+impl Taken {
+    /// From here on the log may have it.
+    pub fn storing(&self) {
+        self.lent.store(STORING_OFFSET, self.head);
+        // A kill that finds the first byte in the log finds the mark too.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The log has it: gives its place back to the producer.
+    pub fn stored(self) {
+        self.lent.store(DROPPED_TAKEN_OFFSET, self.dropped);
+        self.lent.stored.store(self.head, Ordering::Relaxed);
+        protocol::give_back(&self.lent.memory, self.head);
+    }
+}
+
+/// A ring's memory, which the consumer and all that is on its way into the log hold together; the last of them lets go of it.
+struct Lent {
+    memory: Shared,
+    /// What stands below it is published in the log.
+    stored: AtomicU64,
+    ended: OnceLock<Ended>,
+}
+
+/// How the consumer ended, and what it had taken by then: up to a position, so many records.
+struct Ended {
+    ending: Ending,
+    taken: u64,
+    records: u64,
+}
+
+impl Lent {
+    fn store(&self, offset: usize, word: u64) {
+        self.memory.word(offset).store(word, Ordering::Relaxed);
+    }
+
+    /// What the client can still hand over: everything, unless the consumer came to its end and the log has all that it took.
+    fn ended(&self) -> Option<&Ended> {
+        let stored = self.stored.load(Ordering::Relaxed);
+        self.ended.get().filter(|ended| ended.taken == stored)
+    }
+
+    /// Gives back all records' memory except what a push that is under way may still write.
+    fn keep_one_push(&self, taken: u64) {
+        let page = PAGE_BYTES as u64;
+        let first = taken / page * page;
+        // Small records that are still on their way from the producer's processor take less than the page beyond.
+        let end = (taken + slot_bytes(RECORD_BYTES_MAX) as u64).next_multiple_of(page) + page;
+        let free = self.memory.capacity_bytes().saturating_sub(end - first);
+        self.memory.give_records_back(end, free);
+    }
+
+    fn keep_nothing(&self, records: u64) {
+        self.store(TAKEN_RECORDS_OFFSET, records);
+        // The mark comes first: who sees a page without its words sees why.
+        self.let_go(EMPTIED);
+        self.memory.give_pages_back(0, PAGE_BYTES);
+        let rest = RECORDS_OFFSET - TAIL_PAGE + self.memory.capacity_bytes() as usize;
+        self.memory.give_pages_back(TAIL_PAGE, rest);
+    }
+
+    fn let_go(&self, mark: u64) {
+        let closed = self.memory.word(CLOSED_OFFSET);
+        closed.store(mark, Ordering::Release);
+    }
+}
+
+impl Drop for Lent {
+    /// Another process may keep the memory mapped for ever, so what is not needed is given back.
+    fn drop(&mut self) {
+        match self.ended() {
+            Some(ended) if ended.ending == Ending::OfClient => self.keep_nothing(ended.records),
+            Some(ended) => {
+                self.keep_one_push(ended.taken);
+                self.let_go(LET_GO);
+            }
+            None => self.let_go(LET_GO),
+        }
+    }
+}
+
+/// Differs between two runs of a daemon on one machine.
+fn run() -> u64 {
+    static RUN: OnceLock<u64> = OnceLock::new();
+    *RUN.get_or_init(|| {
+        let now = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+        now as u64 ^ u64::from(std::process::id()).rotate_right(22)
+    })
+}
+
+pub struct Consumer {
+    lent: Arc<Lent>,
+    /// All below it is copied: so many records.
+    head: u64,
+    records: u64,
     /// What was published when the consumer looked last; checked.
     published: u64,
     stamps: Stamps,
@@ -45,8 +157,13 @@ impl Consumer {
     ) -> Result<(Consumer, OwnedFd), RingError> {
         let (memory, descriptor) = Shared::create(capacity_bytes)?;
         let mut consumer = Consumer {
-            memory,
+            lent: Arc::new(Lent {
+                memory,
+                stored: AtomicU64::new(0),
+                ended: OnceLock::new(),
+            }),
             head: 0,
+            records: 0,
             published: 0,
             stamps,
             dropped: 0,
@@ -56,20 +173,21 @@ impl Consumer {
             consumer.calibrate(calibration);
         }
         for (offset, word) in [
-            (CAPACITY_OFFSET, consumer.memory.capacity_bytes()),
+            (CAPACITY_OFFSET, consumer.capacity_bytes()),
             (CLOCK_OFFSET, consumer.clock() as u64),
             (WHEN_FULL_OFFSET, when_full as u64),
+            (RUN_OFFSET, run()),
             (VERSION_OFFSET, VERSION),
             (MAGIC_OFFSET, MAGIC),
         ] {
-            consumer.store(offset, word);
+            consumer.lent.store(offset, word);
         }
         Ok((consumer, descriptor))
     }
 
     /// Room for records, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
-        self.memory.capacity_bytes()
+        self.memory().capacity_bytes()
     }
 
     /// Converts ticks along this line from now on, and leaves it in the ring for whoever finds the ring after a crash. Rings with other stamps
@@ -85,14 +203,14 @@ impl Consumer {
             rate,
         } = calibration;
         for (at, word) in [ticks, time_ns as u64, rate].into_iter().enumerate() {
-            self.store(CALIBRATION_OFFSET + WORD_BYTES * at, word);
+            self.lent.store(CALIBRATION_OFFSET + WORD_BYTES * at, word);
         }
     }
 
     /// Looks how far the producer has come; returns the position where its records end.
     pub fn look(&mut self) -> Result<u64, Broken> {
-        let tail = protocol::published(&self.memory);
-        let capacity = self.memory.capacity_bytes();
+        let tail = protocol::published(self.memory());
+        let capacity = self.memory().capacity_bytes();
         let possible = tail
             .checked_sub(self.head)
             .is_some_and(|bytes| bytes <= capacity);
@@ -114,7 +232,7 @@ impl Consumer {
         if at == self.published {
             return Ok(None);
         }
-        let word = self.memory.load_word(at);
+        let word = self.memory().load_word(at);
         let head = RecordHead::decode(word, self.clock()).ok_or(Broken::Head { at, word })?;
         let (bytes, published) = (head.slot_bytes(), self.published - at);
         if bytes > published {
@@ -142,6 +260,7 @@ impl Consumer {
             *time = calibration.time_ns(ticks).to_le_bytes();
         }
         self.head += head.slot_bytes();
+        self.records += 1;
     }
 
     /// The position up to which everything is taken.
@@ -149,14 +268,18 @@ impl Consumer {
         self.head
     }
 
-    /// Gives the place of all that was taken back to the producer.
-    pub fn give_back(&mut self) {
-        protocol::give_back(&self.memory, self.head);
+    /// All that was taken so far, to be given back once the log has it.
+    pub fn batch(&self) -> Taken {
+        Taken {
+            lent: Arc::clone(&self.lent),
+            head: self.head,
+            dropped: self.dropped,
+        }
     }
 
     /// How many records the producer has dropped since the last call.
     pub fn dropped(&mut self) -> Result<u64, Broken> {
-        let claimed = self.memory.word(DROPPED_OFFSET).load(Ordering::Relaxed);
+        let claimed = self.memory().word(DROPPED_OFFSET).load(Ordering::Relaxed);
         let before = self.dropped;
         // No producer drops more than one in a nanosecond: so the sums of a ledger hold for as long as a daemon runs.
         let elapsed_ns = u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -173,7 +296,19 @@ impl Consumer {
 
     /// Refuses further pushes. What was published before a look that follows is still taken.
     pub fn close(&mut self) {
-        self.store(CLOSED_OFFSET, 1);
+        self.lent.store(CLOSED_OFFSET, CLOSED);
+        // The look that follows comes after the mark, so little is pushed behind it.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends the ring: once the log has all that was taken, its memory is let go of.
+    pub fn end(self, ending: Ending) {
+        let ended = self.lent.ended.set(Ended {
+            ending,
+            taken: self.head,
+            records: self.records,
+        });
+        assert!(ended.is_ok(), "a ring ends once");
     }
 
     fn clock(&self) -> ClockKind {
@@ -184,8 +319,8 @@ impl Consumer {
         }
     }
 
-    fn store(&self, offset: usize, word: u64) {
-        self.memory.word(offset).store(word, Ordering::Relaxed);
+    fn memory(&self) -> &Shared {
+        &self.lent.memory
     }
 
     /// Copies the words from a position on; each is loaded once.
@@ -194,11 +329,11 @@ impl Consumer {
         let mut at = at;
         let (words, rest) = record.as_chunks_mut::<WORD_BYTES>();
         for word in words {
-            *word = self.memory.load_word(at).to_ne_bytes();
+            *word = self.memory().load_word(at).to_ne_bytes();
             at += WORD_BYTES as u64;
         }
         if !rest.is_empty() {
-            let last = self.memory.load_word(at).to_ne_bytes();
+            let last = self.memory().load_word(at).to_ne_bytes();
             for (byte, of_last) in rest.iter_mut().zip(last) {
                 *byte = of_last;
             }

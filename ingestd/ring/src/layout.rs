@@ -19,6 +19,10 @@ pub const PAGE_BYTES: usize = 4096;
 pub const HEAD_OFFSET: usize = PAGE_BYTES;
 pub const CLOSED_OFFSET: usize = PAGE_BYTES + 64;
 pub const CALIBRATION_OFFSET: usize = PAGE_BYTES + 128;
+pub const STORING_OFFSET: usize = PAGE_BYTES + 192;
+pub const DROPPED_TAKEN_OFFSET: usize = PAGE_BYTES + 256;
+pub const RUN_OFFSET: usize = PAGE_BYTES + 320;
+pub const TAKEN_RECORDS_OFFSET: usize = PAGE_BYTES + 384;
 /// The third page, which the producer alone writes, like the records after it.
 pub const TAIL_OFFSET: usize = 2 * PAGE_BYTES;
 pub const DROPPED_OFFSET: usize = 2 * PAGE_BYTES + 64;
@@ -38,6 +42,13 @@ const _: () = assert!(
     "words of a ring are little-endian"
 );
 const _: () = assert!(slot_bytes(RECORD_BYTES_MAX) <= CAPACITY_BYTES_MIN as usize);
+
+/// *Closed*: the daemon takes no further records.
+pub const CLOSED: u64 = 1;
+/// *Closed*: the daemon has let go of the ring, and changes nothing in it any more.
+pub const LET_GO: u64 = 2;
+/// *Closed*: as `LET_GO`, and the ring's memory is given back apart from the page of this word. What was pushed too late to be taken is lost.
+pub const EMPTIED: u64 = 3;
 
 /// What the producer does with a record that finds the ring full, as the source's `on_overload` says.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::error::RingError;
 use crate::layout::{
-    CAPACITY_OFFSET, HEAD_OFFSET, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
+    CAPACITY_OFFSET, HEAD_OFFSET, PAGE_BYTES, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
 };
 use crate::protocol::{Mark, Memory};
 
@@ -72,6 +72,32 @@ impl Shared {
             return Err(RingError::NotARing("its header names another capacity"));
         }
         Ok(shared)
+    }
+
+    /// Gives the memory of whole pages of the mapping back, in every process that maps them: they read as zeroes from then on.
+    pub fn give_pages_back(&self, from: usize, bytes: usize) {
+        assert!(
+            from.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES),
+            "{from} and {bytes} are whole pages"
+        );
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the call checks that the range lies in the mapping. All access by this process is through atomics, so nothing assumes that the
+        // words keep their values.
+        let given_back = unsafe {
+            self.map
+                .unchecked_advise_range(UncheckedAdvice::Remove, from, bytes)
+        };
+        given_back.expect("a memfd takes pages of its mapping back");
+    }
+
+    /// As `give_pages_back`, for the pages of the records of so many bytes from a position on. Both are whole pages.
+    pub fn give_records_back(&self, at: u64, bytes: u64) {
+        let place = at & (self.capacity_bytes - 1);
+        let to_end = bytes.min(self.capacity_bytes - place);
+        self.give_pages_back(RECORDS_OFFSET + place as usize, to_end as usize);
+        self.give_pages_back(RECORDS_OFFSET, (bytes - to_end) as usize);
     }
 
     /// A word of the first three pages.

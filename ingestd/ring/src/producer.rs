@@ -3,26 +3,38 @@
 //! One thread owns it. A push stores the record's words and then the tail; it makes no system call, takes no lock and never waits.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::clock::ClockKind;
 use crate::error::{PushError, RingError};
 use crate::fork::Opener;
 use crate::layout::{
-    CLOCK_OFFSET, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RECORD_BYTES_MAX, RecordHead,
-    VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
+    CLOCK_OFFSET, CLOSED, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RECORD_BYTES_MAX,
+    RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
 };
 use crate::memory::Shared;
-use crate::protocol::{self, Claim, Memory};
+use crate::protocol::{Claim, Memory};
 
 pub struct Producer {
-    memory: Shared,
+    pub(crate) memory: Arc<Shared>,
     claim: Claim,
     opener: Opener,
-    clock: ClockKind,
+    pub(crate) clock: ClockKind,
     when_full: WhenFull,
     pushed: u64,
     dropped: u64,
+}
+
+/// Closes a producer's ring from another thread, which has seen that its daemon is gone: the next push fails.
+pub struct Closer(Arc<Shared>);
+
+impl Closer {
+    pub fn close(&self) {
+        let closed = self.0.word(CLOSED_OFFSET);
+        // A mark of the daemon says more.
+        let _ = closed.compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 impl Producer {
@@ -39,7 +51,7 @@ impl Producer {
             .ok_or(RingError::NotARing("its policy for overload is not known"))?;
         let opener = Opener::this_process().map_err(|error| RingError::Map(error.into()))?;
         Ok(Producer {
-            memory,
+            memory: Arc::new(memory),
             claim: Claim::new(),
             opener,
             clock,
@@ -47,6 +59,25 @@ impl Producer {
             pushed: 0,
             dropped: 0,
         })
+    }
+
+    /// A ring of the same kind that no daemon knows: what is pushed there waits for the next one. It is closed to `push`.
+    pub fn successor(&self) -> Result<Producer, RingError> {
+        let (memory, _) = Shared::create(self.memory.capacity_bytes())?;
+        memory.word(CLOSED_OFFSET).store(CLOSED, Ordering::Relaxed);
+        Ok(Producer {
+            memory: Arc::new(memory),
+            claim: Claim::new(),
+            opener: self.opener,
+            clock: self.clock,
+            when_full: self.when_full,
+            pushed: 0,
+            dropped: 0,
+        })
+    }
+
+    pub fn closer(&self) -> Closer {
+        Closer(Arc::clone(&self.memory))
     }
 
     /// What to do with a record that finds the ring full.
@@ -57,7 +88,25 @@ impl Producer {
     /// Pushes a record, behind a stamp of the ring's clock if its source has own time.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<(), PushError> {
-        let stamp = self.clock.stamp();
+        self.push_open(self.clock.stamp(), record)
+    }
+
+    /// As `push`, into a ring that is closed: a `successor`.
+    pub fn push_waiting(&mut self, record: &[u8]) -> Result<(), PushError> {
+        self.push_stamped(self.clock.stamp(), record)
+    }
+
+    /// Pushes a record behind a stamp that may be older, unless the ring is closed.
+    #[inline]
+    pub(crate) fn push_open(&mut self, stamp: Option<u64>, record: &[u8]) -> Result<(), PushError> {
+        if self.memory.word(CLOSED_OFFSET).load(Ordering::Relaxed) != 0 {
+            return Err(PushError::Closed);
+        }
+        self.push_stamped(stamp, record)
+    }
+
+    #[inline]
+    fn push_stamped(&mut self, stamp: Option<u64>, record: &[u8]) -> Result<(), PushError> {
         let stamp_bytes = if stamp.is_some() { WORD_BYTES } else { 0 };
         let bytes = stamp_bytes + record.len();
         self.claim(stamp_bytes, record.len())?;
@@ -70,7 +119,7 @@ impl Producer {
             at += WORD_BYTES as u64;
         }
         self.store_record(at, record);
-        self.claim.publish(&self.memory, head.slot_bytes());
+        self.claim.publish(&*self.memory, head.slot_bytes());
         self.pushed += 1;
         Ok(())
     }
@@ -100,14 +149,18 @@ impl Producer {
         self.opener.is_this_process()
     }
 
-    /// Records that the daemon has not taken. Exact once the daemon is gone or has closed the ring.
-    pub fn untaken(&self) -> u64 {
-        let tail = self.claim.tail();
-        let mut at = protocol::taken(&self.memory).min(tail);
+    /// The position behind the last record.
+    pub(crate) fn end(&self) -> u64 {
+        self.claim.tail()
+    }
+
+    /// Records between two positions where records begin or end.
+    pub(crate) fn records(&self, from: u64, to: u64) -> u64 {
+        let to = to.min(self.end());
+        let mut at = from;
         let mut records = 0;
-        while at < tail {
-            let word = self.memory.load_word(at);
-            let Some(head) = RecordHead::decode(word, self.clock) else {
+        while at < to {
+            let Some(head) = RecordHead::decode(self.memory.load_word(at), self.clock) else {
                 break;
             };
             at += head.slot_bytes();
@@ -123,10 +176,7 @@ impl Producer {
         if !self.opener.is_this_process() {
             return Err(PushError::Forked);
         }
-        if self.memory.word(CLOSED_OFFSET).load(Ordering::Relaxed) != 0 {
-            return Err(PushError::Closed);
-        }
-        let has_room = self.claim.has_room(&self.memory, slot);
+        let has_room = self.claim.has_room(&*self.memory, slot);
         has_room.then_some(()).ok_or(PushError::Full)
     }
 

@@ -20,7 +20,7 @@ fn taken(consumer: &mut Consumer) -> Vec<Vec<u8>> {
         consumer.take(head, &mut record);
         records.push(record);
     }
-    consumer.give_back();
+    consumer.batch().stored();
     records
 }
 
@@ -152,4 +152,178 @@ fn two_threads_pass_a_million_records_in_order() {
             std::thread::yield_now();
         }
     });
+}
+
+/// What a consumer copies and has not stored.
+fn copied(consumer: &mut Consumer) -> Taken {
+    consumer.look().unwrap();
+    while let Some(head) = consumer.next().unwrap() {
+        consumer.take(head, &mut vec![0; head.bytes.into()]);
+    }
+    consumer.batch()
+}
+
+#[test]
+fn what_a_killed_consumer_had_not_stored_is_handed_over_once_and_what_it_was_storing_is_unsure() {
+    let (mut old, mut producer) = ring(Stamps::Realtime);
+    let mut under_way = Vec::new();
+    for n in 0..30u8 {
+        producer.push(&[n]).unwrap();
+        match n {
+            9 => drop(taken(&mut old)),
+            14 => {
+                under_way.push(copied(&mut old));
+                under_way[0].storing();
+            }
+            // Copied, and not at the log yet.
+            19 => under_way.push(copied(&mut old)),
+            _ => {}
+        }
+    }
+    producer.drop_one();
+    // A consumer that is killed lets go of nothing.
+    std::mem::forget((old, under_way));
+    let stamp = |record: &Vec<u8>| u64::from_le_bytes(record[..8].try_into().unwrap());
+    let (mut next, mut to) = ring(Stamps::Realtime);
+    let mut waited = producer.successor().unwrap();
+    assert_eq!(waited.push(&[30]), Err(PushError::Closed));
+    waited.push_waiting(&[30]).unwrap();
+    let left = Left {
+        unsure: 5,
+        dropped: 1,
+    };
+    assert_eq!(
+        (producer.settle(), producer.settle()),
+        (left, Left::default())
+    );
+    assert_eq!((producer.untaken(), waited.untaken()), (15, 1));
+    assert_eq!(waited.settle(), Left::default());
+    for held in [&mut producer, &mut waited] {
+        assert_eq!(held.hand_over(&mut to), Ok(0));
+        assert_eq!(held.untaken(), 0);
+    }
+    let arrived = taken(&mut next);
+    assert!(arrived.iter().map(|record| record[8]).eq(15..=30));
+    assert!(
+        arrived.iter().is_sorted_by_key(stamp),
+        "they keep their times"
+    );
+}
+
+#[test]
+fn a_ring_that_is_full_takes_the_rest_of_another_once_there_is_room() {
+    let (old, mut producer) = ring(Stamps::None);
+    let mut pushed = 0u32;
+    while producer.push(&pushed.to_le_bytes()).is_ok() {
+        pushed += 1;
+    }
+    std::mem::forget(old);
+    let (mut next, mut to) = ring(Stamps::None);
+    to.push(b"first").unwrap();
+    producer.settle();
+    let mut arrived = Vec::new();
+    while producer.hand_over(&mut to) == Err(PushError::Full) {
+        arrived.extend(taken(&mut next));
+    }
+    arrived.extend(taken(&mut next));
+    assert_eq!(arrived.remove(0), b"first");
+    assert!(
+        arrived
+            .into_iter()
+            .eq((0..pushed).map(|n| n.to_le_bytes().to_vec()))
+    );
+}
+
+/// A ring of 4 MiB that is full, then taken; and another way to its memory.
+fn large() -> (Consumer, Producer, std::fs::File) {
+    let bytes: u64 = 4 << 20;
+    let (mut consumer, descriptor) = Consumer::create(bytes, Stamps::None, WhenFull::Wait).unwrap();
+    let memory = std::fs::File::from(descriptor.try_clone().unwrap());
+    let mut producer = Producer::open(descriptor).unwrap();
+    while producer.push(&[7; 56]).is_ok() {}
+    taken(&mut consumer);
+    assert!(held_bytes(&memory) >= bytes);
+    (consumer, producer, memory)
+}
+
+fn held_bytes(memory: &std::fs::File) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&memory.metadata().unwrap()) * 512
+}
+
+#[test]
+fn a_daemon_that_stops_gives_memory_back_apart_from_what_may_still_be_pushed() {
+    let (mut consumer, mut producer, memory) = large();
+    // The end of the daemon comes between a producer's look and its push.
+    producer.push(&[9; 60_000]).unwrap();
+    consumer.close();
+    let under_way = consumer.batch();
+    consumer.end(Ending::OfDaemon);
+    assert!(held_bytes(&memory) >= 4 << 20, "a batch is still under way");
+    under_way.stored();
+    assert!(held_bytes(&memory) <= 128 << 10, "{}", held_bytes(&memory));
+    assert_eq!(producer.push(&[1]), Err(PushError::Closed));
+    let (mut next, mut to) = ring(Stamps::None);
+    assert!(producer.is_final(&to), "the daemon has let go");
+    assert_eq!(producer.settle(), Left::default());
+    assert_eq!(producer.hand_over(&mut to), Ok(0));
+    assert_eq!(taken(&mut next), [vec![9; 60_000]]);
+}
+
+#[test]
+fn a_daemon_that_goes_on_without_the_client_gives_all_memory_back_and_what_came_late_is_counted() {
+    let (mut consumer, mut producer, memory) = large();
+    for n in 0..3 {
+        producer.push(&[n; 100]).unwrap();
+    }
+    consumer.close();
+    consumer.end(Ending::OfClient);
+    assert!(held_bytes(&memory) <= 4 << 10, "{}", held_bytes(&memory));
+    let (_next, mut to) = ring(Stamps::None);
+    assert!(producer.is_final(&to));
+    assert_eq!(producer.untaken(), 3);
+    let left = Left {
+        unsure: 3,
+        dropped: 0,
+    };
+    assert_eq!(
+        (producer.settle(), producer.settle()),
+        (left, Left::default())
+    );
+    assert_eq!(producer.hand_over(&mut to), Ok(0));
+    assert_eq!((to.pushed(), producer.untaken()), (0, 0));
+}
+
+#[test]
+fn a_daemon_whose_log_fails_keeps_all_memory_for_the_client() {
+    let (mut consumer, mut producer, memory) = large();
+    producer.push(&[1; 100]).unwrap();
+    let under_way = copied(&mut consumer);
+    under_way.storing();
+    producer.push(&[2; 100]).unwrap();
+    drop((consumer, under_way));
+    assert!(held_bytes(&memory) >= 4 << 20);
+    let (mut next, mut to) = ring(Stamps::None);
+    assert!(producer.is_final(&to));
+    assert_eq!(
+        producer.settle(),
+        Left {
+            unsure: 1,
+            dropped: 0
+        }
+    );
+    assert_eq!(producer.hand_over(&mut to), Ok(0));
+    assert_eq!(taken(&mut next), [[2; 100]]);
+}
+
+#[test]
+fn a_closer_closes_a_ring_and_changes_no_mark_of_the_daemon() {
+    let (consumer, mut producer) = ring(Stamps::None);
+    let closer = producer.closer();
+    closer.close();
+    assert_eq!(producer.push(b"x"), Err(PushError::Closed));
+    let (_next, to) = ring(Stamps::None);
+    assert!(!producer.is_final(&to), "both rings are of this run");
+    consumer.end(Ending::OfDaemon);
+    closer.close();
+    assert!(producer.is_final(&to));
 }

@@ -74,12 +74,13 @@ pub(super) fn carry_out(
             request,
             records,
             span,
+            cause,
             source,
             reason,
         } => {
             let (source, reason) = (source.to_owned(), reason.to_owned());
             let entered = inbox.call(Some(peer), move |recorder| {
-                recorder.enter_lost(&source, records, span, &reason)
+                recorder.enter_lost(&source, records, span, cause, &reason)
             })?;
             (request, entered.map(|()| Reply::Done { request }))
         }

@@ -8,6 +8,7 @@ use flume::{Receiver, Sender, bounded};
 use super::buffer::{Buffer, Home};
 use super::peer::Peer;
 use super::recorder::Recorder;
+use super::rings::Place;
 
 /// Messages under way at a time. Each connection has its buffers and one call among them, each ring and inlet its buffers.
 const INBOX_MESSAGES: usize = 1024;
@@ -32,6 +33,8 @@ pub(super) struct Frames {
     /// How much of that item is taken in already.
     pub(super) taken_bytes: usize,
     pub(super) taken_records: u64,
+    /// The place in a ring where the buffer's records stand until the log has them.
+    pub(super) place: Option<Place>,
 }
 
 /// Something that the writer thread does, after everything that the connection sent before.
@@ -106,6 +109,15 @@ impl Frames {
             next_item: 0,
             taken_bytes: 0,
             taken_records: 0,
+            place: None,
+        }
+    }
+
+    /// Frames of records that keep their place in a ring until the log has them.
+    pub(super) fn of_ring(peer: &Arc<Peer>, buffer: Buffer, home: Home, place: Place) -> Frames {
+        Frames {
+            place: Some(place),
+            ..Frames::new(peer, buffer, home)
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loom_engine::schema::Catalog;
@@ -19,6 +20,8 @@ const DEFERRED_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Peer {
     pub(super) id: u64,
     pub(super) stream: UnixStream,
+    /// The daemon stops. It is set once, and guards no other memory.
+    stopping: AtomicBool,
     answers: Mutex<Answers>,
     account: Mutex<PeerAccount>,
 }
@@ -64,6 +67,7 @@ impl Peer {
         Peer {
             id,
             stream,
+            stopping: AtomicBool::new(false),
             answers: Mutex::default(),
             account: Mutex::default(),
         }
@@ -195,9 +199,14 @@ impl Peer {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Takes no more than what the socket holds already; the client's next send fails.
+    /// The daemon stops: takes no more than what the socket holds already; the client's next send fails.
     pub(super) fn stop_receiving(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
         let _ = self.stream.shutdown(std::net::Shutdown::Read);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     fn answers(&self) -> MutexGuard<'_, Answers> {

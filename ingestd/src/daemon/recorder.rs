@@ -22,7 +22,7 @@ use super::retention::Retention;
 use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
-use crate::protocol::Counts;
+use crate::protocol::{Counts, LostCause};
 
 pub(super) struct Recorder {
     pub(super) writer: Writer,
@@ -143,13 +143,14 @@ impl Recorder {
         self.retention.refusal()
     }
 
-    /// Enters records that a client never had, with the span of their times, and keeps them before the client is answered. The ledger does not
-    /// count them: they did not reach the daemon.
+    /// Enters records that this daemon never had, with the span of their times, and keeps them before the client is answered. The ledger does
+    /// not count them: they did not reach the daemon.
     pub(super) fn enter_lost(
         &mut self,
         source: &str,
         records: u64,
         span: TimeRange,
+        cause: LostCause,
         reason: &str,
     ) -> Result<(), Error> {
         let source = definitions::find(self.writer.catalog(), source)?;
@@ -165,7 +166,11 @@ impl Recorder {
         };
         let lost = Lost {
             source: Some(source),
-            reason: LossReason::BufferFull,
+            reason: match cause {
+                LostCause::Kernel => LossReason::BufferFull,
+                LostCause::RingFull => LossReason::Overload,
+                LostCause::DaemonKilled => LossReason::DaemonKilled,
+            },
             records,
             bytes: None,
             detail: reason,
@@ -244,17 +249,19 @@ impl Recorder {
         self.losses.settle(&mut self.writer);
     }
 
-    /// Publishes what was taken in; with `tick`, the writer's clock and heartbeat run too.
-    pub(super) fn publish(&mut self, tick: bool) {
+    /// Publishes what was taken in; with `tick`, the writer's clock and heartbeat run too. Whether all of it is published.
+    pub(super) fn publish(&mut self, tick: bool) -> bool {
         let published = if tick {
             self.writer.tick()
         } else {
             self.writer.publish()
         };
+        let all = published.is_ok();
         match published {
             Ok(()) | Err(Error::Full) => self.trouble = None,
             Err(error) => self.report(&error),
         }
+        all
     }
 
     /// Why what was just taken in is not safe: the directory is gone, or the log's latest operation failed.

@@ -16,6 +16,7 @@ use super::message::{Call, Frames, Message, Outlet};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::recorder::Recorder;
+use super::rings::Place;
 use super::syncs::Syncs;
 use crate::losses::Lost;
 use crate::protocol::{ErrorCode, Reply};
@@ -31,6 +32,8 @@ pub(super) struct WriterThread {
     recorder: Recorder,
     backlog: Backlog,
     syncs: Syncs,
+    /// Places in rings whose records are taken in and not published yet.
+    places: Vec<Place>,
     /// The connections that are owed a goodbye, once the daemon stops.
     stopping: Option<Vec<Arc<Peer>>>,
 }
@@ -41,6 +44,7 @@ impl WriterThread {
             recorder,
             backlog: Backlog::default(),
             syncs: Syncs::default(),
+            places: Vec::new(),
             stopping: None,
         }
     }
@@ -73,7 +77,9 @@ impl WriterThread {
             if tick {
                 last_tick = Instant::now();
             }
-            self.recorder.publish(tick);
+            if self.recorder.publish(tick) {
+                self.places.drain(..).for_each(Place::stored);
+            }
             self.syncs.answer(&mut self.recorder);
             if self.backlog.is_empty()
                 && self.syncs.is_empty()
@@ -129,6 +135,9 @@ impl WriterThread {
 
     fn attempt_frames(&mut self, mut frames: Frames) -> Option<Frames> {
         let peer = Arc::clone(&frames.peer);
+        if let Some(place) = &frames.place {
+            place.storing();
+        }
         while let Some(item) = frames.buffer.items.get(frames.next_item) {
             match item {
                 Item::Sync { request, depth } => {
@@ -181,6 +190,7 @@ impl WriterThread {
             frames.taken_bytes = 0;
             frames.taken_records = 0;
         }
+        self.places.extend(frames.place);
         frames.home.give_back(frames.buffer);
         None
     }
@@ -195,6 +205,9 @@ impl WriterThread {
         let recorded = losses.finish(&mut writer);
         let position = writer.position();
         let closed = recorded.and_then(|()| writer.close());
+        if closed.is_ok() {
+            self.places.into_iter().for_each(Place::stored);
+        }
         for peer in peers {
             let reply = match &closed {
                 Ok(()) => Reply::Goodbye(peer.account().synced(position)),

@@ -22,6 +22,7 @@ mod overload;
 mod pins;
 mod process;
 mod python;
+mod ring_restarts;
 mod rings;
 mod rules;
 mod rules_at_rest;

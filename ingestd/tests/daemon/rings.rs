@@ -7,7 +7,7 @@ use ingestd::client::{Client, ClientError, RingClient, RingOptions};
 use ingestd::protocol::ErrorCode;
 use loom_engine::SourceId;
 
-use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
+use super::support::{Here, NUMBERS, SMALL, eventually, numbers, payloads};
 
 /// The least ring: it is full soon.
 const SMALL_RING: u64 = 64 << 10;
@@ -192,79 +192,6 @@ fn a_producer_that_never_ends() {
         if n % 100 == 99 {
             println!("\npushed {}", n + 1);
         }
-    }
-}
-
-#[test]
-fn a_stop_takes_what_the_ring_holds_and_the_producer_learns_what_it_did_not_take() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    let there = There::start(&dir, &[]);
-    let mut client = RingClient::connect(&dir).unwrap();
-    let source = client.define_one(NUMBERS).unwrap();
-    let mut pushed = 0u64;
-    let error = loop {
-        if let Err(error) = client.push(source, &pushed.to_le_bytes()) {
-            break error;
-        }
-        pushed += 1;
-        if pushed == 200_000 {
-            there.signal("-TERM");
-        }
-    };
-    assert!(there.wait());
-    let ClientError::Stopped(synced) = error else {
-        panic!("a stop in good order says so: {error}");
-    };
-    let stored = numbers(&dir);
-    assert_eq!(stored.len() as u64, synced.counts.stored);
-    assert!(synced.counts.stored >= 200_000);
-    assert_eq!(synced.counts.stored + client.untaken(), pushed);
-    assert!(stored.iter().copied().eq(0..stored.len() as u64));
-}
-
-#[test]
-fn everything_that_a_sync_acknowledged_survives_a_kill_of_the_daemon() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    let mut before = 0;
-    for round in 0..3 {
-        let there = There::start(&dir, &[]);
-        let mut client = RingClient::connect(&dir).unwrap();
-        let source = client.define_one(NUMBERS).unwrap();
-        let (mut pushed, mut acknowledged) = (0u64, 0u64);
-        let mut kill_at = 50_000 + 7_777 * round;
-        let error = loop {
-            if let Err(error) = client.push(source, &pushed.to_le_bytes()) {
-                break error;
-            }
-            pushed += 1;
-            if pushed % 10_000 == 0 && pushed < 50_000 {
-                client.sync().unwrap();
-                acknowledged = pushed;
-            }
-            if pushed == kill_at {
-                there.signal("-KILL");
-                kill_at = u64::MAX;
-            }
-        };
-        assert!(matches!(error, ClientError::Io(_)), "{error}");
-        assert!(!there.wait());
-        let again = There::start(&dir, &[]);
-        let stored = numbers(&dir).split_off(before);
-        assert!(
-            stored.len() as u64 >= acknowledged,
-            "{} of {acknowledged}",
-            stored.len()
-        );
-        assert!(stored.len() as u64 <= pushed);
-        assert!(
-            stored.iter().copied().eq(0..stored.len() as u64),
-            "in order, without a hole"
-        );
-        before += stored.len();
-        again.signal("-TERM");
-        assert!(again.wait());
     }
 }
 

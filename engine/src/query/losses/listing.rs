@@ -218,8 +218,11 @@ impl Loss {
 
     /// The times that the missing records may have had in a source of this kind.
     fn times(&self, kind: TimeKind) -> TimeRange {
+        // Only clients know the own times of what is lost, and report them with these.
+        let is_spanned = self.stage == LossStage::Kernel.label()
+            || self.reason == LossReason::DaemonKilled.label();
         match kind {
-            TimeKind::Own if self.stage != LossStage::Kernel.label() => TimeRange::ALL,
+            TimeKind::Own if !is_spanned => TimeRange::ALL,
             TimeKind::Own | TimeKind::Arrival => self.span(),
         }
     }

@@ -19,13 +19,15 @@ use loom_wire::client::{ClientError, RingClient, RingOptions};
 use loom_wire::protocol::Synced;
 
 /// A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
-/// time, and no fork of the process.
+/// time, and no fork of the process. It outlives the daemon: while none runs, records gather in memory of its own, and the next daemon stores
+/// them; a minute without a daemon makes calls fail.
 pub struct loom_client {
     client: Option<RingClient>,
     error: CString,
 }
 
-/// What became of the records of this connection: received = stored + refused + dropped.
+/// What became of the records of this connection, or since the daemon that runs now took its rings over: received = stored + refused +
+/// dropped.
 #[repr(C)]
 pub struct loom_counts {
     pub received: u64,
@@ -62,6 +64,7 @@ pub unsafe extern "C" fn loom_connect(
         let options = RingOptions {
             name: "libloom_client".to_owned(),
             capacity_bytes: ring_bytes,
+            ..RingOptions::default()
         };
         let connected = RingClient::connect_with(Path::new(OsStr::from_bytes(dir)), options)?;
         this.client = Some(connected);
@@ -98,8 +101,8 @@ pub unsafe extern "C" fn loom_define(
 }
 
 /// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. No system
-/// call is made unless the ring is full; then this waits for room, or the record is dropped and counted, as the source's `on_overload` says.
-/// Returns 0, or -1.
+/// call is made unless the ring is full or no daemon runs. If it is full, this waits for room, or the record is dropped and counted, as the source's
+/// `on_overload` says. Returns 0, or -1.
 ///
 /// # Safety
 /// `client` comes from `loom_connect`, and `payload` points to so many bytes.
@@ -151,7 +154,8 @@ pub unsafe extern "C" fn loom_sync(client: *mut loom_client, counts: *mut loom_c
     })
 }
 
-/// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. NULL is allowed.
+/// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. What waits for the next
+/// daemon goes to it if it runs by now, and is lost otherwise. NULL is allowed.
 ///
 /// # Safety
 /// `client` comes from `loom_connect` and is not used any more.

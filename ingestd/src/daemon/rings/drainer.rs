@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
+use loom_ring::Ending;
 
 use super::calibration;
 use super::ring::{Progress, Ring};
@@ -21,7 +22,7 @@ pub(super) enum Order {
     /// Drain the rings of a client up to where they are now, and at the end of its connection drop them.
     Drain {
         peer: u64,
-        end: bool,
+        end: Option<Ending>,
         done: Sender<()>,
     },
 }
@@ -43,7 +44,7 @@ struct Drained {
 /// A connection that waits for its rings.
 struct Waiting {
     peer: u64,
-    end: bool,
+    end: Option<Ending>,
     done: Sender<()>,
 }
 
@@ -102,7 +103,7 @@ impl Drainer {
                     .iter_mut()
                     .filter(|one| one.ring.peer_id() == peer)
                 {
-                    if end {
+                    if end.is_some() {
                         drained.ring.close();
                     }
                     drained.goal = drained.ring.end();
@@ -144,7 +145,8 @@ impl Drainer {
             });
         }
         for place in broken.into_iter().rev() {
-            self.rings.swap_remove(place);
+            let ring = self.rings.swap_remove(place).ring;
+            ring.end_as(Ending::OfClient);
         }
         Ok(pace)
     }
@@ -159,8 +161,9 @@ impl Drainer {
             if own.any(|one| one.goal.is_some()) {
                 return true;
             }
-            if waiting.end {
-                rings.retain(|one| one.ring.peer_id() != waiting.peer);
+            if let Some(ending) = waiting.end {
+                let own = rings.extract_if(.., |one| one.ring.peer_id() == waiting.peer);
+                own.for_each(|one| one.ring.end_as(ending));
             }
             // A connection waits for its answer, or the daemon ends.
             let _ = waiting.done.send(());

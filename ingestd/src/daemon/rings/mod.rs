@@ -3,9 +3,11 @@
 //! A connection's thread opens a ring; one thread, the drainer, then owns all rings. It copies their records into buffers, which go to the
 //! writer thread as those of a socket do, and never waits for a producer or for the log. Before each request of a client, and at the end of
 //! its connection, the connection's thread has its rings drained up to where the producer had come, so requests and pushes take effect in
-//! the order in which the client made them.
+//! the order in which the client made them. Records keep their place in the ring until they are published, so a client can hand over to the
+//! next daemon what a killed one had not stored.
 
 mod drainer;
+mod place;
 mod ring;
 
 use std::io;
@@ -17,7 +19,7 @@ use flume::{Sender, bounded};
 use loom_engine::SourceId;
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, TimeKind, is_builtin};
-use loom_ring::{Calibration, Consumer, RingError, Stamps, WhenFull};
+use loom_ring::{Calibration, Consumer, Ending, RingError, Stamps, WhenFull};
 
 use super::clients::Clients;
 use super::message::{Gone, Inbox};
@@ -25,6 +27,7 @@ use super::peer::Peer;
 use super::recorder::Recorder;
 use crate::protocol::ErrorCode;
 use drainer::{Drainer, Order};
+pub(super) use place::Place;
 use ring::Ring;
 
 /// The memory of all rings together, in bytes.
@@ -46,7 +49,7 @@ pub(super) struct Opened {
 }
 
 /// Room for a ring's memory among all rings', given back when it is dropped.
-struct Reserved {
+pub(super) struct Reserved {
     bytes: u64,
     clients: Arc<Clients>,
 }
@@ -94,15 +97,20 @@ impl Rings {
 
     /// Returns once the writer thread was handed all that the client's producers had pushed before the call.
     pub(super) fn drain(&self, peer: &Peer) -> Result<(), Gone> {
-        self.drain_and(peer, false)
+        self.drain_and(peer, None)
     }
 
     /// As `drain`, and the client's rings are closed: its producers push no more.
     pub(super) fn end(&self, peer: &Peer) -> Result<(), Gone> {
-        self.drain_and(peer, true)
+        let ending = if peer.is_stopping() {
+            Ending::OfDaemon
+        } else {
+            Ending::OfClient
+        };
+        self.drain_and(peer, Some(ending))
     }
 
-    fn drain_and(&self, peer: &Peer, end: bool) -> Result<(), Gone> {
+    fn drain_and(&self, peer: &Peer, end: Option<Ending>) -> Result<(), Gone> {
         let (done, is_done) = bounded(1);
         self.order(Order::Drain {
             peer: peer.id,

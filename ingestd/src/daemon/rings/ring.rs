@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
-use loom_ring::{Broken, Calibration, Consumer};
+use loom_ring::{Broken, Calibration, Consumer, Ending};
 
-use super::Reserved;
+use super::{Place, Reserved};
 use crate::daemon::buffer::{Buffer, Item, Pool};
 use crate::daemon::message::{Frames, Gone, Inbox, Message};
 use crate::daemon::peer::Peer;
@@ -22,7 +22,7 @@ pub(super) struct Ring {
     record_bytes: Option<u16>,
     varies: bool,
     /// Its memory counts until the ring is unmapped.
-    reserved: Reserved,
+    reserved: Arc<Reserved>,
 }
 
 /// What draining a ring once came to.
@@ -61,7 +61,7 @@ impl Ring {
             pool: Pool::new(),
             record_bytes: None,
             varies: false,
-            reserved,
+            reserved: Arc::new(reserved),
         }
     }
 
@@ -78,6 +78,11 @@ impl Ring {
         self.consumer.close();
     }
 
+    /// Ends the ring once the log has what was taken.
+    pub(super) fn end_as(self, ending: Ending) {
+        self.consumer.end(ending);
+    }
+
     /// Where the producer's records end now; `None` of a ring that is broken, which the next drain reports.
     pub(super) fn end(&mut self) -> Option<u64> {
         self.consumer.look().ok()
@@ -88,7 +93,7 @@ impl Ring {
         self.consumer.taken() >= position
     }
 
-    /// Hands what fits into one buffer to the writer thread, and gives its place back to the producer.
+    /// Hands what fits into one buffer to the writer thread, which gives its place back to the producer.
     pub(super) fn drain(&mut self, inbox: &Inbox) -> Result<Progress, Gone> {
         let Some(mut buffer) = self.pool.take() else {
             return Ok(Progress::Waits);
@@ -106,11 +111,11 @@ impl Ring {
                 Progress::Broken
             }
         };
-        self.consumer.give_back();
         if buffer.items.is_empty() {
             self.pool.home().give_back(buffer);
         } else {
-            let frames = Frames::new(&self.peer, buffer, self.pool.home());
+            let place = Place::new(self.consumer.batch(), &self.reserved);
+            let frames = Frames::of_ring(&self.peer, buffer, self.pool.home(), place);
             inbox.send(Message::Frames(frames))?;
         }
         if let Err(broken) = filled {

@@ -1,5 +1,6 @@
 //! The end of a connection, as seen and made without reading or writing it.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -12,15 +13,27 @@ impl HangUp {
         HangUp(stream)
     }
 
-    /// Whether the daemon has ended the connection; waits for that as long as `patience`.
+    pub(super) fn try_clone(&self) -> io::Result<HangUp> {
+        self.0.try_clone().map(HangUp)
+    }
+
+    /// Whether one side has ended the connection; waits for that as long as `patience`.
     pub(super) fn is_hung_up(&self, patience: Duration) -> bool {
-        let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
-        let patience = Timespec {
+        self.poll(Some(Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: i64::from(patience.subsec_nanos()),
-        };
-        // A signal ends the wait early, and the caller asks again.
-        matches!(poll(&mut polled, Some(&patience)), Ok(1..))
+        }))
+    }
+
+    /// Waits until one side ends the connection.
+    pub(super) fn wait(&self) {
+        while !self.poll(None) {}
+    }
+
+    /// False also if a signal ends the wait early; the caller asks again.
+    fn poll(&self, patience: Option<Timespec>) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        matches!(poll(&mut polled, patience.as_ref()), Ok(1..))
     }
 
     pub(super) fn hang_up(&self) {

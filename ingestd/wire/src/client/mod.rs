@@ -18,28 +18,32 @@
 //! which they were pushed. Where the daemon is slower than its producers, `push` waits (or the daemon drops, where
 //! the source says so).
 
+mod absence;
+mod error;
 mod hang_up;
 mod outgoing;
 mod replies;
 mod ring;
+mod source_ring;
+mod watch;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use loom_engine::{IndexId, SourceId, TimeRange};
-use loom_ring::{Opener, Producer, PushError, RingError};
+use loom_ring::{Opener, Producer, PushError};
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use thiserror::Error;
 
 use crate::protocol::{
-    Depth, ErrorCode, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId, Shape, Synced, VERSION,
-    Welcome,
+    Depth, ErrorCode, LostCause, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId, Shape, Synced,
+    VERSION, Welcome,
 };
 use crate::socket::with_socket_path;
+pub use error::ClientError;
 use hang_up::HangUp;
 use outgoing::Outgoing;
 use replies::Replies;
@@ -47,50 +51,6 @@ pub use ring::{RingClient, RingOptions};
 
 /// What the socket may hold: the longest frame, so that it takes one at once.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
-
-/// Why a call of the client failed.
-#[derive(Debug, Clone, Error)]
-pub enum ClientError {
-    #[error("no daemon runs on {}; start one with 'ingestd run {}'", .0.display(), .0.display())]
-    NotRunning(PathBuf),
-    #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]
-    NotAllowed(PathBuf),
-    #[error("{message}")]
-    Daemon { code: ErrorCode, message: String },
-    /// The daemon stopped in good order; what it took of this client's records is durable.
-    #[error("the daemon stopped; it stored {} of this client's records", .0.counts.stored)]
-    Stopped(Synced),
-    #[error("a payload of {bytes} bytes is longer than the limit of a record, {limit}")]
-    PayloadTooLong { bytes: usize, limit: usize },
-    #[error(
-        "a definition of {bytes} bytes is longer than the limit of a frame, {limit}; define fewer sources at a time"
-    )]
-    DocumentTooLong { bytes: usize, limit: usize },
-    #[error("a batch of {bytes} bytes does not end with a whole payload")]
-    Ragged { bytes: usize },
-    #[error("the daemon's answer does not follow the protocol: {0}")]
-    Protocol(String),
-    #[error("source {0} was not defined by this client; define it first")]
-    NotDefined(SourceId),
-    #[error("{0}")]
-    Ring(Arc<RingError>),
-    #[error("{0}")]
-    Push(#[from] PushError),
-    #[error("the connection to the daemon failed: {0}")]
-    Io(Arc<io::Error>),
-}
-
-impl From<RingError> for ClientError {
-    fn from(error: RingError) -> Self {
-        ClientError::Ring(Arc::new(error))
-    }
-}
-
-impl From<io::Error> for ClientError {
-    fn from(error: io::Error) -> Self {
-        ClientError::Io(Arc::new(error))
-    }
-}
 
 /// When a client's buffer goes to the daemon.
 #[derive(Clone, Debug)]
@@ -138,6 +98,19 @@ impl Client {
 
     /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: ClientOptions) -> Result<Client, ClientError> {
+        let mut client = Client::connect_for_requests(dir, &options)?;
+        let flusher = std::thread::Builder::new()
+            .name("loom-client".to_owned())
+            .spawn({
+                let shared = Arc::clone(&client.shared);
+                move || shared.flush_regularly(options.flush_interval)
+            })?;
+        client.flusher = Some(flusher);
+        Ok(client)
+    }
+
+    /// Connects without the thread that sends payloads in time: a request sends them.
+    fn connect_for_requests(dir: &Path, options: &ClientOptions) -> Result<Client, ClientError> {
         let opener =
             Opener::this_process().map_err(|error| ClientError::from(io::Error::from(error)))?;
         let stream = with_socket_path(dir, |path| UnixStream::connect(path)).map_err(|error| {
@@ -174,16 +147,10 @@ impl Client {
             replies: Mutex::new(replies),
             hang_up,
         });
-        let flusher = std::thread::Builder::new()
-            .name("loom-client".to_owned())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.flush_regularly(options.flush_interval)
-            })?;
         Ok(Client {
             shared,
             welcome,
-            flusher: Some(flusher),
+            flusher: None,
             opener,
         })
     }
@@ -320,10 +287,22 @@ impl Client {
         span: TimeRange,
         reason: &str,
     ) -> Result<(), ClientError> {
+        self.report_lost_by(LostCause::Kernel, source, records, span, reason)
+    }
+
+    fn report_lost_by(
+        &self,
+        cause: LostCause,
+        source: &str,
+        records: u64,
+        span: TimeRange,
+        reason: &str,
+    ) -> Result<(), ClientError> {
         self.request(|request| Request::Lost {
             request,
             records,
             span,
+            cause,
             source,
             reason,
         })
@@ -399,6 +378,11 @@ impl Client {
     /// Whether the daemon has ended the connection; waits for that as long as `patience`.
     fn is_hung_up(&self, patience: Duration) -> bool {
         self.shared.hang_up.is_hung_up(patience)
+    }
+
+    /// Whether the connection is known to be over.
+    fn has_ended(&self) -> bool {
+        self.shared.replies().ended().is_some()
     }
 
     /// Ends the connection, also where a forked process holds a copy of it. What was sent before arrives.

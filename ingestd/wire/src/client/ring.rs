@@ -14,35 +14,68 @@
 //! ```
 //!
 //! One thread owns a client; each thread of an application connects for itself. A fork of the process may not use it: every call says so.
+//!
+//! A client outlives its daemon. Any call that finds it gone looks for the next one; until that runs, records wait in shared memory of the
+//! client's own, and then go to it in their order, each once. Of what a killed daemon was storing the client cannot know whether the log has it:
+//! it pushes none of that again, and reports all of it to the next daemon's ledger.
 
-use std::path::Path;
-use std::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use loom_engine::SourceId;
-use loom_ring::{Producer, PushError, WhenFull};
+use loom_ring::{Opener, Producer, PushError};
 
+use super::absence::{Absence, PATIENCE};
+use super::source_ring::{LOOK_AGAIN, SourceRing, now};
+use super::watch::Watch;
 use super::{Client, ClientError, ClientOptions, first_of};
 use crate::protocol::Synced;
 
-/// How long a push that waits for room sleeps before it looks again.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// After so many drops in a row a push looks whether the daemon is still there.
-const DROPS_PER_LOOK: u64 = 1024;
-
 /// What a ring client asks for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RingOptions {
     /// What the daemon calls this client, for people.
     pub name: String,
     /// Room for records in each ring, in bytes: a power of two from 64 KiB to 64 MiB. 0 is the daemon's default.
     pub capacity_bytes: u64,
+    /// How long calls wait for the next daemon before they fail; 60 s unless it is set.
+    pub patience: Duration,
+}
+
+impl Default for RingOptions {
+    fn default() -> Self {
+        RingOptions {
+            name: String::new(),
+            capacity_bytes: 0,
+            patience: PATIENCE,
+        }
+    }
 }
 
 /// A connection, and a ring for each source that it defined.
 pub struct RingClient {
+    dir: PathBuf,
+    options: RingOptions,
+    opener: Opener,
+    /// The directory's UUID: another directory in its place gets none of its records.
+    uuid: [u8; 16],
+    /// What was defined, for the next daemon.
+    documents: Vec<String>,
+    rings: Vec<SourceRing>,
+    link: Link,
+}
+
+/// The way to a daemon, or the time since there is none.
+enum Link {
+    To(Connected),
+    Gone(Absence),
+}
+
+struct Connected {
     client: Client,
-    rings: Vec<(SourceId, Producer)>,
-    capacity_bytes: u64,
+    /// `None` only while this is dropped.
+    watch: Option<Watch>,
 }
 
 impl RingClient {
@@ -53,29 +86,37 @@ impl RingClient {
 
     /// Connects with the given options.
     pub fn connect_with(dir: &Path, options: RingOptions) -> Result<RingClient, ClientError> {
-        let RingOptions {
-            name,
-            capacity_bytes,
-        } = options;
-        let options = ClientOptions {
-            name,
-            ..ClientOptions::default()
-        };
+        let connected = Connected::to(dir, &options.name)?;
         Ok(RingClient {
-            client: Client::connect_with(dir, options)?,
+            dir: dir.to_owned(),
+            options,
+            opener: connected.client.opener,
+            uuid: connected.client.welcome.uuid,
+            documents: Vec::new(),
             rings: Vec::new(),
-            capacity_bytes,
+            link: Link::To(connected),
         })
     }
 
     /// Defines every `[[source]]` of a TOML document, as [`Client::define`] does, and opens a ring for each.
     pub fn define(&mut self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
-        let sources = self.client.define(toml)?;
-        for (source, _) in &sources {
-            if !self.rings.iter().any(|(known, _)| known == source) {
-                let ring = self.client.open_ring(*source, self.capacity_bytes)?;
-                self.rings.push((*source, ring));
+        let is_new = self.documents.iter().all(|known| known != toml);
+        if is_new && !self.rings.is_empty() {
+            // What a next daemon gets from the rings must have the layout of the last definition.
+            self.sync()?;
+        }
+        let sources = self.ask(|connected| connected.client.define(toml))?;
+        if is_new {
+            self.documents.push(toml.to_owned());
+        }
+        for (source, name) in &sources {
+            if self.rings.iter().any(|ring| ring.source == *source) {
+                continue;
             }
+            let capacity_bytes = self.options.capacity_bytes;
+            let producer = self.ask(|connected| connected.open_ring(*source, capacity_bytes))?;
+            self.rings
+                .push(SourceRing::new(*source, name.clone(), producer));
         }
         Ok(sources)
     }
@@ -86,80 +127,239 @@ impl RingClient {
     }
 
     /// Pushes one payload, in the layout of its source without the own time: where the source has own time, it is the time of this call. Where
-    /// the ring is full, this waits for room, or counts the record as dropped, as the source's `on_overload` says.
+    /// the ring is full, this waits for room, or counts the record as dropped, as the source's `on_overload` says; so also while no daemon runs.
+    /// Once none has run for as long as the client's patience, this fails until one runs again.
     #[inline]
     pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
-        let ring = self.rings.iter_mut().find(|(known, _)| *known == source);
-        let Some((_, ring)) = ring else {
+        let ring = self.rings.iter_mut().find(|ring| ring.source == source);
+        let Some(ring) = ring else {
             return Err(ClientError::NotDefined(source));
         };
-        match ring.push(payload) {
+        match ring.producer.push(payload) {
             Ok(()) => Ok(()),
-            Err(why) => not_pushed(&self.client, ring, payload, why),
+            Err(why) => self.not_pushed(source, payload, why),
         }
     }
 
     /// Returns when everything pushed before is visible to queries (durable, where the directory's durability is `batch`), with the counts of
-    /// what became of it.
+    /// what became of it: of this connection, or since the daemon that runs now took the rings over.
     pub fn sync(&mut self) -> Result<Synced, ClientError> {
-        self.client.sync()
+        let begun = now();
+        let synced = self.ask(|connected| connected.client.sync())?;
+        self.rings.iter_mut().for_each(|ring| ring.synced(begun));
+        Ok(synced)
     }
 
-    /// Records that stand in the rings and that the daemon has not taken. Exact once the daemon is gone, which any other call reports.
+    /// Records that stand in the rings and that the log does not have yet. Exact while no daemon runs.
     pub fn untaken(&self) -> u64 {
-        self.rings.iter().map(|(_, ring)| ring.untaken()).sum()
+        self.rings.iter().map(SourceRing::untaken).sum()
     }
 
     /// Syncs and ends the connection.
     pub fn close(mut self) -> Result<Synced, ClientError> {
         self.sync()
     }
+
+    /// Asks the daemon, or the next one if there is none or it ends meanwhile.
+    fn ask<T>(
+        &mut self,
+        mut question: impl FnMut(&Connected) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.check_process()?;
+        let begun = Instant::now();
+        loop {
+            let connected = match &mut self.link {
+                Link::To(connected) => connected,
+                Link::Gone(absence) => {
+                    absence.sleep_until_look();
+                    if !self.look()? && begun.elapsed() > self.options.patience {
+                        return Err(self.absent());
+                    }
+                    continue;
+                }
+            };
+            match question(connected) {
+                Err(error) if error.is_absence() && connected.client.has_ended() => {
+                    self.lose(Absence::begin())?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Does with a record that its ring did not take what is to be done.
+    #[cold]
+    fn not_pushed(
+        &mut self,
+        source: SourceId,
+        payload: &[u8],
+        mut why: PushError,
+    ) -> Result<(), ClientError> {
+        self.check_process()?;
+        loop {
+            let is_full = why == PushError::Full;
+            if is_full && self.ring(source)?.drops() {
+                return Ok(());
+            }
+            match (why, &self.link) {
+                (PushError::Full, Link::To(connected)) => {
+                    if connected.client.is_hung_up(LOOK_AGAIN) {
+                        self.lose(Absence::begin())?;
+                    }
+                }
+                (PushError::Full, Link::Gone(absence)) => absence.sleep_until_look(),
+                (PushError::Closed, Link::To(_)) => self.lose(Absence::begin())?,
+                (PushError::Closed, Link::Gone(_)) => {}
+                (PushError::Forked | PushError::TooLong { .. }, _) => return Err(why.into()),
+            }
+            let is_gone = match &self.link {
+                Link::To(_) => false,
+                Link::Gone(absence) => {
+                    let is_over = absence.is_longer_than(self.options.patience);
+                    let is_found = absence.is_look_due() && self.look()?;
+                    if is_over && !is_found {
+                        return Err(self.absent());
+                    }
+                    !is_found
+                }
+            };
+            let ring = &mut self.ring(source)?.producer;
+            let pushed = if is_gone {
+                ring.push_waiting(payload)
+            } else {
+                ring.push(payload)
+            };
+            match pushed {
+                Ok(()) => return Ok(()),
+                Err(again) => why = again,
+            }
+        }
+    }
+
+    fn ring(&mut self, source: SourceId) -> Result<&mut SourceRing, ClientError> {
+        let ring = self.rings.iter_mut().find(|ring| ring.source == source);
+        ring.ok_or(ClientError::NotDefined(source))
+    }
+
+    /// The daemon is gone: records wait from now on.
+    fn lose(&mut self, absence: Absence) -> Result<(), ClientError> {
+        for ring in &mut self.rings {
+            ring.wait_for_next()?;
+        }
+        self.link = Link::Gone(absence);
+        Ok(())
+    }
+
+    /// Looks for the next daemon; whether it is found, and has what was held.
+    fn look(&mut self) -> Result<bool, ClientError> {
+        let found = self.connect_next();
+        if let Link::Gone(absence) = &mut self.link {
+            absence.looked_in_vain();
+        }
+        match found {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_absence() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn connect_next(&mut self) -> Result<(), ClientError> {
+        let connected = Connected::to(&self.dir, &self.options.name)?;
+        if connected.client.welcome.uuid != self.uuid {
+            return Err(ClientError::Replaced(self.dir.clone()));
+        }
+        for toml in &self.documents {
+            connected.client.define(toml)?;
+        }
+        let mut opened = Vec::with_capacity(self.rings.len());
+        for ring in &self.rings {
+            let next = connected.open_ring(ring.source, self.options.capacity_bytes)?;
+            if !ring.is_final(&next) {
+                // The same daemon has ended the connection, and still stores what came over it.
+                return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
+            }
+            opened.push(next);
+        }
+        for (ring, next) in self.rings.iter_mut().zip(opened) {
+            ring.take_next(next);
+        }
+        let rings = &mut self.rings;
+        let handed = rings
+            .iter_mut()
+            .try_for_each(|ring| ring.hand_over(&connected.client));
+        let before = std::mem::replace(&mut self.link, Link::To(connected));
+        if let (Err(_), Link::Gone(absence)) = (&handed, before) {
+            self.lose(absence)?;
+        }
+        handed
+    }
+
+    fn absent(&self) -> ClientError {
+        ClientError::Absent {
+            dir: self.dir.clone(),
+            patience: self.options.patience,
+            waiting: self.untaken(),
+        }
+    }
+
+    fn check_process(&self) -> Result<(), ClientError> {
+        let is_own = self.opener.is_this_process();
+        is_own.then_some(()).ok_or(PushError::Forked.into())
+    }
 }
 
 impl Drop for RingClient {
-    /// What was pushed stays in the rings, and the daemon takes it. In a fork nothing happens: the connection is the other process's.
+    /// What was pushed stays in the rings, and the daemon takes it; what waits for the next daemon goes to it if it runs by now. In a fork nothing
+    /// happens.
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        if let Link::To(connected) = &self.link
+            && connected.client.is_hung_up(Duration::ZERO)
+        {
+            // Without memory for records that wait, those that are held go nowhere.
+            let _ = self.lose(Absence::begin());
+        }
+        if matches!(self.link, Link::Gone(_)) && self.untaken() > 0 {
+            // Only a sync shows whether records arrive.
+            let _ = self.connect_next();
+        }
+    }
+}
+
+impl Connected {
+    fn to(dir: &Path, name: &str) -> Result<Connected, ClientError> {
+        let options = ClientOptions {
+            name: name.to_owned(),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_for_requests(dir, &options)?;
+        let watch = Watch::start(client.shared.hang_up.try_clone()?)?;
+        Ok(Connected {
+            client,
+            watch: Some(watch),
+        })
+    }
+
+    fn open_ring(&self, source: SourceId, capacity_bytes: u64) -> Result<Producer, ClientError> {
+        let ring = self.client.open_ring(source, capacity_bytes)?;
+        if let Some(watch) = &self.watch {
+            watch.add(&ring);
+        }
+        Ok(ring)
+    }
+}
+
+impl Drop for Connected {
+    /// Ends the connection, also where a forked process holds a copy of it. In such a process it is left alone, and has no thread.
+    fn drop(&mut self) {
+        let watch = self.watch.take();
         if self.client.check_process().is_ok() {
             self.client.hang_up();
+            watch.into_iter().for_each(Watch::join);
+        } else {
+            std::mem::forget(watch);
         }
-    }
-}
-
-/// What becomes of a record that its ring did not take.
-#[cold]
-fn not_pushed(
-    client: &Client,
-    ring: &mut Producer,
-    payload: &[u8],
-    mut why: PushError,
-) -> Result<(), ClientError> {
-    if why == PushError::Full && ring.when_full() == WhenFull::Drop {
-        ring.drop_one();
-        let looks = ring.dropped().is_multiple_of(DROPS_PER_LOOK);
-        if looks && client.is_hung_up(Duration::ZERO) {
-            return Err(end_of(client));
-        }
-        return Ok(());
-    }
-    while why == PushError::Full {
-        if client.is_hung_up(LOOK_AGAIN) {
-            return Err(end_of(client));
-        }
-        match ring.push(payload) {
-            Ok(()) => return Ok(()),
-            Err(again) => why = again,
-        }
-    }
-    match why {
-        PushError::Closed => Err(end_of(client)),
-        why => Err(why.into()),
-    }
-}
-
-/// Why the daemon closed the ring or the connection.
-fn end_of(client: &Client) -> ClientError {
-    match client.sync() {
-        Err(error) => error,
-        Ok(_) => PushError::Closed.into(),
     }
 }

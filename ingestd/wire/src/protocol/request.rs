@@ -58,6 +58,17 @@ pub enum Depth {
     Durable,
 }
 
+/// Where records were lost that no request brought to a daemon.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LostCause {
+    /// In the kernel, before the client had them.
+    Kernel,
+    /// The client dropped them because its ring was full, and no daemon has counted them.
+    RingFull,
+    /// A daemon was storing them when it was killed: the log may have them or not.
+    DaemonKilled,
+}
+
 /// One frame of a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
@@ -108,11 +119,12 @@ pub enum Request<'a> {
         source: &'a str,
         reason: &'a str,
     },
-    /// Records of a source were lost before the client had them. Each would have had a time in `span`, by the source's own time if it has one.
+    /// Records of a source were lost before this daemon had them. Each would have had a time in `span`, by the source's own time if it has one.
     Lost {
         request: RequestId,
         records: u64,
         span: TimeRange,
+        cause: LostCause,
         source: &'a str,
         reason: &'a str,
     },
@@ -146,6 +158,8 @@ const LOST: u8 = 0x0D;
 const ADD_RULE: u8 = 0x0E;
 const CLOSE_RULE: u8 = 0x0F;
 const RULES: u8 = 0x10;
+const DROPPED: u8 = 0x11;
+const UNSURE: u8 = 0x12;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -171,6 +185,8 @@ impl<'a> Request<'a> {
             ADD_RULE => "add rule",
             CLOSE_RULE => "close rule",
             RULES => "rules",
+            DROPPED => "dropped",
+            UNSURE => "unsure",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -222,10 +238,15 @@ impl<'a> Request<'a> {
                     capacity_bytes: cursor.u64()?,
                 }
             }
-            LOST => Request::Lost {
+            LOST | DROPPED | UNSURE => Request::Lost {
                 request,
                 records: cursor.u64()?,
                 span: cursor.span()?,
+                cause: match header.kind {
+                    LOST => LostCause::Kernel,
+                    DROPPED => LostCause::RingFull,
+                    _ => LostCause::DaemonKilled,
+                },
                 source: cursor.text()?,
                 reason: cursor.document()?,
             },
@@ -310,16 +331,24 @@ impl<'a> Request<'a> {
                 request,
                 records,
                 span,
+                cause,
                 source,
                 reason,
-            } => write_frame(out, LOST, None, |body| {
-                body.extend_from_slice(&request.get().to_le_bytes());
-                body.extend_from_slice(&records.to_le_bytes());
-                body.extend_from_slice(&span.first.0.to_le_bytes());
-                body.extend_from_slice(&span.last.0.to_le_bytes());
-                write_text(body, source);
-                body.extend_from_slice(reason.as_bytes());
-            }),
+            } => {
+                let kind = match cause {
+                    LostCause::Kernel => LOST,
+                    LostCause::RingFull => DROPPED,
+                    LostCause::DaemonKilled => UNSURE,
+                };
+                write_frame(out, kind, None, |body| {
+                    body.extend_from_slice(&request.get().to_le_bytes());
+                    body.extend_from_slice(&records.to_le_bytes());
+                    body.extend_from_slice(&span.first.0.to_le_bytes());
+                    body.extend_from_slice(&span.last.0.to_le_bytes());
+                    write_text(body, source);
+                    body.extend_from_slice(reason.as_bytes());
+                });
+            }
         }
     }
 }
@@ -460,11 +489,12 @@ mod tests {
 
         #[test]
         fn a_report_of_losses_survives_its_encoding(
-            number in 1u32.., records: u64, first: i64, last: i64, a in "\\PC{0,40}", b in "\\PC{0,200}"
+            number in 1u32.., records: u64, first: i64, last: i64, a in "\\PC{0,40}", b in "\\PC{0,200}",
+            cause in prop::sample::select(vec![LostCause::Kernel, LostCause::RingFull, LostCause::DaemonKilled]),
         ) {
             let request = RequestId::new(number).unwrap();
             let span = TimeRange { first: Timestamp(first), last: Timestamp(last) };
-            let sent = Request::Lost { request, records, span, source: &a, reason: &b };
+            let sent = Request::Lost { request, records, span, cause, source: &a, reason: &b };
             let mut frame = Vec::new();
             sent.encode(&mut frame);
             let expected = if first <= last { Ok(sent) } else { Err(Malformed::Backward { first, last }) };

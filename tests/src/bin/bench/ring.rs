@@ -120,7 +120,7 @@ fn taken_out(payloads: &Payloads, sizes: &Sizes) -> Result<Line> {
             let bytes = usize::from(head.bytes);
             if filled + bytes > buffer.len() {
                 filled = 0;
-                consumer.give_back();
+                consumer.batch().stored();
             }
             let room = buffer.get_mut(filled..filled + bytes);
             consumer.take(head, room.context("a record fits into the buffer")?);
