@@ -1,11 +1,16 @@
 //! `libloom_client` as programs in C and Python use it, and what a producer sees that follows PROTOCOL.md by itself.
 
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use loom_engine::TimeRange;
+use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_tests::daemon::Daemon;
 use loom_tests::machine;
+use rustix::process::Signal;
 
 /// Where the library's header and example stand.
 fn home() -> std::path::PathBuf {
@@ -150,9 +155,104 @@ fn python_pushes_through_the_library_and_a_fork_is_refused_by_name() -> Result<(
     daemon.stop()
 }
 
+/// Threads that push until the input ends; after each line of it, all have pushed more.
+const RESTARTED: &str = r#"
+import struct, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import loom_ring
+
+TOML = '[[source]]\nname = "ticks"\n[[source.field]]\nname = "n"\ntype = "u64"'
+pushed, ends = [0, 0], False
+
+def produce(thread):
+    with loom_ring.connect(sys.argv[2], library=sys.argv[3]) as loom:
+        source = loom.define(TOML)
+        while not ends:
+            loom.push(source, struct.pack("<Q", thread << 40 | pushed[thread]))
+            pushed[thread] += 1
+
+threads = [threading.Thread(target=produce, args=(thread,)) for thread in range(len(pushed))]
+for thread in threads:
+    thread.start()
+for line in sys.stdin:
+    before = list(pushed)
+    while not all(now > then + 1000 for now, then in zip(pushed, before)):
+        time.sleep(0.001)
+    print("more", flush=True)
+ends = True
+for thread in threads:
+    thread.join()
+print(sum(pushed))
+"#;
+
+/// The numbers of a directory's ticks.
+fn ticks(dir: &Path) -> Result<Vec<u64>> {
+    let snapshot = Directory::open(dir)?.snapshot()?;
+    let source = snapshot.source("ticks")?.id;
+    let mut found = Vec::new();
+    raw_scan(
+        &snapshot,
+        source,
+        TimeRange::ALL,
+        &Poll::never(),
+        |record| {
+            found.extend(record.payload.first_chunk().map(|n| u64::from_le_bytes(*n)));
+            ControlFlow::Continue(())
+        },
+    )?;
+    Ok(found)
+}
+
+#[test]
+fn python_and_the_library_in_c_push_on_over_restarts_of_the_daemon() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("restarted.loom");
+    let mut daemon = Daemon::start(&dir, "")?;
+    let mut producer = Command::new("python3")
+        .args(["-B", "-c", RESTARTED])
+        .arg(machine::root().join("ingestd/clients/python"))
+        .arg(&dir)
+        .arg(machine::client_library()?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut to = producer.stdin.take().context("a pipe")?;
+    let mut lines = BufReader::new(producer.stdout.take().context("a pipe")?).lines();
+    let mut more = || -> Result<()> {
+        writeln!(to)?;
+        let said = lines.next().context("the producer ended")??;
+        ensure!(said == "more", "{said}");
+        Ok(())
+    };
+    more()?;
+    for signal in [Signal::KILL, Signal::TERM, Signal::KILL] {
+        daemon.end(signal)?;
+        // No daemon runs.
+        more()?;
+        daemon = Daemon::start(&dir, "")?;
+        more()?;
+    }
+    drop(to);
+    let pushed: u64 = lines.next().context("the producer ended")??.parse()?;
+    ensure!(producer.wait()?.success());
+    daemon.stop()?;
+    let mut stored = ticks(&dir)?;
+    let all = stored.len() as u64;
+    stored.sort_unstable();
+    stored.dedup();
+    let losses = Directory::open(&dir)?.snapshot()?.losses(&Poll::never())?;
+    let lost: u64 = losses.iter().filter_map(|loss| loss.records).sum();
+    ensure!(
+        stored.len() as u64 == all && all + lost >= pushed && all <= pushed,
+        "{all} stored, {} of them once, {lost} lost of {pushed}",
+        stored.len()
+    );
+    Ok(())
+}
+
 /// A producer that knows nothing but PROTOCOL.md; with a name of a fault, it leaves that in the ring.
 const BY_THE_BOOK: &str = r#"
-import mmap, socket, struct, sys
+import mmap, os, socket, struct, sys, time
 sys.path.insert(0, sys.argv[1])
 import loom_client
 
@@ -163,8 +263,12 @@ def ring(loom, source):
     loom.socket.sendall(struct.pack("<IBBHIHHQ", 16, 0x0C, 0, 0, loom.request, source, 0, CAPACITY))
     frame, descriptors, _, _ = socket.recv_fds(loom.socket, 20, 1)
     assert frame[4] == 0x8C and struct.unpack("<Q", frame[12:]) == (CAPACITY,), frame
-    # As words: each is stored whole.
-    return memoryview(mmap.mmap(descriptors[0], CAPACITY + 12288)).cast("Q")
+    # As words: each is stored whole. The descriptor stays open.
+    return descriptors[0], memoryview(mmap.mmap(descriptors[0], CAPACITY + 12288)).cast("Q")
+
+def given_back(descriptor):
+    while os.fstat(descriptor).st_blocks * 512 > 4096:
+        time.sleep(0.01)
 
 def word(at, value=None):
     if value is None:
@@ -183,7 +287,7 @@ for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 <<
                    ((8256, 1 << 63), "dropped records")]:
     loom = loom_client.connect(sys.argv[2])
     source = loom.define('[[source]]\nname = "book"\n[[source.field]]\nname = "n"\ntype = "u64"')["book"]
-    memory = ring(loom, source)
+    descriptor, memory = ring(loom, source)
     assert bytes(memory[:1]) == b"LOOMRING" and [word(at) for at in (8, 16, 24, 32)] == [1, CAPACITY, 0, 0]
     pushed = 0
     while pushed < (20000 if fault is None else 0):
@@ -195,6 +299,7 @@ for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 <<
         counts = loom.sync()
         assert (counts["stored"], counts["dropped"]) == (20000, 3), counts
         loom.close()
+        given_back(descriptor)
         continue
     word(*fault)
     if fault[0] == 12288:
@@ -204,8 +309,13 @@ for fault, why in [(None, None), ((8192, 7), "producer's counter"), ((8192, 1 <<
         raise AssertionError("a broken ring is accepted")
     except loom_client.LoomError as error:
         assert error.code == 1 and why in str(error), error
+    given_back(descriptor)
 loom = loom_client.connect(sys.argv[2])
-book = loom.status()["sources"][0]
+status = loom.status()
+while status["rings"]:
+    status = loom.status()
+assert status["ring_bytes"] == 0, status
+book = status["sources"][0]
 assert (book["stored"], book["dropped"], book["refused"]) == (20000, 3, 5), book
 print("done")
 "#;

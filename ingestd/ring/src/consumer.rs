@@ -138,6 +138,8 @@ fn run() -> u64 {
 
 pub struct Consumer {
     lent: Arc<Lent>,
+    /// The same memory, nearer.
+    memory: Shared,
     /// All below it is copied: so many records.
     head: u64,
     records: u64,
@@ -157,6 +159,7 @@ impl Consumer {
     ) -> Result<(Consumer, OwnedFd), RingError> {
         let (memory, descriptor) = Shared::create(capacity_bytes)?;
         let mut consumer = Consumer {
+            memory: memory.clone(),
             lent: Arc::new(Lent {
                 memory,
                 stored: AtomicU64::new(0),
@@ -187,7 +190,7 @@ impl Consumer {
 
     /// Room for records, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
-        self.memory().capacity_bytes()
+        self.memory.capacity_bytes()
     }
 
     /// Converts ticks along this line from now on, and leaves it in the ring for whoever finds the ring after a crash. Rings with other stamps
@@ -209,8 +212,8 @@ impl Consumer {
 
     /// Looks how far the producer has come; returns the position where its records end.
     pub fn look(&mut self) -> Result<u64, Broken> {
-        let tail = protocol::published(self.memory());
-        let capacity = self.memory().capacity_bytes();
+        let tail = protocol::published(&self.memory);
+        let capacity = self.memory.capacity_bytes();
         let possible = tail
             .checked_sub(self.head)
             .is_some_and(|bytes| bytes <= capacity);
@@ -232,7 +235,7 @@ impl Consumer {
         if at == self.published {
             return Ok(None);
         }
-        let word = self.memory().load_word(at);
+        let word = self.memory.load_word(at);
         let head = RecordHead::decode(word, self.clock()).ok_or(Broken::Head { at, word })?;
         let (bytes, published) = (head.slot_bytes(), self.published - at);
         if bytes > published {
@@ -279,7 +282,7 @@ impl Consumer {
 
     /// How many records the producer has dropped since the last call.
     pub fn dropped(&mut self) -> Result<u64, Broken> {
-        let claimed = self.memory().word(DROPPED_OFFSET).load(Ordering::Relaxed);
+        let claimed = self.memory.word(DROPPED_OFFSET).load(Ordering::Relaxed);
         let before = self.dropped;
         // No producer drops more than one in a nanosecond: so the sums of a ledger hold for as long as a daemon runs.
         let elapsed_ns = u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -319,21 +322,17 @@ impl Consumer {
         }
     }
 
-    fn memory(&self) -> &Shared {
-        &self.lent.memory
-    }
-
     /// Copies the words from a position on; each is loaded once.
     #[inline]
     fn copy_record(&self, at: u64, record: &mut [u8]) {
         let mut at = at;
         let (words, rest) = record.as_chunks_mut::<WORD_BYTES>();
         for word in words {
-            *word = self.memory().load_word(at).to_ne_bytes();
+            *word = self.memory.load_word(at).to_ne_bytes();
             at += WORD_BYTES as u64;
         }
         if !rest.is_empty() {
-            let last = self.memory().load_word(at).to_ne_bytes();
+            let last = self.memory.load_word(at).to_ne_bytes();
             for (byte, of_last) in rest.iter_mut().zip(last) {
                 *byte = of_last;
             }

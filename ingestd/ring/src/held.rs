@@ -98,7 +98,7 @@ impl Producer {
                 }
                 _ => (None, &record[..]),
             };
-            next.push_open(stamp, rest)?;
+            next.push_again(stamp, rest)?;
             at += head.slot_bytes();
             self.set(HEAD_OFFSET, at);
         }

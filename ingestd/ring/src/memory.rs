@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
@@ -17,13 +18,29 @@ use crate::layout::{
 };
 use crate::protocol::{Mark, Memory};
 
+#[derive(Clone)]
 pub struct Shared {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
+    /// Where the mapping begins: beside its owner, so that no store of a word can change it, as the compiler sees it.
+    base: *mut u8,
     /// A power of two; the mapping holds so many bytes from `RECORDS_OFFSET` on.
     capacity_bytes: u64,
 }
 
+// SAFETY: the pointer is that of the mapping beside it, which any thread may hold, and all access is through atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
 impl Shared {
+    fn of(map: MmapRaw, capacity_bytes: u64) -> Shared {
+        Shared {
+            base: map.as_mut_ptr(),
+            map: Arc::new(map),
+            capacity_bytes,
+        }
+    }
+
     /// A new ring, zeroed and allocated in full, whose length nobody can change.
     pub fn create(capacity_bytes: u64) -> Result<(Shared, OwnedFd), RingError> {
         let capacity_bytes = capacity_of(capacity_bytes)?;
@@ -44,10 +61,7 @@ impl Shared {
             source: error.into(),
         })?;
         let file = File::from(memory);
-        let shared = Shared {
-            map: map(&file, bytes as usize)?,
-            capacity_bytes,
-        };
+        let shared = Shared::of(map(&file, bytes as usize)?, capacity_bytes);
         Ok((shared, file.into()))
     }
 
@@ -64,10 +78,7 @@ impl Shared {
             .checked_sub(RECORDS_OFFSET as u64)
             .filter(|capacity| *capacity > 0 && capacity_of(*capacity).is_ok())
             .ok_or(RingError::NotARing("its length is not that of a ring"))?;
-        let shared = Shared {
-            map: map(&file, bytes as usize)?,
-            capacity_bytes,
-        };
+        let shared = Shared::of(map(&file, bytes as usize)?, capacity_bytes);
         if shared.word(CAPACITY_OFFSET).load(Ordering::Relaxed) != capacity_bytes {
             return Err(RingError::NotARing("its header names another capacity"));
         }
@@ -109,7 +120,7 @@ impl Shared {
         );
         // SAFETY: the mapping is at least `RECORDS_OFFSET` bytes long and begins on a page, so the word lies in it and is aligned. The memfd
         // is sealed against shrinking, so the page stays. All access by this process is through these atomics.
-        unsafe { &*self.map.as_mut_ptr().add(offset).cast::<AtomicU64>() }
+        unsafe { &*self.base.add(offset).cast::<AtomicU64>() }
     }
 
     /// The word of the records at a position.
@@ -120,8 +131,7 @@ impl Shared {
         // 8, on. The memfd is sealed against shrinking, so the page stays. All access by this process is through these atomics.
         unsafe {
             &*self
-                .map
-                .as_mut_ptr()
+                .base
                 .add(RECORDS_OFFSET + place as usize)
                 .cast::<AtomicU64>()
         }

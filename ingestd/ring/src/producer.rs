@@ -3,7 +3,6 @@
 //! One thread owns it. A push stores the record's words and then the tail; it makes no system call, takes no lock and never waits.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::clock::ClockKind;
@@ -17,7 +16,7 @@ use crate::memory::Shared;
 use crate::protocol::{Claim, Memory};
 
 pub struct Producer {
-    pub(crate) memory: Arc<Shared>,
+    pub(crate) memory: Shared,
     claim: Claim,
     opener: Opener,
     pub(crate) clock: ClockKind,
@@ -27,7 +26,7 @@ pub struct Producer {
 }
 
 /// Closes a producer's ring from another thread, which has seen that its daemon is gone: the next push fails.
-pub struct Closer(Arc<Shared>);
+pub struct Closer(Shared);
 
 impl Closer {
     pub fn close(&self) {
@@ -51,7 +50,7 @@ impl Producer {
             .ok_or(RingError::NotARing("its policy for overload is not known"))?;
         let opener = Opener::this_process().map_err(|error| RingError::Map(error.into()))?;
         Ok(Producer {
-            memory: Arc::new(memory),
+            memory,
             claim: Claim::new(),
             opener,
             clock,
@@ -66,7 +65,7 @@ impl Producer {
         let (memory, _) = Shared::create(self.memory.capacity_bytes())?;
         memory.word(CLOSED_OFFSET).store(CLOSED, Ordering::Relaxed);
         Ok(Producer {
-            memory: Arc::new(memory),
+            memory,
             claim: Claim::new(),
             opener: self.opener,
             clock: self.clock,
@@ -77,7 +76,7 @@ impl Producer {
     }
 
     pub fn closer(&self) -> Closer {
-        Closer(Arc::clone(&self.memory))
+        Closer(self.memory.clone())
     }
 
     /// What to do with a record that finds the ring full.
@@ -88,24 +87,35 @@ impl Producer {
     /// Pushes a record, behind a stamp of the ring's clock if its source has own time.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<(), PushError> {
-        self.push_open(self.clock.stamp(), record)
+        self.check_open()?;
+        self.push_stamped(self.clock.stamp(), record)
     }
 
     /// As `push`, into a ring that is closed: a `successor`.
+    #[inline(never)]
     pub fn push_waiting(&mut self, record: &[u8]) -> Result<(), PushError> {
         self.push_stamped(self.clock.stamp(), record)
     }
 
-    /// Pushes a record behind a stamp that may be older, unless the ring is closed.
-    #[inline]
-    pub(crate) fn push_open(&mut self, stamp: Option<u64>, record: &[u8]) -> Result<(), PushError> {
-        if self.memory.word(CLOSED_OFFSET).load(Ordering::Relaxed) != 0 {
-            return Err(PushError::Closed);
-        }
+    /// As `push`, behind a stamp that is older.
+    #[inline(never)]
+    pub(crate) fn push_again(
+        &mut self,
+        stamp: Option<u64>,
+        record: &[u8],
+    ) -> Result<(), PushError> {
+        self.check_open()?;
         self.push_stamped(stamp, record)
     }
 
     #[inline]
+    fn check_open(&self) -> Result<(), PushError> {
+        let is_open = self.memory.word(CLOSED_OFFSET).load(Ordering::Relaxed) == 0;
+        is_open.then_some(()).ok_or(PushError::Closed)
+    }
+
+    /// Part of each push, and not a call.
+    #[inline(always)]
     fn push_stamped(&mut self, stamp: Option<u64>, record: &[u8]) -> Result<(), PushError> {
         let stamp_bytes = if stamp.is_some() { WORD_BYTES } else { 0 };
         let bytes = stamp_bytes + record.len();
@@ -119,7 +129,7 @@ impl Producer {
             at += WORD_BYTES as u64;
         }
         self.store_record(at, record);
-        self.claim.publish(&*self.memory, head.slot_bytes());
+        self.claim.publish(&self.memory, head.slot_bytes());
         self.pushed += 1;
         Ok(())
     }
@@ -176,7 +186,7 @@ impl Producer {
         if !self.opener.is_this_process() {
             return Err(PushError::Forked);
         }
-        let has_room = self.claim.has_room(&*self.memory, slot);
+        let has_room = self.claim.has_room(&self.memory, slot);
         has_room.then_some(()).ok_or(PushError::Full)
     }
 
