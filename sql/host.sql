@@ -4,40 +4,40 @@
 -- be there; a statement, table, function or kind of node that is in no list is refused. It is the second layer: the extension itself reads
 -- no directory but the one that is served.
 
-CREATE OR REPLACE MACRO host_scan(source, t_from := NULL, t_to := NULL, last := NULL, around := NULL, width := NULL, index := NULL,
+CREATE OR REPLACE MACRO host_scan(source, t_from := NULL, t_to := NULL, last := NULL, filter := NULL, around := NULL, width := NULL, index := NULL,
         v_min := NULL, v_max := NULL, at := NULL, labels := NULL, complete := NULL) AS TABLE
     SELECT * EXCLUDE (dir)
-    FROM loom_scan(NULL::VARCHAR, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL,
+    FROM loom_scan(NULL::VARCHAR, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR,
         around := around::TIMESTAMPTZ[], width := width::INTERVAL, index := index::VARCHAR, v_min := v_min, v_max := v_max,
         at := "at"::UBIGINT, labels := labels::BOOLEAN, complete := complete::BOOLEAN);
 
 CREATE OR REPLACE MACRO host_aggregate(source, index, bucket := NULL, points := NULL, partial := NULL, quantiles := NULL, approx := NULL,
-        t_from := NULL, t_to := NULL, last := NULL, v_min := NULL, v_max := NULL, at := NULL, complete := NULL) AS TABLE
+        t_from := NULL, t_to := NULL, last := NULL, filter := NULL, v_min := NULL, v_max := NULL, at := NULL, complete := NULL) AS TABLE
     FROM loom_aggregate(NULL::VARCHAR, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, points := points::BIGINT,
         partial := partial::BOOLEAN, quantiles := quantiles::DOUBLE[], approx := approx::BOOLEAN, t_from := t_from::TIMESTAMPTZ,
-        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, v_min := v_min, v_max := v_max, at := "at"::UBIGINT,
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR, v_min := v_min, v_max := v_max, at := "at"::UBIGINT,
         complete := complete::BOOLEAN);
 
 CREATE OR REPLACE MACRO host_histogram(source, index, bucket := NULL, points := NULL, partial := NULL, t_from := NULL, t_to := NULL,
-        last := NULL, at := NULL, complete := NULL) AS TABLE
+        last := NULL, filter := NULL, at := NULL, complete := NULL) AS TABLE
     FROM loom_histogram(NULL::VARCHAR, source::VARCHAR, index::VARCHAR, bucket := bucket::INTERVAL, points := points::BIGINT,
-        partial := partial::BOOLEAN, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL,
+        partial := partial::BOOLEAN, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR,
         at := "at"::UBIGINT, complete := complete::BOOLEAN);
 
-CREATE OR REPLACE MACRO host_rate(source, bucket := NULL, points := NULL, partial := NULL, t_from := NULL, t_to := NULL, last := NULL,
+CREATE OR REPLACE MACRO host_rate(source, bucket := NULL, points := NULL, partial := NULL, t_from := NULL, t_to := NULL, last := NULL, filter := NULL,
         at := NULL, complete := NULL) AS TABLE
     FROM loom_rate(NULL::VARCHAR, source::VARCHAR, bucket := bucket::INTERVAL, points := points::BIGINT, partial := partial::BOOLEAN,
-        t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at"::UBIGINT,
+        t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR, at := "at"::UBIGINT,
         complete := complete::BOOLEAN);
 
-CREATE OR REPLACE MACRO host_top(source, index, n, least := NULL, t_from := NULL, t_to := NULL, last := NULL, at := NULL,
+CREATE OR REPLACE MACRO host_top(source, index, n, least := NULL, t_from := NULL, t_to := NULL, last := NULL, filter := NULL, at := NULL,
         complete := NULL) AS TABLE
     SELECT * EXCLUDE (dir)
     FROM loom_top(NULL::VARCHAR, source::VARCHAR, index::VARCHAR, n::BIGINT, least := least::BOOLEAN, t_from := t_from::TIMESTAMPTZ,
-        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, at := "at"::UBIGINT, complete := complete::BOOLEAN);
+        t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR, at := "at"::UBIGINT, complete := complete::BOOLEAN);
 
-CREATE OR REPLACE MACRO host_tail(source, n) AS TABLE
-    SELECT * EXCLUDE (dir) FROM loom_tail(NULL::VARCHAR, source::VARCHAR, n::BIGINT);
+CREATE OR REPLACE MACRO host_tail(source, n, filter := NULL) AS TABLE
+    SELECT * EXCLUDE (dir) FROM loom_tail(NULL::VARCHAR, source::VARCHAR, n::BIGINT, filter := filter::VARCHAR);
 
 CREATE OR REPLACE MACRO host_snapshot() AS TABLE SELECT * EXCLUDE (dir) FROM loom_snapshot(NULL::VARCHAR);
 CREATE OR REPLACE MACRO host_sources() AS TABLE SELECT * EXCLUDE (dir) FROM loom_sources(NULL::VARCHAR);

@@ -47,6 +47,17 @@ const COLUMNS: [Made; 13] = [
     }),
 ];
 
+const FILTERS: [&str; 8] = [
+    "latency > 1500 AND op IN (1, 3)",
+    "NOT (port BETWEEN 1000 AND 40000) OR flag",
+    "level < 0",
+    "ratio >= 12.5 OR ratio IS NULL",
+    "word >= 'text 5' AND word <> 'text 77'",
+    "word IS NULL OR NOT tiny > 3",
+    "id IS NOT NULL AND short NOT IN (1, 2, 3)",
+    "load < -0.5 AND wide > 0",
+];
+
 const fn indexed(name: &'static str, kind: Kind, value: fn(&mut Seed) -> String) -> Made {
     Made {
         name,
@@ -84,6 +95,7 @@ pub fn table(dir: &str) -> Table {
                 filter: None,
             })
             .collect(),
+        filters: FILTERS.map(str::to_owned).into(),
         times: Times {
             first_ns: FIRST_NS,
             span_ns: SPAN_NS,

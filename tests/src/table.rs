@@ -12,6 +12,8 @@ pub struct Table {
     pub source: String,
     pub columns: Vec<Column>,
     pub indexes: Vec<Index>,
+    /// Filters of its rows, which mean the same in SQL.
+    pub filters: Vec<String>,
     pub times: Times,
 }
 

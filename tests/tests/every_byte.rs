@@ -298,6 +298,7 @@ fn totals(small: &Small, written: &Written, snapshot: &Snapshot, damage: &Damage
             index,
             time: TimeRange::ALL,
             value: ValueRange::ALL,
+            filter: Predicate::All,
             bucket: None,
             quantiles: quantiles
                 .iter()

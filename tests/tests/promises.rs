@@ -144,6 +144,7 @@ const CASES: [(&str, &[&str]); 11] = [
         &[
             "`loom_heat`",
             "`loom_rate`",
+            "`filter` of a question",
             "`loom_top`",
             "`loom_estimate`",
             "`points`, `partial`, `WHERE bucket`",

@@ -8,8 +8,8 @@ use super::bucket;
 use super::buckets::{Buckets, Window};
 use super::columns::Column;
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM, T_TO, V_MAX,
-    V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM,
+    T_TO, V_MAX, V_MIN,
 };
 use super::part::Part;
 use super::selection::Selection;
@@ -20,7 +20,8 @@ use crate::error::{Problem, Result};
 use crate::exec::cells::{Cell, Pieces};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, V_MIN, V_MAX, AT, COMPLETE,
+    T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, V_MIN, V_MAX, AT,
+    COMPLETE,
 ];
 
 pub struct AggregatePlan {
@@ -76,6 +77,7 @@ impl AggregatePlan {
             index: part.chosen.required_index()?.id,
             time: window.time(),
             value: part.chosen.range(),
+            filter: part.chosen.filter.clone(),
             bucket: window.bucket,
             quantiles: self.quantiles.clone(),
             approx: self.approx,

@@ -11,8 +11,8 @@ use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
 use super::columns::Column;
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM, T_TO,
-    V_MAX, V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
+    T_FROM, T_TO, V_MAX, V_MIN,
 };
 use super::part::Part;
 use super::selection::Selection;
@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::exec::cells::Cell;
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, AT,
-    COMPLETE,
+    T_FROM, T_TO, LAST, FILTER, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX,
+    AT, COMPLETE,
 ];
 
 /// A bound call.
@@ -81,6 +81,7 @@ impl EstimatePlan {
                             index: part.chosen.required_index()?.id,
                             time: window.time(),
                             value: part.chosen.range(),
+                            filter: part.chosen.filter.clone(),
                             bucket: window.bucket,
                             quantiles: quantiles.to_vec(),
                             approx: self.approx,

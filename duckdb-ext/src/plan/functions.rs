@@ -20,7 +20,7 @@ use super::scan::{self, ScanPlan};
 use super::series::{self, LabelsPlan, SamplesPlan};
 use super::series_aggregate::{self, SeriesAggregatePlan};
 use super::tables::{self, DirectoryTable};
-use super::tail::TailPlan;
+use super::tail::{self, TailPlan};
 use super::top::{self, TopPlan};
 use super::types::SqlType;
 use crate::error::Result;
@@ -107,7 +107,7 @@ pub const FUNCTIONS: &[Function] = &[
         description: "The latest n records of a source of a Loom directory, newest first; records of several directories are ordered by arrival.",
         examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
         positional: &[DIR, SOURCE, N],
-        named: &[],
+        named: tail::PARAMETERS,
         bind: |arguments, ambient| Ok(Bound::Tail(TailPlan::bind(arguments, ambient)?)),
     },
     Function {

@@ -13,7 +13,7 @@ use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::columns::Column;
 use super::parameters::{
-    AT, BANDS, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+    AT, BANDS, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
 };
 use super::part::{self, Part};
 use super::selection::Selection;
@@ -24,7 +24,7 @@ use crate::error::{Problem, Result};
 use crate::exec::cells::{Cell, Pieces};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
+    T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
 ];
 
 const BANDS_DEFAULT: u64 = 40;
@@ -119,6 +119,7 @@ fn values_held(
             index: part.chosen.required_index()?.id,
             time,
             value: ValueRange::ALL,
+            filter: part.chosen.filter.clone(),
             bucket: None,
             quantiles: Vec::new(),
             approx: false,

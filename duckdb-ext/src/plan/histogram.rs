@@ -9,7 +9,9 @@ use super::arguments::Arguments;
 use super::bucket;
 use super::buckets::Buckets;
 use super::columns::Column;
-use super::parameters::{AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO};
+use super::parameters::{
+    AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+};
 use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
@@ -18,7 +20,9 @@ use super::values::Values;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces};
 
-pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, AT, COMPLETE];
+pub const PARAMETERS: &[Parameter] = &[
+    T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, AT, COMPLETE,
+];
 
 /// A bound call.
 pub struct HistogramPlan {

@@ -63,6 +63,11 @@ pub const WIDTH: Parameter = parameter(
     SqlType::Interval,
     "half the length of each window of around",
 );
+pub const FILTER: Parameter = parameter(
+    "filter",
+    SqlType::Text,
+    "only records that match it, such as 'number NOT IN (''futex'', ''poll'') AND size > 100': in the grammar of the filters of indexes, over the fields of the source",
+);
 pub const V_MIN: Parameter = parameter(
     "v_min",
     SqlType::Any,

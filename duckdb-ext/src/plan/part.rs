@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use loom_engine::query::{Predicate, Snapshot, SourceTotals};
+use loom_engine::query::{IndexAsked, Predicate, Snapshot, SourceTotals};
 use loom_engine::schema::{Index, RangeSet, Source};
-use loom_engine::{IndexId, Key, SourceId, Timestamp, ValueRange};
+use loom_engine::{Key, Timestamp, ValueRange};
 
 use crate::error::{Problem, Result};
 
@@ -48,28 +48,34 @@ impl Part {
 }
 
 /// What an operator over an index is asked of, one for each directory.
-pub fn indexed(parts: &[Part]) -> Result<Vec<(&Snapshot, SourceId, IndexId)>> {
+pub fn indexed(parts: &[Part]) -> Result<Vec<IndexAsked<'_>>> {
     let asked = parts.iter().map(|part| {
-        let index = part.chosen.required_index()?.id;
-        Ok((&part.snapshot, part.source.id, index))
+        Ok(IndexAsked {
+            snapshot: &part.snapshot,
+            source: part.source.id,
+            index: part.chosen.required_index()?.id,
+            filter: &part.chosen.filter,
+        })
     });
     asked.collect()
 }
 
-/// An index by name, and which of its values are asked for.
+/// Which records are asked for, by an index and by a filter.
 pub struct Chosen {
     pub index: Option<Arc<Index>>,
     /// None where no bound was given: then the rows need no value.
     pub keys: Option<RangeSet<Key>>,
+    pub filter: Predicate,
 }
 
 impl Chosen {
-    /// The rows within the bounds.
+    /// The rows within the bounds that match the filter.
     pub fn predicate(&self) -> Predicate {
-        match (&self.index, &self.keys) {
+        let within = match (&self.index, &self.keys) {
             (Some(index), Some(keys)) => Predicate::keys(index.id, keys.clone()),
             _ => Predicate::All,
-        }
+        };
+        Predicate::and([within, self.filter.clone()])
     }
 
     /// The bounds as one range.

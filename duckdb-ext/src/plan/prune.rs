@@ -189,7 +189,7 @@ impl Reader<'_> {
             index.filter().is_some()
                 && is_implied(index, &known)
                 && !is_implied(index, outer)
-                && self.holds_every_match(index)
+                && self.source.holds_every_match(index)
         });
         let matches = implied.map(|index| Predicate::value(index.id, ValueRange::ALL));
         let parts = flat.into_iter().map(|part| self.predicate(part, &known));
@@ -216,24 +216,6 @@ impl Reader<'_> {
                     .map(|part| self.conjunction(std::slice::from_ref(part), known)),
             ),
         }
-    }
-
-    /// Whether each record that matches the index's filter has a value, so that a summary without values holds no match.
-    fn holds_every_match(&self, index: &Index) -> bool {
-        let Some(field) = index.value_field() else {
-            return true;
-        };
-        let is_never_null = self
-            .source
-            .fields
-            .get(field)
-            .is_some_and(|field| !field.nullable);
-        is_never_null
-            && self
-                .source
-                .layouts
-                .iter()
-                .all(|(_, layout)| layout.slot(field).is_some())
     }
 }
 

@@ -6,7 +6,9 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::columns::Column;
-use super::parameters::{AT, BUCKET, COMPLETE, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO};
+use super::parameters::{
+    AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+};
 use super::part::Part;
 use super::selection::Selection;
 use super::stats;
@@ -15,7 +17,9 @@ use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces};
 
-pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, BUCKET, POINTS, PARTIAL, AT, COMPLETE];
+pub const PARAMETERS: &[Parameter] = &[
+    T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, AT, COMPLETE,
+];
 
 /// A bound call.
 pub struct RatePlan {
@@ -49,7 +53,7 @@ impl RatePlan {
         let (time, bucket) = window.bucketed();
         let asked: Vec<_> = parts
             .iter()
-            .map(|part| (&part.snapshot, part.source.id))
+            .map(|part| (&part.snapshot, part.source.id, &part.chosen.filter))
             .collect();
         let spec = CountSpec {
             time,

@@ -12,7 +12,8 @@ use super::at;
 use super::clause::Clause;
 use super::columns::{self, Column};
 use super::parameters::{
-    AFTER, AROUND, AT, COMPLETE, INDEX, LABELS, LAST, Parameter, T_FROM, T_TO, V_MAX, V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, FILTER, INDEX, LABELS, LAST, Parameter, T_FROM, T_TO, V_MAX,
+    V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
@@ -24,7 +25,7 @@ use crate::exec::fill::Fill;
 use crate::exec::scan::{ScanPart, ScanRun};
 
 pub const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
+    T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
 ];
 
 /// A bound call. It may be executed many times, also at once.

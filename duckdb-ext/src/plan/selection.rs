@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loom_engine::query::{Poll, Snapshot};
-use loom_engine::schema::{Domain, FieldDef, FieldType, Index, Number, Op, RangeSet, Source};
+use loom_engine::query::{Poll, Predicate, Snapshot};
+use loom_engine::schema::{
+    Domain, FieldDef, FieldType, Filter, Index, Number, Op, RangeSet, Source,
+};
 use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 
 use super::access::may_look;
@@ -24,7 +26,7 @@ use crate::error::{Problem, Result};
 /// How many labels an error lists.
 const LABELS_LISTED: usize = 32;
 
-/// What a call reads: a source, and maybe values of an index, as of now or of a position.
+/// What a call reads: a source, and maybe values of an index or records that match a filter, as of now or of a position.
 pub struct Selection {
     given: Given,
     pub source: String,
@@ -33,6 +35,8 @@ pub struct Selection {
     index: Option<String>,
     v_min: Option<Datum>,
     v_max: Option<Datum>,
+    /// Which records are asked for, as text.
+    filter: Option<String>,
     at: Option<At>,
     /// Without them, each field shows as it is stored.
     labels: bool,
@@ -49,6 +53,7 @@ impl Selection {
             index: arguments.text("index")?.map(str::to_owned),
             v_min: arguments.get("v_min").cloned(),
             v_max: arguments.get("v_max").cloned(),
+            filter: arguments.text("filter")?.map(str::to_owned),
             at: At::of(arguments)?,
             labels: arguments.boolean("labels")?.unwrap_or(true),
             complete: arguments.boolean("complete")?.unwrap_or(false),
@@ -123,23 +128,42 @@ impl Selection {
         let source = snapshot
             .source(&self.source)
             .map_err(|error| unknown(error, &dir))?;
+        // Of a filter labels are a part, however they are shown.
+        let filter = self.filter_of(&source)?;
         let source = if self.labels {
             source
         } else {
             without_labels(&source)
         };
-        let chosen = self.resolve(&source, &dir)?;
+        let (index, keys) = self.resolve(&source, &dir)?;
+        let chosen = Chosen {
+            index,
+            keys,
+            filter,
+        };
         Ok(Part::new(dir, snapshot, source, chosen))
     }
 
+    /// The records that match the filter.
+    fn filter_of(&self, source: &Source) -> Result<Predicate> {
+        let Some(text) = &self.filter else {
+            return Ok(Predicate::All);
+        };
+        match Filter::parse(text, &source.fields) {
+            Ok(filter) => Ok(Predicate::matching(&filter, source)),
+            Err(error) => Err(Problem::binder(format!("{error}"))),
+        }
+    }
+
     /// The index by its name, and the bounds in its keys.
-    fn resolve(&self, source: &Source, dir: &str) -> Result<Chosen> {
+    fn resolve(
+        &self,
+        source: &Source,
+        dir: &str,
+    ) -> Result<(Option<Arc<Index>>, Option<RangeSet<Key>>)> {
         let Some(name) = &self.index else {
             return match (&self.v_min, &self.v_max) {
-                (None, None) => Ok(Chosen {
-                    index: None,
-                    keys: None,
-                }),
+                (None, None) => Ok((None, None)),
                 _ => Err(Problem::binder(format!(
                     "v_min and v_max bound the values of an index; give index too; loom_indexes('{dir}') lists them"
                 ))),
@@ -157,10 +181,7 @@ impl Selection {
             let within = bound(source, index, name, op, value)?;
             keys = Some(keys.map_or(within.clone(), |keys| within.intersect(&keys)));
         }
-        Ok(Chosen {
-            index: Some(Arc::clone(index)),
-            keys,
-        })
+        Ok((Some(Arc::clone(index)), keys))
     }
 }
 

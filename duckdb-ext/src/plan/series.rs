@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use loom_engine::query::{Poll, SourcesScan};
+use loom_engine::query::{Poll, Predicate, SourcesScan};
 use loom_engine::schema::{LabelTest, METRIC_LABEL, SeriesId, Source};
 use loom_engine::{Error, TimeRange, proven};
 use regex::Regex;
@@ -349,6 +349,7 @@ impl SamplesAsked {
                 let all = Chosen {
                     index: None,
                     keys: None,
+                    filter: Predicate::All,
                 };
                 parts.push(GroupPart {
                     directory,

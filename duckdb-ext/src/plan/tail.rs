@@ -1,17 +1,19 @@
 //! `loom_tail`: the latest records of a source, the newest first, found by its chain of chunks.
 
-use loom_engine::TimeRange;
 use loom_engine::query::RawScan;
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::{self, Column};
+use super::parameters::{FILTER, Parameter};
 use super::scan::records;
 use super::selection::Selection;
 use super::stats::ScanEntry;
 use crate::error::Result;
 use crate::exec::fill::Fill;
 use crate::exec::tail::{TailPart, TailRun};
+
+pub const PARAMETERS: &[Parameter] = &[FILTER];
 
 /// A bound call.
 pub struct TailPlan {
@@ -48,7 +50,7 @@ impl TailPlan {
         let shown = self.selection.shown(projected);
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
-            let scan = RawScan::new(&part.snapshot, part.source.id, TimeRange::ALL)?;
+            let scan = RawScan::new(&part.snapshot, part.source.id, &part.chosen.filter)?;
             let fills = Fill::all(&shown, &part.source, &part.dir);
             let stats = ScanEntry::pending(&part.dir, &part.source.name);
             running.push(TailPart::new(scan, fills, stats));

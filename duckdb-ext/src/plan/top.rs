@@ -5,7 +5,7 @@ use loom_engine::query::{Poll, TopSpec, top};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::{self, Column};
-use super::parameters::{AT, COMPLETE, LAST, LEAST, Parameter, T_FROM, T_TO};
+use super::parameters::{AT, COMPLETE, FILTER, LAST, LEAST, Parameter, T_FROM, T_TO};
 use super::part;
 use super::selection::{Selection, newest};
 use super::stats;
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::exec::fill::Fill;
 use crate::exec::top::{TopPart, TopRun};
 
-pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, LEAST, AT, COMPLETE];
+pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, FILTER, LEAST, AT, COMPLETE];
 
 /// A bound call.
 pub struct TopPlan {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use loom_engine::check::check_logs;
 use loom_engine::log::LogReader;
 use loom_engine::query::{
-    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, Poll,
+    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, IndexAsked, Poll,
     Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec, aggregate, indexed_scan,
     raw_scan, top,
 };
-use loom_engine::schema::Source;
+use loom_engine::schema::{Filter, Source};
 use loom_engine::{Address, Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
 
 use crate::memory::DIR;
@@ -103,18 +103,26 @@ fn ask_index(
         min: Key::from_u64(500),
         max: Key::MAX,
     };
+    let (all, some) = (Predicate::All, filter(source));
+    let asked = |filter| IndexAsked {
+        snapshot,
+        source: source.id,
+        index,
+        filter,
+    };
     let questions = [
-        (TimeRange::ALL, ValueRange::ALL, None, false),
-        (lately, high, Some(Bucket::nanos(200_000)), false),
-        (TimeRange::ALL, high, None, true),
+        (TimeRange::ALL, ValueRange::ALL, &all, None, false),
+        (lately, high, &some, Some(Bucket::nanos(200_000)), false),
+        (TimeRange::ALL, high, &some, None, true),
     ];
-    for (time, value, bucket, approx) in questions {
+    for (time, value, filter, bucket, approx) in questions {
         let quantiles = [0.5, 0.999].map(Quantile::new).into_iter().flatten();
         let spec = AggregateSpec {
             source: source.id,
             index,
             time,
             value,
+            filter: filter.clone(),
             bucket,
             quantiles: quantiles.collect(),
             approx,
@@ -126,28 +134,30 @@ fn ask_index(
             bucket,
             threads: 1,
         };
-        let asked = [(snapshot, source.id, index)];
-        let histogram = Histogram::new(&asked, spec);
+        let histogram = Histogram::new(&[asked(filter)], spec);
         if let Some(mut histogram) = errors.of(histogram) {
             while let Some(Some(_)) = errors.of(histogram.next(&Poll::never())) {}
         }
     }
-    for (rows, least) in [(5, false), (300, true)] {
+    for (rows, least, filter) in [(5, false, &all), (300, true, &some)] {
         let spec = TopSpec {
             time: TimeRange::ALL,
             rows,
             least,
             threads: 1,
         };
-        errors.of(top(&[(snapshot, source.id, index)], spec, &Poll::never()));
+        errors.of(top(&[asked(filter)], spec, &Poll::never()));
     }
     let spec = CountSpec {
         time: lately,
         bucket: Bucket::nanos(200_000),
         threads: 1,
     };
-    if let Some(mut counts) = errors.of(RecordCounts::new(&[(snapshot, source.id)], spec)) {
-        while let Some(Some(_)) = errors.of(counts.next(&Poll::never())) {}
+    for filter in [&all, &some] {
+        let counts = RecordCounts::new(&[(snapshot, source.id, filter)], spec);
+        if let Some(mut counts) = errors.of(counts) {
+            while let Some(Some(_)) = errors.of(counts.next(&Poll::never())) {}
+        }
     }
     let predicate = Predicate::value(index, high);
     scan(snapshot, source, predicate, errors);
@@ -159,6 +169,17 @@ fn ask_index(
         &Poll::never(),
         |_| ControlFlow::Continue(()),
     ));
+}
+
+/// Some records, by the first field that has numbers.
+fn filter(source: &Source) -> Predicate {
+    let field = source.fields.iter().find(|field| field.ty.kind().is_some());
+    let text = field.map(|field| format!("\"{}\" > 500", field.name.replace('"', "\"\"")));
+    let filter = text.map(|text| Filter::parse(&text, &source.fields));
+    match filter {
+        Some(Ok(filter)) => Predicate::matching(&filter, source),
+        _ => Predicate::All,
+    }
 }
 
 fn scan(snapshot: &Snapshot, source: &Source, exact: Predicate, errors: &mut Errors) {

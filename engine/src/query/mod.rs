@@ -37,6 +37,7 @@ mod tests;
 pub use aggregate::bucket::Bucket;
 pub use aggregate::estimate::{Estimate, estimate_aggregate};
 pub use aggregate::histogram::{BinValues, Histogram, HistogramRow, HistogramSpec};
+pub use aggregate::index_question::IndexAsked;
 pub use aggregate::indexed_aggregate::{
     Aggregate, AggregateRow, AggregateSpec, aggregate, aggregate_together,
 };

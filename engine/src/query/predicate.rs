@@ -1,4 +1,4 @@
-//! What a query asks of a record, over `ts` and index values.
+//! What a query asks of a record, over `ts`, index values and fields.
 //!
 //! A [`Predicate`] is what callers write; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes,
 //! `Test::matches` over one record: both must agree.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::value::Value;
 use crate::error::Result;
-use crate::schema::{Layout, RangeSet};
+use crate::schema::{Expr, Filter, Layout, RangeSet, Source};
 use crate::types::{IndexId, Key, TimeRange, Timestamp, ValueRange};
 
 /// A condition on the records of one source.
@@ -20,6 +20,8 @@ pub enum Predicate<I = IndexId> {
     Time(RangeSet<Timestamp>),
     /// The record has a value for the index, and its key is one of these.
     Value(I, RangeSet<Key>),
+    /// The record passes this test of its fields, which no summary answers.
+    Fields(Arc<Expr>),
     And(Vec<Predicate<I>>),
     Or(Vec<Predicate<I>>),
 }
@@ -47,6 +49,42 @@ impl Subject for Arc<Value> {
 impl Predicate {
     pub fn value(index: IndexId, range: ValueRange) -> Predicate {
         Predicate::keys(index, range.into())
+    }
+
+    /// The records of a source that match a filter. Where an index says the same as a part of it, summaries answer that part.
+    pub fn matching(filter: &Filter, source: &Source) -> Predicate {
+        Predicate::passing(filter.expr(), source)
+    }
+
+    fn passing(expr: &Expr, source: &Source) -> Predicate {
+        let of_field = match expr {
+            Expr::Keys { field, keys } => source
+                .index_of_field(*field)
+                .map(|index| (index, keys.clone())),
+            Expr::Null {
+                field,
+                is_null: false,
+            } => source
+                .index_of_field(*field)
+                .map(|index| (index, RangeSet::all())),
+            _ => None,
+        };
+        let of_filter = || Some((source.index_of_filter(expr)?, RangeSet::all()));
+        if let Some((index, keys)) = of_field.or_else(of_filter) {
+            return Predicate::keys(index.id, keys);
+        }
+        let all = |tests: &[Expr]| -> Vec<Predicate> {
+            let tests = tests.iter().map(|test| Predicate::passing(test, source));
+            tests.collect()
+        };
+        match expr {
+            Expr::All(tests) => Predicate::and(all(tests)),
+            Expr::Any(tests) => Predicate::or(all(tests)),
+            Expr::Keys { keys, .. } if keys.is_empty() => Predicate::Nothing,
+            Expr::Keys { .. } | Expr::Bytes { .. } | Expr::Null { .. } => {
+                Predicate::Fields(Arc::new(expr.clone()))
+            }
+        }
     }
 }
 
@@ -135,6 +173,7 @@ impl Test {
             Predicate::Nothing => Test::Nothing,
             Predicate::Time(times) => Test::times(times.clone()),
             Predicate::Value(index, keys) => Test::keys(value(*index)?, keys.clone()),
+            Predicate::Fields(expr) => Test::Fields(Arc::clone(expr)),
             Predicate::And(sides) => Test::and(all(sides)?),
             Predicate::Or(sides) => Test::or(all(sides)?),
         })
@@ -149,24 +188,34 @@ impl Test {
             Test::Value(value, keys) => value
                 .key(layout, payload)
                 .is_some_and(|key| keys.contains(key)),
+            Test::Fields(expr) => expr.matches(layout, payload),
             Test::And(sides) => sides.iter().all(|side| side.matches(ts, layout, payload)),
             Test::Or(sides) => sides.iter().any(|side| side.matches(ts, layout, payload)),
         }
     }
 
-    /// Whether it looks at index values; else times alone decide it.
+    /// Whether it looks at index values, which summaries have.
     pub fn needs_values(&self) -> bool {
         match self {
-            Test::All | Test::Nothing | Test::Time(_) => false,
+            Test::All | Test::Nothing | Test::Time(_) | Test::Fields(_) => false,
             Test::Value(..) => true,
             Test::And(sides) | Test::Or(sides) => sides.iter().any(Test::needs_values),
+        }
+    }
+
+    /// Whether it looks at payloads; else times alone decide it.
+    pub fn needs_payloads(&self) -> bool {
+        match self {
+            Test::All | Test::Nothing | Test::Time(_) => false,
+            Test::Value(..) | Test::Fields(_) => true,
+            Test::And(sides) | Test::Or(sides) => sides.iter().any(Test::needs_payloads),
         }
     }
 
     /// A range outside which no record satisfies it.
     pub fn time_hull(&self) -> TimeRange {
         match self {
-            Test::All | Test::Value(..) => TimeRange::ALL,
+            Test::All | Test::Value(..) | Test::Fields(_) => TimeRange::ALL,
             Test::Nothing => TimeRange::EMPTY,
             Test::Time(times) => match times.hull() {
                 Some((first, last)) => TimeRange { first, last },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::directory::Directory;
 use super::losses::missing::missing_runs;
 use super::poll::Poll;
+use super::predicate::{Predicate, Test};
 use super::scan::chunk_cursor::ChunkCursor;
 use super::scan_counters::ScanStats;
 use super::snapshot_logs::SnapshotLogs;
@@ -206,6 +207,11 @@ impl Snapshot {
             )));
         }
         Ok(Arc::new(Value::new(index, function)))
+    }
+
+    /// A predicate over the source, prepared.
+    pub(super) fn test_of(&self, source: SourceId, predicate: &Predicate) -> Result<Test> {
+        Test::prepare(predicate, &|index| self.value_of(source, index))
     }
 
     pub(super) fn logs(&self) -> &Arc<SnapshotLogs> {

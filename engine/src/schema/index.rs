@@ -10,6 +10,7 @@ use super::layout::Layout;
 use super::names::check_name;
 use super::payloads::Payloads;
 use crate::error::{Error, Result};
+use crate::proven::at;
 use crate::types::{Address, IndexId, Key, SourceId, ValueKind};
 
 /// The most open indexes of a source.
@@ -62,11 +63,8 @@ impl Rule {
     }
 
     fn resolve(def: &IndexDef, fields: &[FieldDef]) -> Result<Rule> {
-        let filter = def
-            .filter
-            .as_ref()
-            .map(|text| Filter::parse(text, fields))
-            .transpose()?;
+        let filter = def.filter.as_deref().map(|text| filter_of(text, fields));
+        let filter = filter.transpose()?;
         let Some(name) = &def.value else {
             if def.bins != BinsDef::Auto {
                 return Err(Error::schema(
@@ -92,6 +90,24 @@ impl Rule {
             filter,
             bins: BinMap::new(&def.bins, kind)?,
         })
+    }
+}
+
+/// An index's filter: it costs every record of the source, so it compares no texts of any length.
+fn filter_of(text: &str, fields: &[FieldDef]) -> Result<Filter> {
+    let filter = Filter::parse(text, fields)?;
+    let mut long = None;
+    filter.expr().each_compared(&mut |field| {
+        let def = at(fields, field);
+        if def.ty.fixed_bytes().is_none() {
+            long = Some(def);
+        }
+    });
+    match long {
+        None => Ok(filter),
+        Some(FieldDef { name, ty, .. }) => Err(Error::schema(format!(
+            "'{name}' is {ty}, of variable length; the filter of an index tests only fields of fixed width"
+        ))),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ingest::WriterOptions;
 use crate::log::tests::simulated::{Disk, loom};
 use crate::log::{Durability, LogReader};
 use crate::query::{
-    AggregateSpec, Directory, Loss, Poll, Snapshot, aggregate, indexed_scan, raw_scan,
+    AggregateSpec, Directory, Loss, Poll, Predicate, Snapshot, aggregate, indexed_scan, raw_scan,
 };
 use crate::types::{Address, Key, SourceId, Sum, TimeRange, ValueKind, ValueRange};
 
@@ -173,6 +173,7 @@ fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
             index: index.id,
             time: TimeRange::ALL,
             value: ValueRange::ALL,
+            filter: Predicate::All,
             bucket: None,
             quantiles: Vec::new(),
             approx: false,

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Poll, Quantile, Snapshot};
+use loom_engine::query::{
+    Aggregate, AggregateRow, AggregateSpec, Poll, Predicate, Quantile, Snapshot,
+};
 use loom_engine::schema::{Catalog, Domain, FieldDef, Index, Source};
 use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp, ValueRange};
 
@@ -228,6 +230,7 @@ impl Span {
             index: question.index,
             time: TimeRange::ALL,
             value: ValueRange::ALL,
+            filter: Predicate::All,
             bucket: None,
             quantiles: question.quantiles.clone(),
             approx: question.approx,

@@ -27,6 +27,7 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
         given.values(seed, &column);
     }
     given.filter(&index);
+    given.matching(seed, table);
     let mut arguments = given.arguments();
     let (mut bucket, mut group) = (String::new(), "");
     if seed.chance(40) {
@@ -109,6 +110,7 @@ pub fn rate(seed: &mut Seed, table: &Table) -> Question {
     if seed.chance(60) {
         given.times(seed, table);
     }
+    given.matching(seed, table);
     let width = a_bucket(seed, table);
     let (arguments, condition) = (given.arguments(), given.condition());
     Question {
@@ -136,6 +138,7 @@ pub fn top(seed: &mut Seed, table: &Table) -> Option<Question> {
         given.times(seed, table);
     }
     given.filter(&index);
+    given.matching(seed, table);
     let arguments = given.arguments();
     let rows = seed.between(0, 3000);
     let (least, order) = match seed.chance(40) {

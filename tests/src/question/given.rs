@@ -66,6 +66,15 @@ impl Given {
         );
     }
 
+    /// The rows that match a filter, which the call is given, now and then.
+    pub fn matching(&mut self, seed: &mut Seed, table: &Table) {
+        if !table.filters.is_empty() && seed.chance(40) {
+            let filter = seed.pick(&table.filters.iter().collect::<Vec<_>>());
+            let text = filter.replace('\'', "''");
+            self.say(format!("filter := '{text}'"), format!("({filter})"));
+        }
+    }
+
     /// The rows of an index: its filter holds.
     pub fn index(&mut self, index: &Index) {
         self.parameters.push(format!("index := '{}'", index.name));

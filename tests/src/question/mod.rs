@@ -69,6 +69,7 @@ fn rows(seed: &mut Seed, table: &Table) -> Rows {
             given.values(seed, column);
         }
     }
+    given.matching(seed, table);
     let filter = if seed.chance(75) {
         format!(" WHERE {}", predicate(seed, table, DEPTH))
     } else {
@@ -262,13 +263,18 @@ fn windows(seed: &mut Seed, table: &Table) -> Question {
 fn latest(seed: &mut Seed, table: &Table) -> Question {
     let columns = some_columns(seed, table);
     let count = seed.pick(&[0, 1, 5, 100, 3000]);
+    let mut given = Given::default();
+    given.matching(seed, table);
     Question {
         loom: format!(
-            "SELECT {columns} FROM loom_tail('{}', '{}', {count})",
-            table.dir, table.source
+            "SELECT {columns} FROM loom_tail('{}', '{}', {count}{})",
+            table.dir,
+            table.source,
+            given.arguments()
         ),
         plain: format!(
-            "SELECT {columns} FROM (SELECT *, row_number() OVER () AS place FROM plain) ORDER BY place DESC LIMIT {count}"
+            "SELECT {columns} FROM (SELECT *, row_number() OVER () AS place FROM plain) WHERE {} ORDER BY place DESC LIMIT {count}",
+            given.condition()
         ),
         inexact: None,
     }
@@ -282,6 +288,7 @@ fn histogram(seed: &mut Seed, table: &Table) -> Question {
         given.times(seed, table);
     }
     given.filter(index);
+    given.matching(seed, table);
     let value = index
         .value
         .as_ref()

@@ -14,7 +14,7 @@ use loom_engine::SourceId;
 use loom_engine::Timestamp;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
-use loom_engine::schema::{FieldDef, PayloadEncoder, Source, SourceDef, TimeKind};
+use loom_engine::schema::{FieldDef, Filter, PayloadEncoder, Source, SourceDef, TimeKind};
 
 use self::schema::Schema;
 use self::value::{Value, draw, from_text, kind};
@@ -24,6 +24,8 @@ use crate::seed::Seed;
 use crate::small::is_columns;
 use crate::table::{Column, Index, Table, Times};
 
+/// So many filters are drawn of a source.
+const FILTERS: usize = 12;
 const SOURCE: &str = "random";
 const NOISE: &str = "noise";
 /// Small, so that many worlds have some that are full.
@@ -341,6 +343,7 @@ impl<'a> Making<'a> {
         self.writer()?.sync()?;
         let columns = self.columns();
         let indexes = self.indexes(&columns);
+        let filters = self.filters();
         let csv = place.join("random.csv");
         std::fs::write(&csv, &self.csv)?;
         let parquet = place.join("random.parquet");
@@ -358,6 +361,7 @@ impl<'a> Making<'a> {
                 source: SOURCE.to_owned(),
                 columns,
                 indexes,
+                filters,
                 times: Times {
                     wild: self.times.wild,
                     ..times
@@ -387,6 +391,17 @@ impl<'a> Making<'a> {
                 }
             })
             .collect()
+    }
+
+    /// Those of the fields that the source has.
+    fn filters(&mut self) -> Vec<String> {
+        let drawn: Vec<String> = (0..FILTERS)
+            .filter_map(|_| self.schema.filter(self.seed, 2))
+            .collect();
+        let fields = self.catalogued().map(|source| &source.fields);
+        let is_known =
+            |text: &String| fields.is_some_and(|fields| Filter::parse(text, fields).is_ok());
+        drawn.into_iter().filter(is_known).collect()
     }
 
     fn indexes(&self, columns: &[Column]) -> Vec<Index> {

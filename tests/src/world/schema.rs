@@ -94,7 +94,7 @@ impl Schema {
     }
 
     /// A filter that means the same in SQL.
-    fn filter(&self, seed: &mut Seed, depth: u32) -> Option<String> {
+    pub fn filter(&self, seed: &mut Seed, depth: u32) -> Option<String> {
         if depth > 0 && seed.chance(40) {
             let (one, other) = (self.filter(seed, depth - 1)?, self.filter(seed, depth - 1)?);
             return Some(match seed.between(0, 3) {

@@ -414,6 +414,10 @@ fn definitions() -> Seeds {
         ),
         ("where_wrong", with_index("value = 'a'\nwhere = 'a >'")),
         (
+            "where_long",
+            with_index("value = 'a'\nwhere = \"t = 'x'\""),
+        ),
+        (
             "two_sources",
             format!(
                 "{}{}",
@@ -481,6 +485,7 @@ fn filters() -> Seeds {
         ("no_literal", "n = ="),
         ("no_field", "zz = 1"),
         ("near_field", "nn = 1"),
+        ("no_field_but_column", "ts > 5"),
         ("variable", "text = 'x'"),
         ("no_comparison", "n"),
         ("no_comparison_literal", "1 2"),

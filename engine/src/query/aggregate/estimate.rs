@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket_values::{BinDetail, ValuesByBucket};
 use super::index_question::IndexQuestion;
-use super::indexed_aggregate::AggregateSpec;
+use super::indexed_aggregate::{AggregateSpec, indexes_of};
 use super::question_set::QuestionSet;
 use super::rank_descent::RankDescent;
 use super::rank_range::RankRange;
@@ -53,13 +53,9 @@ pub fn estimate_aggregate(
     asked: &[(Snapshot, AggregateSpec)],
     poll: &Poll<'_>,
 ) -> Result<Estimate> {
-    let places: Vec<_> = asked
-        .iter()
-        .map(|(snapshot, spec)| (snapshot, spec.source, spec.index))
-        .collect();
     let spec = asked.first().map(|(_, spec)| spec);
     let spec = spec.expect("an estimate is of at least one directory");
-    let questions = IndexQuestion::prepare(&places, spec.value)?;
+    let questions = IndexQuestion::prepare(&indexes_of(asked), spec.value)?;
     let asked = QuestionSet {
         questions: &questions,
         bucket: spec.bucket,

@@ -5,15 +5,14 @@
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
-use super::index_question::IndexQuestion;
+use super::index_question::{IndexAsked, IndexQuestion};
 use super::question_set::{QuestionSet, span};
 use super::time_slices::TimeSlices;
 use crate::error::{Error, Result};
 use crate::proven::at;
 use crate::query::poll::Poll;
-use crate::query::snapshot::Snapshot;
 use crate::schema::{BinMap, RangeSet};
-use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
+use crate::types::{Key, Sum, TimeRange, Timestamp, ValueRange};
 
 /// Whose values to count.
 #[derive(Copy, Clone, Debug)]
@@ -62,7 +61,7 @@ impl Histogram {
     ///
     /// # Errors
     /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction.
-    pub fn new(asked: &[(&Snapshot, SourceId, IndexId)], spec: HistogramSpec) -> Result<Histogram> {
+    pub fn new(asked: &[IndexAsked<'_>], spec: HistogramSpec) -> Result<Histogram> {
         let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
         let Some(first) = questions
             .first()
@@ -73,9 +72,7 @@ impl Histogram {
             ));
         };
         let bins = first.bins.clone();
-        let sources = asked
-            .iter()
-            .map(|&(snapshot, source, _)| (snapshot, source));
+        let sources = asked.iter().map(|asked| (asked.snapshot, asked.source));
         Ok(Histogram {
             detail: if bins.is_auto() {
                 BinDetail::Bins

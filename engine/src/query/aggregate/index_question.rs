@@ -3,17 +3,30 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::query::predicate::{Predicate, Test};
+use crate::query::scan::chunk_cursor::RecordView;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::value::Value;
 use crate::schema::{BinMap, RangeSet, Source, TimeKind};
 use crate::types::{Address, IndexId, Key, SourceId, TimeRange, ValueKind, ValueRange};
 
+/// An index in one snapshot, and the records whose values are asked for.
+#[derive(Copy, Clone)]
+pub struct IndexAsked<'a> {
+    pub snapshot: &'a Snapshot,
+    pub source: SourceId,
+    pub index: IndexId,
+    pub filter: &'a Predicate,
+}
+
 /// Which values of one snapshot are wanted, and how they are counted.
 pub(crate) struct IndexQuestion {
     pub logs: Arc<SnapshotLogs>,
     pub source: Arc<Source>,
     pub value: Arc<Value>,
+    /// Of the records that pass it.
+    pub filter: Test,
     pub keys: ValueRange,
     /// The same of the field that is the value, if it is an integer and not all keys are wanted: packed numbers are compared as they are.
     pub field_keys: Vec<(usize, RangeSet<Key>)>,
@@ -30,12 +43,15 @@ impl IndexQuestion {
     ///
     /// # Errors
     /// No snapshot, an unknown index, or indexes of several kinds of value.
-    pub fn prepare(
-        asked: &[(&Snapshot, SourceId, IndexId)],
-        keys: ValueRange,
-    ) -> Result<Vec<IndexQuestion>> {
+    pub fn prepare(asked: &[IndexAsked<'_>], keys: ValueRange) -> Result<Vec<IndexQuestion>> {
         let mut questions: Vec<IndexQuestion> = Vec::with_capacity(asked.len());
-        for &(snapshot, source, index) in asked {
+        for &IndexAsked {
+            snapshot,
+            source,
+            index,
+            filter,
+        } in asked
+        {
             let value = snapshot.value_of(source, index)?;
             let bins = match questions.first() {
                 None => value.bins().clone(),
@@ -60,6 +76,7 @@ impl IndexQuestion {
                 shares_bins: bins == *value.bins(),
                 bins,
                 value,
+                filter: snapshot.test_of(source, filter)?,
                 keys,
                 field_keys,
                 after: Address::ZERO,
@@ -69,6 +86,32 @@ impl IndexQuestion {
             return Err(Error::Query("there is nothing to aggregate".to_owned()));
         }
         Ok(questions)
+    }
+
+    /// Whether only some records are asked for, so that each must be looked at.
+    pub fn is_filtered(&self) -> bool {
+        !matches!(self.filter, Test::All)
+    }
+
+    /// The fields that are read of records; `None`: it may be any.
+    pub fn reads(&self) -> Option<&[usize]> {
+        self.value.fields().filter(|_| !self.is_filtered())
+    }
+
+    /// The record's value, if it is asked for.
+    #[inline]
+    pub fn key(&self, record: &RecordView<'_>) -> Option<Key> {
+        let RecordView {
+            ts,
+            address,
+            payload,
+            layout,
+        } = *record;
+        if address < self.after || !self.filter.matches(ts, layout, payload) {
+            return None;
+        }
+        let key = self.value.key(layout, payload)?;
+        self.keys.contains(key).then_some(key)
     }
 
     /// Arrival times outside which no record has a `ts` in `time`.

@@ -6,7 +6,7 @@
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
-use super::index_question::IndexQuestion;
+use super::index_question::{IndexAsked, IndexQuestion};
 use super::quantile::{Quantile, refuse_repeated};
 use super::question_set::{QuestionSet, span};
 use super::rank_search::{RankSearch, WantedRank};
@@ -14,6 +14,7 @@ use super::time_slices::TimeSlices;
 use crate::error::{Error, Result};
 use crate::proven::at_mut;
 use crate::query::poll::Poll;
+use crate::query::predicate::Predicate;
 use crate::query::snapshot::Snapshot;
 use crate::schema::RangeSet;
 use crate::types::{Address, IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
@@ -25,6 +26,8 @@ pub struct AggregateSpec {
     pub index: IndexId,
     pub time: TimeRange,
     pub value: ValueRange,
+    /// Only records that pass it.
+    pub filter: Predicate,
     /// `None`: one row for all times, even if it is empty.
     pub bucket: Option<Bucket>,
     pub quantiles: Vec<Quantile>,
@@ -62,7 +65,7 @@ pub fn aggregate(
     Aggregate::new(&[(snapshot.clone(), spec.clone())])?.collect(poll)
 }
 
-/// Aggregates the values of several snapshots' indexes as those of one, as exactly. The specs differ in source and index only.
+/// Aggregates the values of several snapshots' indexes as those of one, as exactly. The specs differ in source, index and filter only.
 ///
 /// # Errors
 /// As [`aggregate`]; no snapshot, other differences, or indexes of several kinds of value.
@@ -81,7 +84,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// The values of several snapshots' indexes are aggregated as those of one. The specs differ in source and index only.
+    /// The values of several snapshots' indexes are aggregated as those of one. The specs differ in source, index and filter only.
     ///
     /// # Errors
     /// As [`aggregate_together`].
@@ -93,6 +96,7 @@ impl Aggregate {
             let own = AggregateSpec {
                 source: spec.source,
                 index: spec.index,
+                filter: spec.filter.clone(),
                 ..other.clone()
             };
             own == *spec
@@ -103,11 +107,7 @@ impl Aggregate {
             ));
         }
         refuse_repeated(&spec.quantiles)?;
-        let places: Vec<_> = asked
-            .iter()
-            .map(|(snapshot, spec)| (snapshot, spec.source, spec.index))
-            .collect();
-        let questions = IndexQuestion::prepare(&places, spec.value)?;
+        let questions = IndexQuestion::prepare(&indexes_of(asked), spec.value)?;
         let sources = asked.iter().map(|(snapshot, spec)| (snapshot, spec.source));
         Ok(Aggregate {
             questions,
@@ -184,6 +184,16 @@ impl Aggregate {
         }
         Ok(rows)
     }
+}
+
+pub(super) fn indexes_of(asked: &[(Snapshot, AggregateSpec)]) -> Vec<IndexAsked<'_>> {
+    let indexes = asked.iter().map(|(snapshot, spec)| IndexAsked {
+        snapshot,
+        source: spec.source,
+        index: spec.index,
+        filter: &spec.filter,
+    });
+    indexes.collect()
 }
 
 fn row(bucket: &BucketValues, spec: &AggregateSpec) -> AggregateRow {

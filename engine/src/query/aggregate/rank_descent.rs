@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::format::{IndexBlock, Node};
 use crate::proven::{at, at_mut};
 use crate::query::forest::cached_nodes::contradiction;
-use crate::query::forest::mask::{NodeView, bin_mask, holds_a_bin, tops_hold_from};
+use crate::query::forest::mask::{Masks, NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
@@ -94,15 +94,17 @@ impl Visitor for RankDescent<'_> {
         if active.is_empty() {
             return Ok(0);
         }
+        let passing = self.question.filter.masks(&view);
         let block = view.index(&self.question.value);
         if view.is_summary() {
-            let open = self.visit_summary(&view, block.as_ref(), active);
+            let open =
+                passing.may != 0 && self.visit_summary(&view, passing, block.as_ref(), active);
             if !open {
                 self.benefit.answered();
             }
             return Ok(u64::from(open));
         }
-        let in_time = self.children_in_time(&view);
+        let in_time = passing.may & self.children_in_time(&view);
         Ok(match block {
             None => in_time,
             Some(block) => in_time & self.children_with_keys(&block, active),
@@ -122,7 +124,7 @@ impl Descent for RankDescent<'_> {
     }
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.value.fields())
+        (&self.question.source, self.question.reads())
     }
 
     /// A chunk is opened for one target only where its summary has not answered it.
@@ -168,8 +170,9 @@ impl Descent for RankDescent<'_> {
     fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {
         self.answered = answered;
         let question = self.question;
-        let is_cut = cursor.base() < question.after;
-        if is_cut || question.source.own_time() || !self.runs(cursor)? {
+        let by_record =
+            question.source.own_time() || question.is_filtered() || cursor.base() < question.after;
+        if by_record || !self.runs(cursor)? {
             let _ = cursor.for_each(&self.question.source, |record, _| {
                 self.record(&record);
                 ControlFlow::Continue(())
@@ -237,6 +240,7 @@ impl RankDescent<'_> {
     fn visit_summary(
         &mut self,
         view: &NodeView<'_>,
+        passing: Masks,
         block: Option<&IndexBlock<'_>>,
         active: Range<usize>,
     ) -> bool {
@@ -251,12 +255,13 @@ impl RankDescent<'_> {
             first: view.stats.first_ts,
             last: view.stats.last_ts,
         };
+        let all_pass = passing.all == view.held();
         let targets = at_mut(&mut self.targets, active);
         for target in targets {
             let keys = target.range.keys;
             let answered = if block.count == 0 || !keys.overlaps(block.range) {
                 true
-            } else if target.time.covers(times) && tops_hold_from(block, keys.min) {
+            } else if all_pass && target.time.covers(times) && tops_hold_from(block, keys.min) {
                 for top in block.tops().filter(|top| keys.contains(top.key)) {
                     target.add(top.key);
                 }
@@ -329,10 +334,9 @@ impl RankDescent<'_> {
     /// Adds a record that was read from its chunk.
     #[inline]
     fn record(&mut self, record: &RecordView<'_>) {
-        if !self.times.contains(record.ts) || record.address < self.question.after {
-            return;
-        }
-        if let Some(key) = self.question.value.key(record.layout, record.payload) {
+        if self.times.contains(record.ts)
+            && let Some(key) = self.question.key(record)
+        {
             self.add(record.ts, key);
         }
     }

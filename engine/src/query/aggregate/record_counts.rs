@@ -1,6 +1,6 @@
 //! How many records a source has in each bucket of time, without any index: nodes count records by source.
 //!
-//! A node whose records fall in one bucket adds its count, a roll-up adds the children of which that holds, and the chunks on the buckets'
+//! A node whose records fall in one bucket, and all pass the filter, adds its count, a roll-up adds the children of which that holds, and the chunks on the buckets'
 //! edges are read.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use crate::format::Node;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
+use crate::query::predicate::{Predicate, Test};
 use crate::query::scan::chunk_cursor::ChunkCursor;
 use crate::query::scan::column_rows::Columns;
 use crate::query::scan::runs::within;
@@ -43,24 +44,31 @@ pub struct CountRow {
 
 /// A count that is being answered, some buckets a step.
 pub struct RecordCounts {
-    parts: Vec<(Arc<SnapshotLogs>, Arc<Source>)>,
+    parts: Vec<(Arc<SnapshotLogs>, Arc<Source>, Test)>,
     spec: CountSpec,
     slices: TimeSlices,
 }
 
 impl RecordCounts {
-    /// The records of several snapshots' sources are counted as those of one.
+    /// The records of several snapshots' sources that pass a predicate of each are counted as those of one.
     ///
     /// # Errors
     /// An unknown source, a bucket that makes no sense, damage, eviction.
-    pub fn new(asked: &[(&Snapshot, SourceId)], spec: CountSpec) -> Result<RecordCounts> {
-        let parts = asked.iter().map(|&(snapshot, source)| {
+    pub fn new(
+        asked: &[(&Snapshot, SourceId, &Predicate)],
+        spec: CountSpec,
+    ) -> Result<RecordCounts> {
+        let parts = asked.iter().map(|&(snapshot, source, filter)| {
+            let filter = snapshot.test_of(source, filter)?;
             let source = snapshot.source_by_id(source)?;
-            Ok((Arc::clone(snapshot.logs()), source))
+            Ok((Arc::clone(snapshot.logs()), source, filter))
         });
+        let sources = asked
+            .iter()
+            .map(|&(snapshot, source, _)| (snapshot, source));
         Ok(RecordCounts {
             parts: parts.collect::<Result<_>>()?,
-            slices: TimeSlices::of(asked.iter().copied(), Some(spec.bucket), spec.time)?,
+            slices: TimeSlices::of(sources, Some(spec.bucket), spec.time)?,
             spec,
         })
     }
@@ -77,9 +85,10 @@ impl RecordCounts {
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<CountRow>>> {
         while let Some(time) = self.slices.next() {
             let mut counts = BTreeMap::new();
-            for (logs, source) in &self.parts {
+            for (logs, source, filter) in &self.parts {
                 let descent = CountDescent {
                     source,
+                    filter,
                     time,
                     bucket: self.spec.bucket,
                     current: (TimeRange::EMPTY, 0),
@@ -101,6 +110,8 @@ impl RecordCounts {
 
 struct CountDescent<'a> {
     source: &'a Source,
+    /// Of the records that pass it.
+    filter: &'a Test,
     time: TimeRange,
     bucket: Bucket,
     /// The bucket that was added to last, and what `counts` does not have of it yet.
@@ -173,11 +184,14 @@ impl Visitor for CountDescent<'_> {
             first: stats.first_ts,
             last: stats.last_ts,
         };
-        if !self.time.overlaps(times) || self.add(times, stats.records) {
+        if !self.time.overlaps(times) {
             return Ok(0);
         }
-        if (NodeView { node: *node, stats }).is_summary() {
-            return Ok(1);
+        let view = NodeView { node: *node, stats };
+        let passing = self.filter.masks(&view);
+        let is_added = passing.all == view.held() && self.add(times, stats.records);
+        if is_added || view.is_summary() {
+            return Ok(passing.may & u64::from(!is_added));
         }
         let mut open = 0;
         for child in stats.children() {
@@ -185,8 +199,10 @@ impl Visitor for CountDescent<'_> {
                 first: child.first_ts,
                 last: child.last_ts,
             };
-            if self.time.overlaps(times) && !self.add(times, child.records) {
-                open |= 1 << child.child;
+            let bit = 1 << child.child;
+            let all_pass = passing.all & bit != 0;
+            if self.time.overlaps(times) && !(all_pass && self.add(times, child.records)) {
+                open |= passing.may & bit;
             }
         }
         self.require_room()?;
@@ -200,7 +216,11 @@ impl Descent for CountDescent<'_> {
     fn note(&mut self) {}
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (self.source, Some(&[]))
+        let none: &[usize] = &[];
+        (
+            self.source,
+            matches!(self.filter, Test::All).then_some(none),
+        )
     }
 
     fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {
@@ -218,6 +238,7 @@ impl Descent for CountDescent<'_> {
 
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
         if !self.source.own_time()
+            && matches!(self.filter, Test::All)
             && let Some((chunk, runs)) = cursor.runs(self.source)?
         {
             for run in runs {
@@ -231,7 +252,12 @@ impl Descent for CountDescent<'_> {
             return self.require_room();
         }
         let _ = cursor.for_each(self.source, |record, _| {
-            self.record(record.ts);
+            if self
+                .filter
+                .matches(record.ts, record.layout, record.payload)
+            {
+                self.record(record.ts);
+            }
             ControlFlow::Continue(())
         })?;
         self.require_room()

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use super::bucket_values::BinDetail;
-use super::index_question::IndexQuestion;
+use super::index_question::{IndexAsked, IndexQuestion};
 use super::question_set::QuestionSet;
 use super::rank_search::{RankSearch, WantedRank};
 use crate::error::{Error, Result};
@@ -16,9 +16,8 @@ use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
 use crate::query::scan::chunk_cursor::Row;
 use crate::query::scan::shared_scan::{Scan, ScanSpec};
-use crate::query::snapshot::Snapshot;
 use crate::schema::RangeSet;
-use crate::types::{Address, IndexId, Key, SourceId, TimeRange, ValueRange};
+use crate::types::{Address, Key, TimeRange, ValueRange};
 
 /// Rows are sorted in memory, which is all that they may take.
 const BYTES_MOST: usize = 256 << 20;
@@ -53,11 +52,7 @@ pub struct TopRow {
 /// # Errors
 /// An unknown index, or one that only counts; indexes of several kinds of value; more rows than fit 256 MiB; damage, eviction,
 /// [`crate::Error::Interrupted`].
-pub fn top(
-    asked: &[(&Snapshot, SourceId, IndexId)],
-    spec: TopSpec,
-    poll: &Poll<'_>,
-) -> Result<Vec<TopRow>> {
+pub fn top(asked: &[IndexAsked<'_>], spec: TopSpec, poll: &Poll<'_>) -> Result<Vec<TopRow>> {
     let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
     let Some(edge) = edge(&questions, spec, poll)? else {
         return Ok(Vec::new());
@@ -79,7 +74,13 @@ pub fn top(
         beyond: 0,
         most: spec.rows,
     };
-    for (part, (question, &(snapshot, source, index))) in questions.iter().zip(asked).enumerate() {
+    for (part, (question, asked)) in questions.iter().zip(asked).enumerate() {
+        let IndexAsked {
+            snapshot,
+            source,
+            index,
+            filter,
+        } = *asked;
         let definition = snapshot.index_of(source, index)?;
         let scan = Scan::new(
             snapshot,
@@ -89,6 +90,7 @@ pub fn top(
                 exact: Predicate::and([
                     Predicate::times(RangeSet::from(spec.time)),
                     Predicate::keys(index, RangeSet::from(keys)),
+                    filter.clone(),
                 ]),
                 prune: Predicate::All,
                 index_filters: definition.filter().map(|_| index).into_iter().collect(),

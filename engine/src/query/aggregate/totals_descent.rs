@@ -1,7 +1,7 @@
 //! The descent that adds up an index: what nodes answer goes into the values whole, what they cannot is opened or scanned.
 //!
-//! A node answers only where it lies wholly inside the time range, one bucket and the value range, and has an entry for the
-//! index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
+//! A node answers only where it lies wholly inside the time range, one bucket and the value range, all of its records pass the filter, and it has an
+//! entry for the index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::{IndexBlock, Node, RangeTotals};
 use crate::proven::at;
 use crate::query::forest::cached_nodes::contradiction;
-use crate::query::forest::mask::{NodeView, bin_mask, tops_hold_from};
+use crate::query::forest::mask::{Masks, NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
@@ -67,21 +67,26 @@ impl Visitor for TotalsDescent<'_> {
         if !self.time.overlaps(times) {
             return Ok(0);
         }
+        let passing = self.question.filter.masks(&view);
+        if passing.may == 0 {
+            self.benefit.answered();
+            return Ok(0);
+        }
         let Some(block) = view.index(&self.question.value) else {
-            return Ok(self.children_in_time(&view));
+            return Ok(passing.may & self.children_in_time(&view));
         };
         if block.count == 0 || !self.question.keys.overlaps(block.range) {
             self.benefit.answered();
             return Ok(0);
         }
-        let one_bucket = self.is_one_bucket(times);
+        let one_bucket = self.is_one_bucket(times) && passing.all == view.held();
         if one_bucket && self.answers_whole(&block) {
             self.benefit.answered();
             self.add_block(times.first, &block)?;
             return Ok(0);
         }
         if !view.is_summary() {
-            return self.add_children(&view, &block);
+            return self.add_children(&view, &block, passing);
         }
         if one_bucket && self.add_tops(times.first, &block)? {
             self.benefit.answered();
@@ -97,7 +102,7 @@ impl Descent for TotalsDescent<'_> {
     fn note(&mut self) {}
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.value.fields())
+        (&self.question.source, self.question.reads())
     }
 
     fn keys(&self) -> &[(usize, RangeSet<Key>)] {
@@ -106,7 +111,10 @@ impl Descent for TotalsDescent<'_> {
 
     fn wants_rows(&self) -> bool {
         let has_keys = !self.question.field_keys.is_empty();
-        !has_keys || !self.is_timeless() || self.values.detail() != BinDetail::Nothing
+        !has_keys
+            || self.question.is_filtered()
+            || !self.is_timeless()
+            || self.values.detail() != BinDetail::Nothing
     }
 
     fn totals(&mut self, totals: &RangeTotals) -> Result<()> {
@@ -158,7 +166,9 @@ impl Descent for TotalsDescent<'_> {
     /// Adds the records of the loaded chunk.
     fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
         let question = self.question;
-        if !question.source.own_time() && cursor.base() >= question.after && self.runs(cursor)? {
+        let by_record =
+            question.source.own_time() || question.is_filtered() || cursor.base() < question.after;
+        if !by_record && self.runs(cursor)? {
             return Ok(());
         }
         let mut failed = Ok(());
@@ -216,15 +226,12 @@ impl TotalsDescent<'_> {
     /// Adds one record.
     #[inline]
     fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
-        if !self.time.contains(record.ts) || record.address < self.question.after {
+        if !self.time.contains(record.ts) {
             return Ok(());
         }
-        let value = &self.question.value;
-        match value.key(record.layout, record.payload) {
-            Some(key) if self.question.keys.contains(key) => {
-                self.values.add_key(record.ts, key, &self.question.bins)
-            }
-            _ => Ok(()),
+        match self.question.key(record) {
+            Some(key) => self.values.add_key(record.ts, key, &self.question.bins),
+            None => Ok(()),
         }
     }
 
@@ -300,9 +307,14 @@ impl TotalsDescent<'_> {
     }
 
     /// Of a roll-up: adds the children that its columns answer for, and returns those to open.
-    fn add_children(&mut self, view: &NodeView<'_>, block: &IndexBlock<'_>) -> Result<u64> {
+    fn add_children(
+        &mut self,
+        view: &NodeView<'_>,
+        block: &IndexBlock<'_>,
+        passing: Masks,
+    ) -> Result<u64> {
         let keys = self.question.keys;
-        let mut open = self.children_in_time(view) & block.child_mask;
+        let mut open = passing.may & self.children_in_time(view) & block.child_mask;
         if !keys.covers(block.range) {
             let keys = RangeSet::from(keys);
             open &= bin_mask(&self.question.value, &keys, block);
@@ -333,6 +345,7 @@ impl TotalsDescent<'_> {
                 last: stats.last_ts,
             };
             if self.values.detail() == BinDetail::Nothing
+                && passing.all & bit != 0
                 && keys.covers(range)
                 && self.is_one_bucket(times)
             {

@@ -67,6 +67,7 @@ impl Test {
                 Some(block) => key_masks(value, keys, &block, view),
                 None => Masks::unknown(view.held()),
             },
+            Test::Fields(_) => Masks::unknown(view.held()),
             Test::And(sides) => {
                 let mut masks = Masks::both(view.held());
                 for side in sides {
@@ -97,7 +98,7 @@ impl Test {
     /// The offsets in the chunk of every record that may match, where the kept greatest values name them; else `None`.
     pub fn offsets(&self, view: &NodeView<'_>) -> Option<Vec<u32>> {
         match self {
-            Test::All | Test::Time(_) => None,
+            Test::All | Test::Time(_) | Test::Fields(_) => None,
             Test::Nothing => Some(Vec::new()),
             Test::Value(value, keys) => {
                 let block = view.index(value)?;
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
     use crate::format::{Bin, ChildStats, IndexChild, NodeSummary, encode_node};
     use crate::query::Predicate;
-    use crate::schema::{Catalog, parse_sources};
+    use crate::schema::{Catalog, Expr, parse_sources};
     use crate::types::{Address, ChunkNo, IndexId, SourceId, Sum, TimeRange, ValueRange};
 
     const UUID: [u8; 16] = [4; 16];
@@ -366,6 +367,11 @@ mod tests {
             Predicate::Nothing => false,
             Predicate::Time(times) => times.contains(Timestamp(ts)),
             Predicate::Value(_, keys) => key.is_some_and(|key| keys.contains(Key(key))),
+            // The one field is that of the index.
+            Predicate::Fields(expr) => match &**expr {
+                Expr::Null { is_null, .. } => key.is_none() == *is_null,
+                _ => unreachable!("only these are drawn"),
+            },
             Predicate::And(sides) => sides.iter().all(|side| holds(side, ts, key)),
             Predicate::Or(sides) => sides.iter().any(|side| holds(side, ts, key)),
         }
@@ -383,6 +389,8 @@ mod tests {
                 let (min, max) = (Key(min), Key(min + length));
                 Predicate::value(index, ValueRange { min, max })
             }),
+            any::<bool>()
+                .prop_map(|is_null| Predicate::Fields(Arc::new(Expr::Null { field: 0, is_null }))),
         ];
         leaf.prop_recursive(3, 12, 4, |inner| {
             let sides = || prop::collection::vec(inner.clone(), 0..4);

@@ -130,7 +130,7 @@ impl ChunkReader {
     /// Says what of the rows is read, before the first is. What else their payloads hold is anything.
     pub fn read_only(&mut self, reads: Reads) {
         // What a filter reads must be there too; those of a query's own are few.
-        if !self.scan.exact().needs_values() && !self.scan.filters_by_index() {
+        if !self.scan.exact().needs_payloads() && !self.scan.filters_by_index() {
             self.reads = reads;
             // A filter needs the times, whether they are shown or not.
             self.reads.times |= !matches!(self.scan.exact(), Test::All);

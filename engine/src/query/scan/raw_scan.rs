@@ -1,8 +1,9 @@
-//! The raw scan (paper §4.3): records of a source within a time range, from the newest to the oldest.
+//! The raw scan (paper §4.3): records of a source within a time range, from the newest to the oldest, perhaps only those that pass a filter.
 //!
 //! The newest chunk within the range is found by descending the forest from the right; from there the source's chain leads from
 //! chunk to chunk, so a rare source costs what it holds. The chain goes by arrival: a source with its own times, in any order, is
-//! walked through the forest instead where a range is asked for, which skips what lies outside it.
+//! walked through the forest instead where a range is asked for, which skips what lies outside it; so is one whose summaries say which chunks hold
+//! records that pass.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::nodes::NodeId;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::query::predicate::Test;
+use crate::query::predicate::{Predicate, Test};
 use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
@@ -33,7 +34,7 @@ pub fn raw_scan(
     poll: &Poll<'_>,
     mut each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
-    let mut scan = RawScan::new(snapshot, source, time)?;
+    let mut scan = RawScan::new(snapshot, source, &Predicate::time(time))?;
     let outcome = scan.feed(poll, &mut each);
     snapshot.logs().counters().absorb(scan.logs.counters());
     outcome
@@ -43,11 +44,12 @@ pub fn raw_scan(
 pub struct RawScan {
     source: Arc<Source>,
     logs: Arc<SnapshotLogs>,
-    time: TimeRange,
-    visitor: InRange,
+    visitor: Wanted,
     walk: Walk,
     cursor: ChunkCursor,
     next: Next,
+    /// Those of a chunk, the oldest first, with their arrivals.
+    found: Vec<(Row, Timestamp)>,
     rows: Vec<Row>,
     arrivals: Vec<Timestamp>,
 }
@@ -83,19 +85,20 @@ pub struct Backward<'a> {
 }
 
 impl RawScan {
-    /// Begins a scan, which counts its work apart from other queries of the snapshot.
+    /// Begins a scan of the records that satisfy a predicate, which counts its work apart from other queries of the snapshot.
     ///
     /// # Errors
-    /// An unknown source.
-    pub fn new(snapshot: &Snapshot, source: SourceId, time: TimeRange) -> Result<RawScan> {
+    /// An unknown source, an index of another one.
+    pub fn new(snapshot: &Snapshot, source: SourceId, wanted: &Predicate) -> Result<RawScan> {
+        let test = snapshot.test_of(source, wanted)?;
         let source = snapshot.source_by_id(source)?;
-        let visitor = InRange {
+        let visitor = Wanted {
             source: source.id,
             arrivals: match source.time {
-                TimeKind::Arrival => time,
+                TimeKind::Arrival => test.time_hull(),
                 TimeKind::Own => TimeRange::ALL,
             },
-            test: Test::time(time),
+            test,
         };
         let logs = snapshot.logs().counted_apart();
         Ok(RawScan {
@@ -104,10 +107,10 @@ impl RawScan {
             next: Next::Forest {
                 below: ChunkNo(u64::MAX),
             },
+            found: Vec::new(),
             rows: Vec::new(),
             arrivals: Vec::new(),
             visitor,
-            time,
             source,
             logs,
         })
@@ -224,8 +227,12 @@ impl RawScan {
     }
 
     fn begins_chain(&self, chunk: ChunkNo) -> bool {
-        let is_chained = self.source.time == TimeKind::Arrival || self.time == TimeRange::ALL;
-        is_chained && chunk < self.logs.summarised_chunks()
+        let test = &self.visitor.test;
+        let is_pruned = match self.source.time {
+            TimeKind::Arrival => test.needs_values(),
+            TimeKind::Own => !matches!(test, Test::All | Test::Fields(_)),
+        };
+        !is_pruned && chunk < self.logs.summarised_chunks()
     }
 
     /// Where the chain goes on from a chunk.
@@ -249,28 +256,32 @@ impl RawScan {
     fn read(&mut self, chunk: ChunkNo) -> Result<()> {
         self.clear();
         self.cursor.load(chunk)?;
-        let (rows, arrivals, time) = (&mut self.rows, &mut self.arrivals, self.time);
+        self.found.clear();
+        let found = &mut self.found;
         let _ = self.cursor.for_each_arrival(&self.source, |arrival, row| {
-            if time.contains(row.ts) {
-                rows.push(row);
-                arrivals.push(arrival);
-            }
+            found.push((row, arrival));
             ControlFlow::Continue(())
         })?;
-        rows.reverse();
-        arrivals.reverse();
+        let layout = self.source.layout_at(self.cursor.base());
+        let (test, bytes) = (&self.visitor.test, self.cursor.bytes());
+        for (row, arrival) in found.iter().rev() {
+            if test.matches(row.ts, layout, row.payload(bytes)) {
+                self.rows.push(*row);
+                self.arrivals.push(*arrival);
+            }
+        }
         Ok(())
     }
 }
 
-/// Which children hold records of the source within the range.
-struct InRange {
+/// Which children may hold records of the source that are wanted.
+struct Wanted {
     source: SourceId,
     arrivals: TimeRange,
     test: Test,
 }
 
-impl Visitor for InRange {
+impl Visitor for Wanted {
     fn arrivals(&self) -> TimeRange {
         self.arrivals
     }

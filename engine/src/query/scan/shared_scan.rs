@@ -105,14 +105,16 @@ impl Scan {
     /// A source that does not exist, or an index that is not the source's.
     pub fn new(snapshot: &Snapshot, spec: ScanSpec) -> Result<Arc<Scan>> {
         let source = snapshot.source_by_id(spec.source)?;
-        let value = |index| snapshot.value_of(spec.source, index);
-        let exact = Test::prepare(&spec.exact, &value)?;
-        let mut sides = vec![exact.clone(), Test::prepare(&spec.prune, &value)?];
+        let exact = snapshot.test_of(spec.source, &spec.exact)?;
+        let mut sides = vec![exact.clone(), snapshot.test_of(spec.source, &spec.prune)?];
         let mut indexes = Vec::new();
         for id in spec.index_filters {
             let index = snapshot.index_of(spec.source, id)?;
-            if holds_every_match(&source, &index) {
-                sides.push(Test::keys(value(id)?, RangeSet::all()));
+            if source.holds_every_match(&index) {
+                sides.push(Test::keys(
+                    snapshot.value_of(spec.source, id)?,
+                    RangeSet::all(),
+                ));
             }
             indexes.push(index);
         }
@@ -249,20 +251,4 @@ impl Scan {
     pub(super) fn arrivals(&self) -> TimeRange {
         self.prune.arrivals
     }
-}
-
-/// Whether every record that matches the index's filter has a value, so that its entries show where matches are.
-fn holds_every_match(source: &Source, index: &Index) -> bool {
-    let Some(field) = index.value_field() else {
-        return true;
-    };
-    let never_null = source
-        .fields
-        .get(field)
-        .is_some_and(|field| !field.nullable);
-    never_null
-        && source
-            .layouts
-            .iter()
-            .all(|(_, layout)| layout.slot(field).is_some())
 }

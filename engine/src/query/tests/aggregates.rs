@@ -7,7 +7,7 @@ use super::oracle::{self, Record};
 use super::question::Question;
 use super::world::{Op, Spread, World};
 use crate::error::Error;
-use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, Quantile, aggregate};
+use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, Predicate, Quantile, aggregate};
 use crate::schema::{BinsDef, TimeKind};
 use crate::types::{Address, IndexId, Key, TimeRange, ValueKind, ValueRange};
 
@@ -37,6 +37,7 @@ fn check_part(
         index,
         time: question.time,
         value: question.value,
+        filter: question.passing(),
         bucket: question.bucket,
         quantiles: question
             .quantiles
@@ -55,8 +56,11 @@ fn check_part(
             rows.flatten().collect()
         }
     };
+    let passing = visible
+        .iter()
+        .filter(|record| record.passes(question.filter.as_ref()));
     let expected = oracle::aggregate(
-        visible,
+        passing,
         question.source,
         index,
         question.time,
@@ -118,6 +122,7 @@ fn an_index_given_as_a_closure_answers_its_library_user_alone() {
         index,
         time: TimeRange::ALL,
         value: ValueRange::ALL,
+        filter: Predicate::All,
         bucket: None,
         quantiles: vec![Quantile::new(0.5).unwrap()],
         approx: false,
@@ -145,6 +150,7 @@ fn an_empty_directory_has_no_rows_and_one_empty_aggregate() {
         index: source.indexes[0].id,
         time: TimeRange::ALL,
         value: ValueRange::ALL,
+        filter: Predicate::All,
         bucket: None,
         quantiles: vec![Quantile::new(0.5).unwrap()],
         approx: false,
@@ -185,6 +191,7 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
             min: Key(1 << 10),
             max: Key::MAX,
         },
+        filter: Predicate::All,
         bucket: None,
         quantiles: Vec::new(),
         approx: false,
@@ -227,6 +234,7 @@ fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
             index,
             time,
             value: ValueRange::ALL,
+            filter: Predicate::All,
             bucket: Some(Bucket::nanos((time.last.0 - time.first.0) / 3 + 1)),
             quantiles: quantiles
                 .iter()

@@ -35,6 +35,7 @@ fn ask(dir: &Path) -> Result<Answers, Error> {
         index,
         time: TimeRange::ALL,
         value: ValueRange::ALL,
+        filter: Predicate::All,
         bucket: None,
         quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.99)?],
         approx: false,

@@ -41,6 +41,7 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
                         index: index.id,
                         time,
                         value,
+                        filter: Predicate::All,
                         bucket,
                         quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.999)?],
                         approx: false,

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::world::World;
-use crate::query::{AggregateRow, AggregateSpec, Poll, Quantile, Snapshot, aggregate, raw_scan};
+use crate::query::{
+    AggregateRow, AggregateSpec, Poll, Predicate, Quantile, Snapshot, aggregate, raw_scan,
+};
 use crate::schema::{FieldValue, PayloadEncoder, Source};
 use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, ValueRange};
 
@@ -29,6 +31,7 @@ fn all_of(snapshot: &Snapshot, source: SourceId, index: IndexId) -> AggregateRow
         index,
         time: TimeRange::ALL,
         value: ValueRange::ALL,
+        filter: Predicate::All,
         bucket: None,
         quantiles: vec![Quantile::new(0.25).unwrap(), Quantile::new(0.999).unwrap()],
         approx: false,

@@ -60,6 +60,7 @@ fn check(world: &World, asks: &[Ask]) {
         let mut random = Random::new(number as u64 * 977 + u64::from(ask.quantiles));
         for _ in 0..3 {
             let exact = predicate(&question, &mut random, 2);
+            let exact = Predicate::and([exact, question.passing()]);
             let (rows, count) = scanned(
                 &question.snapshot,
                 question.source,
@@ -196,6 +197,7 @@ fn records_below_what_is_retained_are_not_seen() {
                 value: ValueRange::ALL,
                 bucket: None,
                 quantiles: vec![0.5, 0.99],
+                filter: None,
             };
             check_raw_scan(&question);
             check_latest(&question);

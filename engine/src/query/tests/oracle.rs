@@ -1,11 +1,12 @@
 //! The oracle: every record of the raw chunks, in log order, filtered and sorted the plainest way.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::format::RecordIter;
 use crate::log::LogReader;
 use crate::query::{Bucket, Predicate};
-use crate::schema::decode_catalog;
+use crate::schema::{Filter, Layout, decode_catalog};
 use crate::types::{
     Address, IndexId, Key, LogKind, SourceId, Sum, TimeRange, Timestamp, ValueRange,
 };
@@ -17,6 +18,7 @@ pub struct Record {
     pub ts: Timestamp,
     pub address: Address,
     pub payload: Vec<u8>,
+    pub layout: Arc<Layout>,
     /// The record's key for each index of its source, covered or not.
     pub keys: Vec<(IndexId, Option<Key>)>,
 }
@@ -36,12 +38,18 @@ impl Record {
         self.keys.iter().find(|(id, _)| *id == index)?.1
     }
 
+    /// Whether it passes a filter, if there is one.
+    pub fn passes(&self, filter: Option<&Filter>) -> bool {
+        filter.is_none_or(|filter| filter.matches(&self.layout, &self.payload))
+    }
+
     pub fn matches(&self, predicate: &Predicate) -> bool {
         match predicate {
             Predicate::All => true,
             Predicate::Nothing => false,
             Predicate::Time(times) => times.contains(self.ts),
             Predicate::Value(index, keys) => self.key(*index).is_some_and(|key| keys.contains(key)),
+            Predicate::Fields(expr) => expr.matches(&self.layout, &self.payload),
             Predicate::And(sides) => sides.iter().all(|side| self.matches(side)),
             Predicate::Or(sides) => sides.iter().any(|side| self.matches(side)),
         }
@@ -71,6 +79,7 @@ pub fn read_records(dir: &Path) -> Vec<Record> {
                 ts: layout.own_time(raw.payload).unwrap_or(raw.arrival),
                 address: base + u64::from(raw.offset),
                 payload: raw.payload.to_vec(),
+                layout: Arc::clone(layout),
                 keys: source
                     .indexes
                     .iter()
@@ -137,8 +146,8 @@ impl OracleRow {
 }
 
 /// The values of an index, by bucket.
-pub fn aggregate(
-    records: &[Record],
+pub fn aggregate<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
     source: SourceId,
     index: IndexId,
     time: TimeRange,
@@ -146,7 +155,7 @@ pub fn aggregate(
     bucket: Option<Bucket>,
 ) -> Vec<OracleRow> {
     let mut values: Vec<(Option<Timestamp>, Key)> = records
-        .iter()
+        .into_iter()
         .filter(|record| record.source == source && time.contains(record.ts))
         .filter_map(|record| {
             let key = record.key(index).filter(|key| value.contains(*key))?;

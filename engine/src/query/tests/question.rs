@@ -6,6 +6,7 @@ use proptest::sample::Index;
 use super::oracle::Record;
 use super::world::{Random, World};
 use crate::query::{Bucket, Predicate, Snapshot};
+use crate::schema::{FieldDef, FieldType, Filter, Source};
 use crate::types::{IndexId, Key, SourceId, TimeRange, Timestamp, ValueRange};
 
 /// Address, `ts` and payload of a row.
@@ -25,6 +26,8 @@ pub struct Ask {
     bucket: Option<(bool, u8)>,
     pub quantiles: u8,
     position: Option<(Index, u8)>,
+    /// A seed.
+    filter: Option<u64>,
 }
 
 pub fn any_ask() -> impl Strategy<Value = Ask> {
@@ -32,10 +35,14 @@ pub fn any_ask() -> impl Strategy<Value = Ask> {
     (
         (0usize..3, any::<Index>(), pair(), pair()),
         (any::<[i8; 4]>(), prop::option::of((any::<bool>(), 1u8..40))),
-        (any::<u8>(), prop::option::of((any::<Index>(), 0u8..9))),
+        (
+            any::<u8>(),
+            prop::option::of((any::<Index>(), 0u8..9)),
+            prop::option::of(any::<u64>()),
+        ),
     )
         .prop_map(
-            |((source, index, times, keys), (nudges, bucket), (quantiles, position))| Ask {
+            |((source, index, times, keys), (nudges, bucket), (quantiles, position, filter))| Ask {
                 source,
                 index,
                 times,
@@ -44,6 +51,7 @@ pub fn any_ask() -> impl Strategy<Value = Ask> {
                 bucket,
                 quantiles,
                 position,
+                filter,
             },
         )
 }
@@ -58,6 +66,7 @@ pub struct Question {
     pub value: ValueRange,
     pub bucket: Option<Bucket>,
     pub quantiles: Vec<f64>,
+    pub filter: Option<Filter>,
 }
 
 impl Question {
@@ -132,6 +141,10 @@ impl Question {
             .filter(|(bit, _)| ask.quantiles >> bit & 1 == 1)
             .map(|(_, q)| *q)
             .collect();
+        let filter = ask.filter.and_then(|seed| {
+            let found = snapshot.source_by_id(source).unwrap();
+            random_filter(&mut Random::new(seed), &found)
+        });
         Question {
             snapshot,
             visible,
@@ -141,7 +154,17 @@ impl Question {
             value,
             bucket,
             quantiles,
+            filter,
         }
+    }
+
+    /// The filter as operators take it.
+    pub fn passing(&self) -> Predicate {
+        let source = self.snapshot.source_by_id(self.source).unwrap();
+        let filter = self.filter.as_ref();
+        filter.map_or(Predicate::All, |filter| {
+            Predicate::matching(filter, &source)
+        })
     }
 
     pub fn rows(&self, predicate: &Predicate) -> Vec<Found> {
@@ -151,6 +174,55 @@ impl Question {
             .map(|record| (record.address.0, record.ts.0, record.payload.clone()))
             .collect()
     }
+}
+
+/// A filter over the fields of a source, from random numbers; `None` of a source without fields.
+pub fn random_filter(random: &mut Random, source: &Source) -> Option<Filter> {
+    let text = filter_text(random, source, 3)?;
+    Some(Filter::parse(&text, &source.fields).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn filter_text(random: &mut Random, source: &Source, depth: u32) -> Option<String> {
+    if source.fields.is_empty() {
+        return None;
+    }
+    if depth > 0 && random.next().is_multiple_of(2) {
+        let join = pick(random, &[" AND ", " OR ", " AND NOT ", " OR NOT "]);
+        let left = filter_text(random, source, depth - 1)?;
+        let right = filter_text(random, source, depth - 1)?;
+        return Some(format!("({left}{join}{right})"));
+    }
+    let FieldDef { name, ty, .. } = pick(random, &source.fields);
+    let [a, b, c] = std::array::from_fn(|_| literal(random, *ty));
+    Some(match random.next() % 6 {
+        0 => format!("{name} IS NULL"),
+        1 => format!("{name} IS NOT NULL"),
+        2 => format!("{name} IN ({a}, {b}, {c})"),
+        3 => format!("{name} BETWEEN {a} AND {b}"),
+        _ => {
+            let op = pick(random, &["=", "<>", "<", "<=", ">", ">="]);
+            format!("{name} {op} {a}")
+        }
+    })
+}
+
+fn literal(random: &mut Random, ty: FieldType) -> String {
+    let small = random.next() % 7;
+    let magnitude = random.next() >> (random.next() % 64);
+    match ty {
+        FieldType::Utf8 => format!("'{}'", "x".repeat(magnitude as usize % 30)),
+        FieldType::U8 => small.to_string(),
+        _ => match random.next() % 4 {
+            0 => small.to_string(),
+            1 => format!("{small}.5"),
+            2 => format!("-{magnitude}"),
+            _ => magnitude.to_string(),
+        },
+    }
+}
+
+fn pick<'a, T>(random: &mut Random, of: &'a [T]) -> &'a T {
+    &of[(random.next() % of.len() as u64) as usize]
 }
 
 /// A predicate over times and indexes, from random numbers.

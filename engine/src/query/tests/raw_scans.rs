@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use super::question::{Found, Question};
 use super::world::{Op, Spread, World};
 use crate::query::{Poll, Predicate, RawScan, Scan, ScanSpec, raw_scan};
-use crate::types::{Address, TimeRange};
+use crate::schema::Filter;
+use crate::types::Address;
 
 pub fn check_raw_scan(question: &Question) {
     let mut found = Vec::new();
@@ -29,9 +30,14 @@ pub fn check_raw_scan(question: &Question) {
     );
 }
 
-/// Steps of a scan without bounds: log order backwards, whatever times the records bring.
+/// Steps of a scan without bounds: log order backwards, whatever times the records bring; of all records, and of those that pass a filter.
 pub fn check_latest(question: &Question) {
-    let mut scan = RawScan::new(&question.snapshot, question.source, TimeRange::ALL).unwrap();
+    check_steps(question, None, &Predicate::All);
+    check_steps(question, question.filter.as_ref(), &question.passing());
+}
+
+fn check_steps(question: &Question, filter: Option<&Filter>, wanted: &Predicate) {
+    let mut scan = RawScan::new(&question.snapshot, question.source, wanted).unwrap();
     let mut found = Vec::new();
     while let Some(step) = scan.next(&Poll::never()).unwrap() {
         let rows = step.rows;
@@ -45,7 +51,7 @@ pub fn check_latest(question: &Question) {
     assert!(scan.rows().rows.rows.is_empty() && scan.next(&Poll::never()).unwrap().is_none());
     let own = question.visible.iter().rev();
     let expected: Vec<Found> = own
-        .filter(|record| record.source == question.source)
+        .filter(|record| record.source == question.source && record.passes(filter))
         .map(|record| (record.address.0, record.arrival.0, record.payload.clone()))
         .collect();
     assert_eq!(found, expected, "latest");
@@ -69,7 +75,7 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
             Op::Fill(300),
         ]);
         let snapshot = world.snapshot();
-        let mut scan = RawScan::new(&snapshot, world.sources[source], TimeRange::ALL).unwrap();
+        let mut scan = RawScan::new(&snapshot, world.sources[source], &Predicate::All).unwrap();
         let mut records = 0;
         while let Some(step) = scan.next(&Poll::never()).unwrap() {
             records += step.arrivals.len();
@@ -114,7 +120,7 @@ fn what_is_known_of_damaged_nodes_breaks_no_chain() {
             let file = fs::File::options().write(true).open(entry.unwrap().path());
             file.unwrap().set_len(0).unwrap();
         }
-        let mut scan = RawScan::new(&world.snapshot(), world.sources[0], TimeRange::ALL).unwrap();
+        let mut scan = RawScan::new(&world.snapshot(), world.sources[0], &Predicate::All).unwrap();
         let mut records = 0;
         while let Some(step) = scan.next(&Poll::never()).unwrap() {
             records += step.arrivals.len();

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::oracle::{self, OracleRow};
-use super::world::{World, any_ops};
+use super::oracle::{self, OracleRow, Record};
+use super::question::random_filter;
+use super::world::{Random, World, any_ops};
 use crate::query::{
-    AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, Poll,
-    Quantile, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
+    AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, IndexAsked,
+    Poll, Predicate, Quantile, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
 };
+use crate::schema::Filter;
 use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
 
 const QUANTILES: [f64; 4] = [0.0, 0.5, 0.99, 1.0];
@@ -20,19 +22,47 @@ struct Place<'a> {
     snapshot: Snapshot,
     source: SourceId,
     index: IndexId,
+    /// Which records are asked for.
+    filter: Option<Filter>,
+    passing: Predicate,
 }
 
-/// The latest index of a name, where a world has one.
-fn place<'a>(world: &'a World, source: &str, index: &str) -> Option<Place<'a>> {
+/// The latest index of a name, where a world has one, and the records that pass a filter, which a seed chooses.
+fn place<'a>(world: &'a World, source: &str, index: &str, seed: Option<u64>) -> Option<Place<'a>> {
     let snapshot = world.snapshot();
     let found = snapshot.source(source).unwrap();
     let index = found.index(index)?.id;
+    let filter = seed.and_then(|seed| random_filter(&mut Random::new(seed), &found));
+    let passing = filter
+        .as_ref()
+        .map(|filter| Predicate::matching(filter, &found));
     Some(Place {
         world,
         source: found.id,
         snapshot,
         index,
+        filter,
+        passing: passing.unwrap_or(Predicate::All),
     })
+}
+
+impl Place<'_> {
+    /// The records that are asked for.
+    fn records(&self) -> impl Iterator<Item = Record> {
+        let records = self.world.records().into_iter();
+        records.filter(|record| record.source == self.source && record.passes(self.filter.as_ref()))
+    }
+}
+
+/// The indexes, as operators take them.
+fn asked<'a>(places: &'a [Place<'_>]) -> Vec<IndexAsked<'a>> {
+    let asked = |place: &'a Place<'_>| IndexAsked {
+        snapshot: &place.snapshot,
+        source: place.source,
+        index: place.index,
+        filter: &place.passing,
+    };
+    places.iter().map(asked).collect()
 }
 
 /// Half of the records' times, so that nodes are cut.
@@ -53,7 +83,7 @@ fn window(places: &[Place<'_>]) -> TimeRange {
 fn expected(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>) -> Vec<OracleRow> {
     let mut rows: Vec<OracleRow> = Vec::new();
     for place in places {
-        let records = place.world.records();
+        let records: Vec<Record> = place.records().collect();
         let all = ValueRange::ALL;
         for row in oracle::aggregate(&records, place.source, place.index, time, all, bucket) {
             match rows.iter_mut().find(|known| known.bucket == row.bucket) {
@@ -76,6 +106,7 @@ fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
                 index: place.index,
                 time,
                 value: ValueRange::ALL,
+                filter: place.passing.clone(),
                 bucket,
                 quantiles: QUANTILES.map(|q| Quantile::new(q).unwrap()).to_vec(),
                 approx: false,
@@ -105,16 +136,12 @@ fn signed(place: &Place<'_>) -> bool {
 }
 
 fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>) {
-    let asked: Vec<_> = places
-        .iter()
-        .map(|place| (&place.snapshot, place.source, place.index))
-        .collect();
     let spec = HistogramSpec {
         time,
         bucket,
         threads: 2,
     };
-    let mut histogram = Histogram::new(&asked, spec).unwrap();
+    let mut histogram = Histogram::new(&asked(places), spec).unwrap();
     let bins = histogram.bins().clone();
     let mut found: Vec<HistogramRow> = Vec::new();
     while let Some(rows) = histogram.next(&Poll::never()).unwrap() {
@@ -144,11 +171,7 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
 fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
     let mut expected: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for place in places {
-        let records = place.world.records();
-        let records = records
-            .iter()
-            .filter(|record| record.source == place.source);
-        for record in records.filter(|record| time.contains(record.ts)) {
+        for record in place.records().filter(|record| time.contains(record.ts)) {
             *expected
                 .entry(bucket.range_of(record.ts).first)
                 .or_default() += 1;
@@ -160,7 +183,7 @@ fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
         .collect();
     let asked: Vec<_> = places
         .iter()
-        .map(|place| (&place.snapshot, place.source))
+        .map(|place| (&place.snapshot, place.source, &place.passing))
         .collect();
     for threads in [1, 3] {
         let spec = CountSpec {
@@ -181,22 +204,15 @@ fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
 fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
     let mut all = Vec::new();
     for (part, place) in places.iter().enumerate() {
-        let records = place.world.records();
-        let records = records
-            .iter()
-            .filter(|record| record.source == place.source);
         all.extend(
-            records
+            place
+                .records()
                 .filter(|record| time.contains(record.ts))
                 .filter_map(|record| {
                     Some((record.key(place.index)?, part, record.address, record.ts))
                 }),
         );
     }
-    let asked: Vec<_> = places
-        .iter()
-        .map(|place| (&place.snapshot, place.source, place.index))
-        .collect();
     for least in [false, true] {
         all.sort_by_key(|&(key, part, address, _)| {
             (if least { key.0 } else { !key.0 }, part, address)
@@ -207,7 +223,7 @@ fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
             least,
             threads: 2,
         };
-        let found = top(&asked, spec, &Poll::never()).unwrap();
+        let found = top(&asked(places), spec, &Poll::never()).unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|row| (row.key, row.part, row.row.address(row.base), row.row.ts))
@@ -252,10 +268,14 @@ fn check(places: &[Place<'_>]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn directories_asked_together_agree_with_the_oracle(one in any_ops(), other in any_ops()) {
+    fn directories_asked_together_agree_with_the_oracle(
+        one in any_ops(),
+        other in any_ops(),
+        filter in prop::option::of(any::<u64>()),
+    ) {
         let (mut one, other) = (World::of(&one), World::of(&other));
         one.close();
         let asked = [
@@ -269,7 +289,7 @@ proptest! {
             ("event", "level", "level"),
         ];
         for (source, here, there) in asked {
-            let places = [place(&one, source, here), place(&other, source, there)];
+            let places = [place(&one, source, here, filter), place(&other, source, there, filter)];
             check(&places.into_iter().flatten().collect::<Vec<_>>());
         }
     }
@@ -278,27 +298,17 @@ proptest! {
 #[test]
 fn what_cannot_be_counted_together_is_refused() {
     let (one, other) = (World::new(), World::new());
-    let level = place(&one, "event", "level").unwrap();
-    let size = place(&other, "metric", "size").unwrap();
+    let level = || place(&one, "event", "level", None).unwrap();
+    let size = place(&other, "metric", "size", None).unwrap();
     let spec = HistogramSpec {
         time: TimeRange::ALL,
         bucket: None,
         threads: 1,
     };
-    let asked = |places: &[&Place<'_>]| {
-        let asked: Vec<_> = places
-            .iter()
-            .map(|place| (&place.snapshot, place.source, place.index))
-            .collect();
-        Histogram::new(&asked, spec).map(|_| ())
-    };
-    assert!(asked(&[&level]).is_ok());
-    assert!(
-        asked(&[&level, &size])
-            .unwrap_err()
-            .to_string()
-            .contains("kind")
-    );
-    assert!(asked(&[]).is_err());
+    let histogram = |places: &[Place<'_>]| Histogram::new(&asked(places), spec).map(|_| ());
+    assert!(histogram(&[level()]).is_ok());
+    let refused = histogram(&[level(), size]).unwrap_err().to_string();
+    assert!(refused.contains("kind"), "{refused}");
+    assert!(histogram(&[]).is_err());
     assert!(aggregate_together(&[], &Poll::never()).is_err());
 }

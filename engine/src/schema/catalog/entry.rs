@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::proven;
 use crate::schema::field::FieldDef;
+use crate::schema::filter::Expr;
 use crate::schema::index::Index;
 use crate::schema::layout::Layout;
 use crate::schema::layout::TimeKind;
@@ -73,6 +74,40 @@ impl Source {
     /// The indexes that records to come fall into.
     pub fn open_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.iter().filter(|index| index.is_open())
+    }
+
+    /// An index of all values of a field, which says of every record in it what the field holds.
+    pub fn index_of_field(&self, field: usize) -> Option<&Arc<Index>> {
+        self.widest(|index| index.filter().is_none() && index.value_field() == Some(field))
+    }
+
+    /// An index that holds a value of exactly the records that match a filter.
+    pub fn index_of_filter(&self, filter: &Expr) -> Option<&Arc<Index>> {
+        self.widest(|index| {
+            index.filter().is_some_and(|own| own.expr() == filter) && self.holds_every_match(index)
+        })
+    }
+
+    /// The one of some declared indexes that covers most addresses.
+    fn widest(&self, is_one: impl Fn(&Index) -> bool) -> Option<&Arc<Index>> {
+        let end = |index: &Index| index.until.unwrap_or(Address::MAX);
+        self.indexes
+            .iter()
+            .filter(|index| !index.is_native() && is_one(index))
+            .max_by_key(|index| end(index).0.saturating_sub(index.since.0))
+    }
+
+    /// Whether every record that matches the index's filter has a value, so that its entries show where matches are.
+    pub fn holds_every_match(&self, index: &Index) -> bool {
+        let Some(field) = index.value_field() else {
+            return true;
+        };
+        let is_never_null = self.fields.get(field).is_some_and(|field| !field.nullable);
+        is_never_null
+            && self
+                .layouts
+                .iter()
+                .all(|(_, layout)| layout.slot(field).is_some())
     }
 
     /// The error for a name that no index has. Native indexes are not suggested.

@@ -3,7 +3,10 @@
 //! NOT is gone: it is pushed down to the tests, which stand for TRUE only. So a record matches in SQL's three-valued
 //! logic exactly if it matches here in two-valued logic, where a test of a NULL does not hold.
 
+use crate::proven::at;
 use crate::schema::comparison::Op;
+use crate::schema::field::FieldType;
+use crate::schema::layout::Layout;
 use crate::schema::ranges::RangeSet;
 use crate::types::Key;
 
@@ -12,7 +15,7 @@ use crate::types::Key;
 pub enum Expr {
     /// The field is not NULL and has one of these keys.
     Keys { field: usize, keys: RangeSet<Key> },
-    /// The field, a `char` or `bytes`, is not NULL and compares so with the bytes. A `char` ends at its first NUL.
+    /// The field, a text or bytes, is not NULL and compares so with the bytes. A `char` ends at its first NUL.
     Bytes {
         field: usize,
         op: Op,
@@ -27,6 +30,32 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// Whether it is TRUE of a record.
+    pub fn matches(&self, layout: &Layout, payload: &[u8]) -> bool {
+        match self {
+            Expr::Keys { field, keys } => layout
+                .key(*field, payload)
+                .is_some_and(|key| keys.contains(key)),
+            Expr::Bytes { field, op, bytes } => layout
+                .bytes(*field, payload)
+                .is_some_and(|found| op.holds(compared(layout, *field, found).cmp(bytes))),
+            Expr::Null { field, is_null } => layout.is_null(*field, payload) == *is_null,
+            Expr::All(tests) => tests.iter().all(|test| test.matches(layout, payload)),
+            Expr::Any(tests) => tests.iter().any(|test| test.matches(layout, payload)),
+        }
+    }
+
+    /// Gives `each` every field whose value it compares.
+    pub(crate) fn each_compared(&self, each: &mut impl FnMut(usize)) {
+        match self {
+            Expr::Keys { field, .. } | Expr::Bytes { field, .. } => each(*field),
+            Expr::Null { .. } => {}
+            Expr::All(tests) | Expr::Any(tests) => {
+                tests.iter().for_each(|test| test.each_compared(each))
+            }
+        }
+    }
+
     /// Whether it holds of every record of which so much is known: `known` gives the keys that a field can have where
     /// it is known not to be NULL.
     pub fn implied_by(&self, known: &impl Fn(usize) -> Option<RangeSet<Key>>) -> bool {
@@ -58,5 +87,16 @@ impl Expr {
             Expr::All(tests) => Expr::Any(tests.into_iter().map(Expr::negated).collect()),
             Expr::Any(tests) => Expr::All(tests.into_iter().map(Expr::negated).collect()),
         }
+    }
+}
+
+/// What a field of bytes is compared by: a `char` without its padding.
+pub(crate) fn compared<'a>(layout: &Layout, field: usize, bytes: &'a [u8]) -> &'a [u8] {
+    let is_char = layout
+        .slot(field)
+        .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(end) if is_char => at(bytes, ..end),
+        _ => bytes,
     }
 }

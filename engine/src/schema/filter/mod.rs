@@ -1,7 +1,7 @@
-//! Filters: which records an index covers, such as `syscall = 17 AND latency_ns >= 1000`.
+//! Filters: which records an index covers, or a question is about, such as `syscall = 17 AND latency_ns >= 1000`.
 //!
-//! A filter is a text in the definition. `grammar` reads it, `resolve` gives it types, `expr` is what it says. It is
-//! evaluated for every record of the source, and follows SQL: a comparison with NULL does not match.
+//! A filter is a text in the definition or the question. `grammar` reads it, `resolve` gives it types, `expr` is what it says. An index evaluates it
+//! for every record of the source. It follows SQL: a comparison with NULL does not match.
 
 mod expr;
 mod grammar;
@@ -9,11 +9,10 @@ mod resolve;
 
 pub use expr::Expr;
 
-use super::field::{FieldDef, FieldType};
+use super::field::FieldDef;
 use super::layout::Layout;
 use super::names::shown;
 use crate::error::{Error, Result};
-use crate::proven::at;
 
 /// The longest filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 16 << 10;
@@ -46,7 +45,7 @@ impl Filter {
     /// Whether a record matches: the filter is TRUE of it, not FALSE or NULL.
     #[inline]
     pub fn matches(&self, layout: &Layout, payload: &[u8]) -> bool {
-        holds(&self.expr, layout, payload)
+        self.expr.matches(layout, payload)
     }
 
     /// As it was written.
@@ -57,32 +56,6 @@ impl Filter {
     /// What it says, for those who ask whether a predicate implies it.
     pub fn expr(&self) -> &Expr {
         &self.expr
-    }
-}
-
-fn holds(expr: &Expr, layout: &Layout, payload: &[u8]) -> bool {
-    match expr {
-        Expr::Keys { field, keys } => layout
-            .key(*field, payload)
-            .is_some_and(|key| keys.contains(key)),
-        Expr::Bytes { field, op, bytes } => layout.fixed(*field, payload).is_some_and(|found| {
-            let is_char = layout
-                .slot(*field)
-                .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
-            let found = if is_char { until_nul(found) } else { found };
-            op.holds(found.cmp(bytes))
-        }),
-        Expr::Null { field, is_null } => layout.is_null(*field, payload) == *is_null,
-        Expr::All(tests) => tests.iter().all(|test| holds(test, layout, payload)),
-        Expr::Any(tests) => tests.iter().any(|test| holds(test, layout, payload)),
-    }
-}
-
-/// A `char` without its padding.
-pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
-    match bytes.iter().position(|&byte| byte == 0) {
-        Some(end) => at(bytes, ..end),
-        None => bytes,
     }
 }
 

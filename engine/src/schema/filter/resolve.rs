@@ -9,7 +9,7 @@ use super::grammar::{Literal, Node};
 use crate::error::{Error, Result};
 use crate::schema::comparison::{Domain, Op};
 use crate::schema::field::{FieldDef, FieldType, find_field};
-use crate::schema::names::{nearest, shown};
+use crate::schema::names::{is_reserved_field, nearest, shown};
 use crate::schema::number::{DIGITS_MAX, Number};
 use crate::schema::ranges::RangeSet;
 use crate::types::Key;
@@ -23,7 +23,7 @@ pub(super) fn resolve(node: &Node, fields: &[FieldDef]) -> Result<Expr> {
         Node::Any(nodes) => Expr::Any(each(nodes)?),
         Node::Not(node) => resolve(node, fields)?.negated(),
         Node::Null { field } => Expr::Null {
-            field: find_field(fields, field)?.0,
+            field: Column::find(fields, field)?.field,
             is_null: true,
         },
         Node::Flag { field } => Column::find(fields, field)?.flag()?,
@@ -48,13 +48,13 @@ struct Column<'a> {
 
 impl<'a> Column<'a> {
     fn find(fields: &'a [FieldDef], name: &str) -> Result<Column<'a>> {
-        let (field, def) = find_field(fields, name)?;
-        if def.ty.fixed_bytes().is_none() {
-            return Err(Error::schema(format!(
-                "'{name}' is {}, of variable length; a filter tests only fields of fixed width",
-                def.ty
-            )));
-        }
+        let (field, def) = find_field(fields, name).map_err(|error| match is_reserved_field(name) {
+            true => Error::schema(format!(
+                "'{}' is not a field, and a filter tests fields; bound times with t_from, t_to or last",
+                shown(name, 64)
+            )),
+            false => error,
+        })?;
         Ok(Column { field, def })
     }
 
@@ -171,12 +171,13 @@ impl<'a> Column<'a> {
 
     fn bytes_of(self, value: &Literal) -> Result<Vec<u8>> {
         match (value, self.def.ty) {
-            (Literal::Text(text), FieldType::Bytes(_)) => unescape(text).ok_or_else(|| {
-                Error::schema(format!(
-                    "'{}': bytes are written 'ab\\x00\\xFF'; a backslash is \\x5C",
-                    shown(text, 64)
-                ))
-            }),
+            (Literal::Text(text), FieldType::Bytes(_) | FieldType::VarBytes) => unescape(text)
+                .ok_or_else(|| {
+                    Error::schema(format!(
+                        "'{}': bytes are written 'ab\\x00\\xFF'; a backslash is \\x5C",
+                        shown(text, 64)
+                    ))
+                }),
             (Literal::Text(text), _) => Ok(text.clone().into_bytes()),
             _ => Err(self.mismatch(value)),
         }

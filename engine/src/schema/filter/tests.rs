@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::schema::comparison::Op;
 use crate::schema::encoder::{FieldValue, PayloadEncoder};
+use crate::schema::field::FieldType;
 use crate::schema::layout::TimeKind;
 use crate::schema::ranges::RangeSet;
 use crate::types::Key;
@@ -128,6 +129,8 @@ fn comparisons_match_as_in_sql() {
         "name >= 'eth' and name < 'ethz'",
         "name in ('lo', 'eth0')",
         "name not in ('lo')",
+        "text = 'free text' and text > 'free'",
+        "text not in ('free', 'text') and text is not null",
         "\"name\" = 'eth0'",
         "mac = '\\xABc'",
         "mac > '\\xAB'",
@@ -264,13 +267,18 @@ fn mistakes_are_named_with_their_remedy() {
         ),
         ("mac = '\\xA'", "bytes are written"),
         ("mac = 'a\\b'", "bytes are written"),
-        ("text = 'x'", "of variable length"),
+        (
+            "text = 3",
+            "'text' is utf8 and cannot be compared with the number 3",
+        ),
         (
             "u = 111111111111111111111111111111111111111",
             "more than 38 digits",
         ),
         ("u = 3; drop", "unexpected ';"),
         ("ü = 3", "there is no field 'ü'"),
+        ("ts > 3", "'ts' is not a field, and a filter tests fields"),
+        ("Addr is null", "'Addr' is not a field"),
     ] {
         let message = refused(text);
         assert!(message.contains(part), "{text}: {message}");

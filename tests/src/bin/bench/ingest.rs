@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use ingestd::config::Config;
 use loom_engine::SourceId;
 use loom_engine::ingest::{Batch, Writer, WriterOptions};
-use loom_engine::query::{AggregateSpec, Directory, Poll, Quantile, aggregate};
+use loom_engine::query::{AggregateSpec, Directory, Poll, Predicate, Quantile, aggregate};
 use loom_engine::types::{TimeRange, ValueRange};
 use tempfile::TempDir;
 
@@ -145,6 +145,7 @@ pub fn check(dir: &Path, expected: &Expected) -> Result<()> {
         index: index.id,
         time: TimeRange::ALL,
         value: ValueRange::ALL,
+        filter: Predicate::All,
         bucket: None,
         quantiles: vec!["0.9999".parse::<Quantile>()?],
         approx: false,
