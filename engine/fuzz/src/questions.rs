@@ -8,9 +8,9 @@ use std::sync::Arc;
 use loom_engine::check::check_logs;
 use loom_engine::log::LogReader;
 use loom_engine::query::{
-    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, IndexAsked, Poll,
-    Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec, aggregate, indexed_scan,
-    raw_scan, top,
+    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, IndexAsked,
+    Poll, Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec, aggregate,
+    indexed_scan, raw_scan, top,
 };
 use loom_engine::schema::{Filter, Source};
 use loom_engine::{Address, Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};

@@ -413,10 +413,7 @@ fn definitions() -> Seeds {
             with_index("value = 'f'\nbins = [3, 2]"),
         ),
         ("where_wrong", with_index("value = 'a'\nwhere = 'a >'")),
-        (
-            "where_long",
-            with_index("value = 'a'\nwhere = \"t = 'x'\""),
-        ),
+        ("where_long", with_index("value = 'a'\nwhere = \"t = 'x'\"")),
         (
             "two_sources",
             format!(
