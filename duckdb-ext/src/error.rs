@@ -100,6 +100,7 @@ fn oldest_utc(dir: &Path) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callback {
     Load,
+    Setting,
     Replace,
     Attach,
     Bind,

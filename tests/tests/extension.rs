@@ -34,6 +34,23 @@ fn directory_of(rows: usize, fields: &str, row: impl Fn(usize) -> String) -> Res
     Ok(dir)
 }
 
+/// Rows of the directory that is larger than little memory.
+const WIDE_ROWS: usize = 200_000;
+
+/// The same with texts beside `n`, and in columns.
+fn wide_directory() -> Result<TempDir> {
+    let dir = directory_of(WIDE_ROWS, "n,name,text", |n| {
+        let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
+    })?;
+    let compacted = Command::new(machine::ingestd()?)
+        .arg("compact")
+        .arg(dir.path().join("loom"))
+        .output()?;
+    ensure!(compacted.status.success(), "{compacted:?}");
+    Ok(dir)
+}
+
 /// Runs Python with `duckdb` imported, `EXTENSION`, `DIR` and `BASE` set, and `connect(path)` to load the extension.
 fn python(
     version: Version,
@@ -315,16 +332,8 @@ while answer is None and room < 1 << 30:
 print(refused > 0, answer)
 print(answer == connection.execute(question).fetchall())
 ";
-    let rows = 200_000;
-    let dir = directory_of(rows, "n,name,text", |n| {
-        let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
-    })?;
-    let compacted = Command::new(machine::ingestd()?)
-        .arg("compact")
-        .arg(dir.path().join("loom"))
-        .output()?;
-    ensure!(compacted.status.success(), "{compacted:?}");
+    let rows = WIDE_ROWS;
+    let dir = wide_directory()?;
     for version in Version::ALL {
         let output = python(version, dir.path(), None, script)?;
         let told = said(&output).with_context(|| version.name())?;
@@ -338,6 +347,82 @@ print(answer == connection.execute(question).fetchall())
             "{}: {told}",
             version.name()
         );
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_kept_between_questions_stays_within_what_is_set_and_the_memory_limit() -> Result<()> {
+    // Twice the same question: what it reads again is what was not kept.
+    let script = "
+limit, setting = os.environ.get('LIMIT'), os.environ.get('CACHE')
+connection = duckdb.connect(config={'allow_unsigned_extensions': 'true', **({'memory_limit': limit} if limit else {})})
+connection.execute(f\"LOAD '{EXTENSION}'\")
+if setting:
+    connection.execute(f\"SET loom_cache = '{setting}'\")
+def read():
+    return next(int(line.split()[1]) for line in open('/proc/self/io') if line.startswith('rchar'))
+def ask():
+    before = read()
+    question = f\"SELECT count(*), sum(n), max(name), max(length(text)) FROM loom_scan('{DIR}', 'r')\"
+    answer = connection.execute(question).fetchall()
+    return answer, read() - before
+first, of_first = ask()
+second, of_second = ask()
+print('kept' if of_second < of_first / 2 else 'read again', first == second, first[0][:2])
+";
+    let rows = WIDE_ROWS;
+    let dir = wide_directory()?;
+    let answer = format!("True ({rows}, {})", rows * (rows - 1) / 2);
+    let cases: [(&[Version], Option<(&str, &str)>, &str); 6] = [
+        (&Version::ALL, None, "kept"),
+        (&Version::ALL, Some(("LIMIT", "100MB")), "kept"),
+        (&Version::ALL, Some(("LIMIT", "16MB")), "read again"),
+        (&Version::ALL, Some(("LOOM_CACHE", "100KB")), "read again"),
+        (&[Version::V2], Some(("CACHE", "0MB")), "read again"),
+        (&[Version::V2], Some(("CACHE", "100MB")), "kept"),
+    ];
+    for (versions, variable, expected) in cases {
+        for version in versions {
+            let output = python(*version, dir.path(), variable, script)?;
+            let told = said(&output).with_context(|| format!("{} {variable:?}", version.name()))?;
+            assert_eq!(
+                told,
+                format!("{expected} {answer}"),
+                "{} {variable:?}",
+                version.name()
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_size_that_is_none_or_more_than_allowed_is_refused_by_name() -> Result<()> {
+    let script = "
+def refused(statement):
+    try:
+        connection.execute(statement)
+        return 'taken'
+    except Exception as error:
+        return str(error)
+connection = connect()
+connection.execute(\"SET memory_limit = '100MB'\")
+print('a quarter of memory_limit' in refused(\"SET loom_cache = '26MB'\"), \"use '64MB' or '64MiB'\" in refused(\"SET loom_cache = 'much'\"))
+print(refused(\"SET loom_cache = '20MB'\"), refused('RESET loom_cache'), connection.execute('SELECT 42').fetchall())
+";
+    let dir = directory()?;
+    let output = python(Version::V2, dir.path(), None, script)?;
+    assert_eq!(said(&output)?, "True True\ntaken taken [(42,)]");
+    let script = "
+try:
+    connect()
+except Exception as error:
+    print(\"LOOM_CACHE = 'much' is not a size; use '64MB' or '64MiB'\" in str(error))
+";
+    for version in Version::ALL {
+        let output = python(version, dir.path(), Some(("LOOM_CACHE", "much")), script)?;
+        assert_eq!(said(&output)?, "True", "{}", version.name());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use loom_engine::query::Directory;
 use super::access::Access;
 use crate::error::{Problem, Result};
 
-/// More would keep too many files and caches open for sessions that visit many directories.
+/// More would keep too many files open for sessions that visit many directories. What is kept of them in memory has its own limit.
 const OPEN_MAX: usize = 32;
 
 /// Each at its canonical path. The latest used last.

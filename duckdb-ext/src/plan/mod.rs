@@ -12,6 +12,7 @@ pub mod attach;
 pub mod bounds;
 pub mod bucket;
 pub mod buckets;
+pub mod cache;
 pub mod chunks;
 pub mod clause;
 pub mod columns;

@@ -5,12 +5,15 @@ mod table;
 mod value;
 mod vectors;
 
+use std::ffi::CStr;
+use std::mem::zeroed;
 use std::ptr::null_mut;
 
 use duckdb::ffi;
 
 use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::access::confine;
+use crate::plan::cache;
 
 /// The oldest DuckDB whose functions are used here.
 const API_VERSION: &str = "v1.2.0";
@@ -50,6 +53,7 @@ unsafe fn load(
     access: &ffi::duckdb_extension_access,
 ) -> Result<bool> {
     confine()?;
+    cache::check_environment()?;
     // SAFETY: the arguments are DuckDB's own. A refused version leaves the API unset, and DuckDB reports it.
     let found = unsafe { ffi::duckdb_rs_extension_api_init(info, access, API_VERSION) };
     if !found.map_err(Problem::input)? {
@@ -73,9 +77,36 @@ unsafe fn load(
     // SAFETY: the connection was just opened; it is closed once, whatever came of it.
     unsafe {
         let registered = table::register_all(connection);
+        // No later call reaches the database's settings.
+        cache::allow(None, memory_limit(connection).as_deref());
         ffi::duckdb_disconnect(&mut connection);
         registered?;
         replacement::register_all(database);
     }
     Ok(true)
+}
+
+/// How much memory the database allows itself, as it writes it; `None` where it does not say.
+///
+/// # Safety
+///
+/// `connection` is live, and the API has been initialised.
+unsafe fn memory_limit(connection: ffi::duckdb_connection) -> Option<String> {
+    // SAFETY: a result is plain numbers and pointers, for which zeroes stand for nothing. It is filled by the query and destroyed once, whatever came of it;
+    // the text is DuckDB's until it is freed, also once.
+    unsafe {
+        let mut result: ffi::duckdb_result = zeroed();
+        let asked = c"SELECT current_setting('memory_limit')::VARCHAR";
+        let state = ffi::duckdb_query(connection, asked.as_ptr(), &mut result);
+        let mut limit = None;
+        if state == ffi::DuckDBSuccess {
+            let text = ffi::duckdb_value_varchar(&mut result, 0, 0);
+            if !text.is_null() {
+                limit = CStr::from_ptr(text).to_str().ok().map(str::to_owned);
+                ffi::duckdb_free(text.cast());
+            }
+        }
+        ffi::duckdb_destroy_result(&mut result);
+        limit
+    }
 }

@@ -17,11 +17,13 @@ use duckdb_neo::extension::Extension;
 
 use crate::error::{Callback, guard};
 use crate::plan::access::confine;
+use crate::plan::cache::check_environment;
 use errors::{error, problem};
 
 fn load(extension: &Extension) -> Result<(), Box<dyn Error>> {
     let register = || {
         confine().map_err(error)?;
+        check_environment().map_err(error)?;
         settings::register_all(extension)?;
         table::register_all(extension)?;
         replacement::register_all(extension)?;

@@ -1,5 +1,5 @@
-//! The settings of C API v2: `loom_dir`, the directory where a call names none; `loom_pushdown`, whether `WHERE` clauses prune; and
-//! `loom_directories`, which stay open to Loom alone where access to files is disabled.
+//! The settings of C API v2: `loom_dir`, the directory where a call names none; `loom_pushdown`, whether `WHERE` clauses prune;
+//! `loom_directories`, which stay open to Loom alone where access to files is disabled; and `loom_cache`, how much Loom keeps of what it read.
 
 use duckdb_neo::connection::{Context, FFILink, SettingScope};
 use duckdb_neo::custom_option::{CustomOptionBuilder, CustomOptionCallbacks};
@@ -8,8 +8,11 @@ use duckdb_neo::types::List;
 use duckdb_neo::value::Value;
 use duckdb_neo::{DuckDBType, Error, ToValue};
 
+use super::errors::{error, problem};
 use super::value::datum;
+use crate::error::{Callback, guard};
 use crate::plan::access::Access;
+use crate::plan::cache;
 use crate::plan::datum::Datum;
 
 /// More threads than this wait for the disk or for memory rather than work.
@@ -49,6 +52,28 @@ impl CustomOptionCallbacks for UntilDisabled {
     }
 }
 
+/// Checked when it is set, and in force at once.
+struct CacheSize;
+
+impl CustomOptionCallbacks for CacheSize {
+    fn update(
+        &self,
+        context: &Context,
+        value: Value,
+        _: SettingScope,
+        _: bool,
+    ) -> duckdb_neo::Result<Value> {
+        guard(Callback::Setting, || {
+            let size = value.get::<String>().map_err(problem)?.unwrap_or_default();
+            let limit = text(context, "memory_limit");
+            cache::check(&size, limit.as_deref())?;
+            cache::allow(Some(&size), limit.as_deref());
+            Ok(value)
+        })
+        .map_err(error)
+    }
+}
+
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     let link: &dyn FFILink = extension;
     CustomOptionBuilder::new(
@@ -75,14 +100,27 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
         UntilDisabled,
     )
     .default_scope(SettingScope::Global)
+    .register(extension)?;
+    CustomOptionBuilder::new(
+        cache::SETTING,
+        "How much of what it read Loom keeps in memory for the next question, of all directories together, such as 64MB: at most a quarter of memory_limit",
+        String::logical_type(link)?,
+        CacheSize,
+    )
+    .default_scope(SettingScope::Global)
     .register(extension)
 }
 
 pub fn loom_dir(context: &Context) -> Option<String> {
-    setting(context, "loom_dir")?
-        .get::<String>()
-        .ok()?
-        .filter(|dir| !dir.is_empty())
+    text(context, "loom_dir")
+}
+
+/// Lets the process keep as much as the settings allow now.
+pub fn allow_cache(context: &Context) {
+    cache::allow(
+        text(context, cache::SETTING).as_deref(),
+        text(context, "memory_limit").as_deref(),
+    );
 }
 
 pub fn pushdown(context: &Context) -> bool {
@@ -122,6 +160,14 @@ fn folders(context: &Context, name: &str) -> Vec<String> {
         _ => None,
     });
     texts.collect()
+}
+
+/// A text that is given.
+fn text(context: &Context, name: &str) -> Option<String> {
+    setting(context, name)?
+        .get::<String>()
+        .ok()?
+        .filter(|text| !text.is_empty())
 }
 
 fn setting(context: &Context, name: &str) -> Option<Value> {

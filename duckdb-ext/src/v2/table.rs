@@ -142,6 +142,7 @@ impl TableFunctionCallbacks for Callbacks {
         handle: BindFunctionHandle<'_>,
     ) -> duckdb_neo::Result<Bound> {
         within(Callback::Bind, context, |ambient| {
+            settings::allow_cache(context);
             let mut arguments = Arguments::of(self.function.name, self.function.positional);
             for (parameter, argument) in self
                 .positional

@@ -28,7 +28,7 @@ pub use files::column_file::{HeldUnit, UnitWanted};
 pub use files::durable::{DurableState, Slots};
 pub use files::meta::DirMeta;
 pub use files::own_files::refuse_foreign;
-pub use files::unit_cache::UnitCache;
+pub use files::unit_cache::{Keeper, SharedUnits, UnitCache};
 pub use options::{Durability, LogOptions};
 pub use read::reader::{Attached, DaemonWords, LogReader, LogWords, Origin, Tails};
 pub(crate) use staging::protocol::load_cut;

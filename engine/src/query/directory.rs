@@ -1,7 +1,7 @@
 //! A Loom directory opened for reading, live or not: what is cached between snapshots of one process.
 //!
-//! Held by whoever asks several questions: the catalog, verified chunks and verified nodes are kept. Reading takes no lock that a
-//! writer sees and writes nothing.
+//! Held by whoever asks several questions: the catalog, verified chunks and verified nodes are kept, the larger part of it in the process's
+//! one budget. Reading takes no lock that a writer sees and writes nothing.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use uuid::Uuid;
 
-use super::forest::node_cache::NodeCache;
-use super::scan::verified_chunks::VerifiedChunks;
+use super::caches::{Caches, KeptOfEpoch};
 use super::snapshot_logs::SnapshotLogs;
 use super::value::IndexFn;
 use crate::error::Result;
-use crate::log::{LogReader, Tails, UnitCache};
+use crate::log::{LogReader, Tails};
 use crate::schema::{Catalog, decode_whole_catalog};
 use crate::types::{Address, IndexId};
 
 pub struct Directory {
     reader: Arc<LogReader>,
     catalog: Mutex<CachedCatalog>,
+    caches: Arc<Caches>,
     epoch: Mutex<Epoch>,
     functions: RwLock<HashMap<IndexId, IndexFn>>,
 }
@@ -33,12 +33,9 @@ struct CachedCatalog {
 }
 
 /// What was verified, of one life of the staging file: after lost staging, ordinals may name other chunks.
-#[derive(Clone, Default)]
 struct Epoch {
     number: u64,
-    nodes: Arc<NodeCache>,
-    chunks: Arc<VerifiedChunks>,
-    units: Arc<UnitCache>,
+    kept: KeptOfEpoch,
 }
 
 impl Directory {
@@ -58,13 +55,21 @@ impl Directory {
 
     /// As `open`, of logs that are open.
     pub fn of(reader: LogReader) -> Arc<Directory> {
+        Directory::with(reader, Caches::of_process())
+    }
+
+    pub(super) fn with(reader: LogReader, caches: Arc<Caches>) -> Arc<Directory> {
         Arc::new(Directory {
             reader: Arc::new(reader),
             catalog: Mutex::new(CachedCatalog {
                 file_bytes: u64::MAX,
                 catalog: Arc::new(Catalog::new()),
             }),
-            epoch: Mutex::new(Epoch::default()),
+            epoch: Mutex::new(Epoch {
+                number: 0,
+                kept: caches.epoch(),
+            }),
+            caches,
             functions: RwLock::new(HashMap::new()),
         })
     }
@@ -110,26 +115,19 @@ impl Directory {
     }
 
     pub(super) fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
-        let epoch = self.epoch(tails.epoch);
-        SnapshotLogs::new(
-            Arc::clone(&self.reader),
-            tails,
-            position,
-            epoch.nodes,
-            epoch.chunks,
-            epoch.units,
-        )
+        let kept = self.kept_of(tails.epoch);
+        SnapshotLogs::new(Arc::clone(&self.reader), tails, position, kept)
     }
 
-    fn epoch(&self, epoch: u64) -> Epoch {
+    fn kept_of(&self, epoch: u64) -> KeptOfEpoch {
         let mut current = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
         if current.number != epoch {
             *current = Epoch {
                 number: epoch,
-                ..Epoch::default()
+                kept: self.caches.epoch(),
             };
         }
-        current.clone()
+        current.kept.clone()
     }
 
     pub(super) fn catalog(&self) -> Result<Arc<Catalog>> {

@@ -9,8 +9,10 @@
 //! cannot answer is scanned with the same functions, so that an index never changes an answer.
 
 // A directory, one instant of it or of several, and what a query reads of that.
+mod caches;
 mod cut;
 mod directory;
+mod shared_cache;
 mod snapshot;
 mod snapshot_logs;
 mod status;
@@ -44,6 +46,7 @@ pub use aggregate::indexed_aggregate::{
 pub use aggregate::quantile::Quantile;
 pub use aggregate::record_counts::{CountRow, CountSpec, RecordCounts};
 pub use aggregate::top::{TopRow, TopSpec, top};
+pub use caches::{CACHE_BYTES_MAX, cache_bytes, set_cache_bytes_max};
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};

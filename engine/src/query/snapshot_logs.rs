@@ -7,12 +7,13 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::caches::KeptOfEpoch;
 use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
-use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitCache, UnitWanted};
+use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
 use crate::memory::NoMemory;
 use crate::nodes::NodeLogs;
 use crate::types::{Address, ChunkNo, LogKind};
@@ -22,9 +23,7 @@ pub(crate) struct SnapshotLogs {
     reader: Arc<LogReader>,
     tails: Tails,
     position: Address,
-    cache: Arc<NodeCache>,
-    verified: Arc<VerifiedChunks>,
-    units: Arc<UnitCache>,
+    kept: KeptOfEpoch,
     counters: Arc<ScanCounters>,
 }
 
@@ -34,17 +33,13 @@ impl SnapshotLogs {
         reader: Arc<LogReader>,
         tails: Tails,
         position: Address,
-        cache: Arc<NodeCache>,
-        verified: Arc<VerifiedChunks>,
-        units: Arc<UnitCache>,
+        kept: KeptOfEpoch,
     ) -> SnapshotLogs {
         SnapshotLogs {
             reader,
             tails,
             position,
-            cache,
-            verified,
-            units,
+            kept,
             counters: Arc::default(),
         }
     }
@@ -156,7 +151,7 @@ impl SnapshotLogs {
         let address = chunk.address(chunk_bytes);
         let in_segment = address.0 % self.reader.meta().segment_bytes[LogKind::Records];
         let in_unit = in_segment % (UNIT_CHUNKS * u64::from(chunk_bytes));
-        if self.units.keeps(Address(address.0 - in_unit)) {
+        if self.kept.units.keeps(Address(address.0 - in_unit)) {
             return;
         }
         self.reader
@@ -168,7 +163,8 @@ impl SnapshotLogs {
         for wanted in [UnitWanted::Head, wanted] {
             for chunk in chunks {
                 let address = chunk.address(self.chunk_bytes());
-                self.reader.will_read_unit(address, wanted, &self.units);
+                self.reader
+                    .will_read_unit(address, wanted, &self.kept.units);
             }
         }
     }
@@ -181,20 +177,20 @@ impl SnapshotLogs {
     /// After bytes that do not verify: a newer generation of their segment may have come.
     pub fn relist(&self) {
         self.reader.relist();
-        self.units.clear();
+        self.kept.units.clear();
     }
 
     /// For a thread that reads units.
     pub fn held_unit(&self) -> HeldUnit {
-        HeldUnit::of(Arc::clone(&self.units))
+        HeldUnit::of(Arc::clone(&self.kept.units))
     }
 
     pub fn cache(&self) -> &NodeCache {
-        &self.cache
+        &self.kept.nodes
     }
 
     pub fn verified(&self) -> &VerifiedChunks {
-        &self.verified
+        &self.kept.chunks
     }
 
     pub fn counters(&self) -> &ScanCounters {

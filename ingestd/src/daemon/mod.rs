@@ -52,7 +52,7 @@ use std::thread::JoinHandle;
 use loom_engine::compact::Compactor;
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
-use loom_engine::query::Directory;
+use loom_engine::query::{Directory, set_cache_bytes_max};
 
 pub use error::DaemonError;
 pub use inlet::Inlet;
@@ -85,6 +85,9 @@ use writer_thread::WriterThread;
 
 /// How many times its longest size a request, or the answer of a target, may take as records: each of them may repeat what was sent once.
 const UNFOLDED: usize = 4;
+
+/// What the daemon keeps in memory of what it reads itself, for rules, scrapes and exports.
+const READ_BYTES_KEPT: u64 = 64 << 20;
 
 /// A running daemon. It ends with [`Daemon::stop`].
 pub struct Daemon {
@@ -201,6 +204,7 @@ impl Daemon {
             .map(|compactor| CompactorThread::start(compactor, after))
             .transpose()
             .map_err(io)?;
+        set_cache_bytes_max(READ_BYTES_KEPT);
         let directory = Directory::beside_writer(dir)?;
         let scraped = Arc::clone(&directory);
         let scrapers = Scrapers::start(&config.scrapes, inbox.clone(), scraped).map_err(io)?;

@@ -1,4 +1,5 @@
-//! Units that were read and, as far as they were decoded, verified, kept in bounded memory from one question to the next.
+//! Units that were read and, as far as they were decoded, verified, kept in bounded memory from one question to the next: those of all directories
+//! that the process has open, together.
 //!
 //! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. Where room is
 //! needed, a unit goes that is chosen at random: of the same question asked again and again about more than is kept, what was used longest ago would be
@@ -7,29 +8,48 @@
 //! A unit is known by its file too: where another generation takes a segment's place, its units may be others.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::storage::FileId;
 use crate::format::Unit;
-use crate::log::sync::{Mutex, locked};
+use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
 use crate::proven::at;
 use crate::types::Address;
 
-const UNITS_BYTES_MAX: usize = 128 << 20;
-const HEADS_BYTES_MAX: usize = 32 << 20;
+/// Heads may take one of so many parts of the memory.
+const HEADS_PART: usize = 5;
 
-/// Of one epoch of a directory: after lost staging, addresses may hold other records.
+/// One epoch of a directory that is open: what is kept of another is not its own. After lost staging, addresses may hold other records.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Keeper(u64);
+
+impl Keeper {
+    /// One that no other is.
+    pub fn unique() -> Keeper {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the number guards no memory.
+        Keeper(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The units of all keepers.
+#[derive(Debug)]
+pub struct SharedUnits {
+    kept: Mutex<Kept>,
+}
+
+/// Those of one keeper, which are given back with it.
 #[derive(Debug)]
 pub struct UnitCache {
-    kept: Mutex<Kept>,
-    units_bytes_max: usize,
-    heads_bytes_max: usize,
+    keeper: Keeper,
+    shared: Arc<SharedUnits>,
 }
 
 /// The file, and the address of the first chunk.
 pub type UnitKey = (FileId, Address);
 
 /// No unit is in both.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     units: Units,
     /// Those of which only the head is kept.
@@ -39,49 +59,77 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Units {
     /// By the addresses of their first chunks, with where each of these is listed.
-    by_address: HashMap<Address, (FileId, usize, Unit)>,
-    listed: Vec<Address>,
+    by_place: HashMap<Place, (FileId, usize, Unit)>,
+    listed: Vec<Place>,
     /// The latest random number.
     random: u64,
     bytes: usize,
+    bytes_max: usize,
 }
 
-impl Default for UnitCache {
-    fn default() -> UnitCache {
-        UnitCache {
-            kept: Mutex::default(),
-            units_bytes_max: UNITS_BYTES_MAX,
-            heads_bytes_max: HEADS_BYTES_MAX,
+/// Whose unit it is, and the address of its first chunk.
+type Place = (Keeper, Address);
+
+impl SharedUnits {
+    /// None yet, and room for so many bytes.
+    pub fn of_bytes(bytes_max: usize) -> SharedUnits {
+        let heads_max = bytes_max / HEADS_PART;
+        SharedUnits {
+            kept: Mutex::new(Kept {
+                units: Units::of_bytes(bytes_max - heads_max),
+                heads: Units::of_bytes(heads_max),
+            }),
         }
+    }
+
+    /// Keeps no more than so many bytes from now on.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        let Kept { units, heads } = &mut *locked(&self.kept);
+        heads.bytes_max = bytes_max / HEADS_PART;
+        units.bytes_max = bytes_max - heads.bytes_max;
+        let gone = units.make_room();
+        keep_heads(gone, heads);
+        heads.make_room();
+    }
+
+    /// What they take in memory, about.
+    pub fn bytes(&self) -> usize {
+        let kept = locked(&self.kept);
+        kept.units.bytes + kept.heads.bytes
     }
 }
 
 impl UnitCache {
+    pub fn of(keeper: Keeper, shared: Arc<SharedUnits>) -> UnitCache {
+        UnitCache { keeper, shared }
+    }
+
     pub fn take(&self, key: UnitKey) -> Option<Unit> {
-        let mut kept = locked(&self.kept);
-        let unit = kept.units.take(key);
-        unit.or_else(|| kept.heads.take(key))
+        let mut kept = locked(&self.shared.kept);
+        let unit = kept.units.take(self.keeper, key);
+        unit.or_else(|| kept.heads.take(self.keeper, key))
     }
 
     /// Keeps a unit of which only the head was read, unless it is kept already.
     pub fn put_head(&self, key: UnitKey, head: Unit) {
-        let mut kept = locked(&self.kept);
-        if kept.units.get(key).or(kept.heads.get(key)).is_none() {
+        let mut kept = locked(&self.shared.kept);
+        if kept.find(self.keeper, key).is_none() {
             // One of another file may stand there.
-            kept.units.remove(key.1);
-            kept.heads.put(key, head, self.heads_bytes_max);
+            let place = (self.keeper, key.1);
+            kept.units.remove(place);
+            kept.heads.put(place, key.0, head);
         }
     }
 
     /// What `look` finds in a unit of which the head is kept at least.
     pub fn look<T>(&self, key: UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
-        let kept = locked(&self.kept);
-        kept.units.get(key).or(kept.heads.get(key)).map(look)
+        locked(&self.shared.kept).find(self.keeper, key).map(look)
     }
 
     /// Whether more than the head is kept of the unit whose first chunk stands at an address, of whichever file.
     pub fn keeps(&self, first: Address) -> bool {
-        locked(&self.kept).units.by_address.contains_key(&first)
+        let kept = locked(&self.shared.kept);
+        kept.units.by_place.contains_key(&(self.keeper, first))
     }
 
     /// Keeps a unit, unless a part of it did not verify. Returns the largest buffer of those that had to go.
@@ -89,71 +137,110 @@ impl UnitCache {
         if unit.is_damaged() {
             return Some(unit.shed());
         }
-        let mut gone = Vec::new();
-        {
-            let mut kept = locked(&self.kept);
-            let Kept { units, heads } = &mut *kept;
+        let place = (self.keeper, key.1);
+        let (gone, replaced) = {
+            let Kept { units, heads } = &mut *locked(&self.shared.kept);
             // Another thread may have read the same.
-            heads.remove(key.1);
-            gone.extend(units.remove(key.1).map(|(_, mut unit)| unit.shed()));
-            for (key, mut unit) in units.put(key, unit, self.units_bytes_max) {
-                gone.push(unit.shed());
-                heads.put(key, unit, self.heads_bytes_max);
-            }
-        }
-        gone.into_iter().max_by_key(Vec::capacity)
+            heads.remove(place);
+            let replaced = units.remove(place).map(|(.., mut unit)| unit.shed());
+            (keep_heads(units.put(place, key.0, unit), heads), replaced)
+        };
+        gone.into_iter().chain(replaced).max_by_key(Vec::capacity)
     }
 
     /// Forgets all of them: a newer generation of a segment may have come.
     pub fn clear(&self) {
-        *locked(&self.kept) = Kept::default();
+        let Kept { units, heads } = &mut *locked(&self.shared.kept);
+        units.forget(self.keeper);
+        heads.forget(self.keeper);
+    }
+}
+
+impl Drop for UnitCache {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Keeps the heads of units that had to go. Returns the buffers of the rest.
+fn keep_heads(gone: Vec<(Place, FileId, Unit)>, heads: &mut Units) -> Vec<Vec<u8>> {
+    let shed = gone.into_iter().map(|(place, file, mut unit)| {
+        let bytes = unit.shed();
+        heads.put(place, file, unit);
+        bytes
+    });
+    shed.collect()
+}
+
+impl Kept {
+    fn find(&self, keeper: Keeper, key: UnitKey) -> Option<&Unit> {
+        let unit = self.units.get(keeper, key);
+        unit.or_else(|| self.heads.get(keeper, key))
     }
 }
 
 impl Units {
-    fn get(&self, (file, first): UnitKey) -> Option<&Unit> {
-        let (of, _, unit) = self.by_address.get(&first)?;
+    fn of_bytes(bytes_max: usize) -> Units {
+        Units {
+            bytes_max,
+            ..Units::default()
+        }
+    }
+
+    fn get(&self, keeper: Keeper, (file, first): UnitKey) -> Option<&Unit> {
+        let (of, _, unit) = self.by_place.get(&(keeper, first))?;
         (*of == file).then_some(unit)
     }
 
-    fn take(&mut self, key: UnitKey) -> Option<Unit> {
-        self.get(key)?;
-        self.remove(key.1).map(|(_, unit)| unit)
+    fn take(&mut self, keeper: Keeper, key: UnitKey) -> Option<Unit> {
+        self.get(keeper, key)?;
+        self.remove((keeper, key.1)).map(|(.., unit)| unit)
     }
 
-    /// Puts one in place of what stands at its address; returns those that had to go to make room.
-    fn put(
-        &mut self,
-        (file, first): UnitKey,
-        unit: Unit,
-        bytes_max: usize,
-    ) -> Vec<(UnitKey, Unit)> {
-        self.remove(first);
+    /// Puts one in place of what stands there; returns those that had to go to make room.
+    fn put(&mut self, place: Place, file: FileId, unit: Unit) -> Vec<(Place, FileId, Unit)> {
+        self.remove(place);
         self.bytes += unit.memory_bytes();
-        self.by_address
-            .insert(first, (file, self.listed.len(), unit));
-        self.listed.push(first);
+        (self.by_place).insert(place, (file, self.listed.len(), unit));
+        self.listed.push(place);
+        self.make_room()
+    }
+
+    /// Removes units until the others fit, and returns them.
+    fn make_room(&mut self) -> Vec<(Place, FileId, Unit)> {
         let mut gone = Vec::new();
-        while self.bytes > bytes_max {
+        while self.bytes > self.bytes_max {
             let any = self.any();
             gone.extend(self.remove(any));
         }
         gone
     }
 
-    fn remove(&mut self, first: Address) -> Option<(UnitKey, Unit)> {
-        let (file, place, unit) = self.by_address.remove(&first)?;
-        self.listed.swap_remove(place);
-        if let Some(moved) = self.listed.get(place) {
-            let moved = self.by_address.get_mut(moved);
-            moved.expect("what is listed is kept").1 = place;
+    fn remove(&mut self, place: Place) -> Option<(Place, FileId, Unit)> {
+        let (file, listed, unit) = self.by_place.remove(&place)?;
+        self.listed.swap_remove(listed);
+        if let Some(moved) = self.listed.get(listed) {
+            let moved = self.by_place.get_mut(moved);
+            moved.expect("what is listed is kept").1 = listed;
         }
         self.bytes -= unit.memory_bytes();
-        Some(((file, first), unit))
+        Some((place, file, unit))
+    }
+
+    /// Removes all that are one keeper's.
+    fn forget(&mut self, keeper: Keeper) {
+        let own = self.listed.iter().filter(|(of, _)| *of == keeper);
+        for place in own.copied().collect::<Vec<Place>>() {
+            self.remove(place);
+        }
+        if self.listed.is_empty() {
+            // Tables that grew with what was kept are given back with it.
+            *self = Units::of_bytes(self.bytes_max);
+        }
     }
 
     /// One of the units, of which there are some.
-    fn any(&mut self) -> Address {
+    fn any(&mut self) -> Place {
         // Knuth's linear congruential generator, whose high bits are the random ones.
         let next = self.random.wrapping_mul(0x5851_F42D_4C95_7F2D);
         self.random = next.wrapping_add(0x1405_7B7E_F767_814F);
@@ -194,11 +281,15 @@ mod tests {
         unit
     }
 
-    fn of_bytes(units_bytes_max: usize) -> UnitCache {
-        UnitCache {
-            units_bytes_max,
-            ..UnitCache::default()
+    /// One of its own, with so many bytes for units and for heads.
+    fn of_bytes(units_bytes_max: usize, heads_bytes_max: usize) -> UnitCache {
+        let shared = SharedUnits::of_bytes(0);
+        {
+            let mut kept = locked(&shared.kept);
+            kept.units.bytes_max = units_bytes_max;
+            kept.heads.bytes_max = heads_bytes_max;
         }
+        UnitCache::of(Keeper::unique(), Arc::new(shared))
     }
 
     #[test]
@@ -207,7 +298,7 @@ mod tests {
         const ROUNDS: u64 = 50;
         let key = |nth: u64| (FILE, Address(nth << 20));
         let one = unit(key(0).1).memory_bytes();
-        let cache = of_bytes(8 * one);
+        let cache = of_bytes(8 * one, 1 << 20);
         let (mut hits, mut gone) = (0, 0);
         for nth in (0..ROUNDS).flat_map(|_| 0..UNITS) {
             let found = cache.take(key(nth));
@@ -217,10 +308,10 @@ mod tests {
             let found = found.unwrap_or_else(|| unit(key(nth).1));
             gone += u64::from(cache.put(key(nth), found).is_some());
             assert!(cache.look(key(nth), |_| ()).is_some());
-            let kept = locked(&cache.kept);
+            let kept = locked(&cache.shared.kept);
             let units = &kept.units;
             assert!(units.bytes <= 8 * one && units.bytes == units.listed.len() * one);
-            assert_eq!(units.listed.len(), units.by_address.len());
+            assert_eq!(units.listed.len(), units.by_place.len());
         }
         // Each unit that was not found makes another go, once there is no more room.
         assert_eq!(gone, ROUNDS * UNITS - hits - 8);
@@ -233,11 +324,7 @@ mod tests {
         let key = |nth: u64| (FILE, Address(nth << 20));
         let mut bare = unit(key(0).1);
         bare.shed();
-        let cache = UnitCache {
-            units_bytes_max: 0,
-            heads_bytes_max: 8 * bare.memory_bytes(),
-            ..UnitCache::default()
-        };
+        let cache = of_bytes(0, 8 * bare.memory_bytes());
         for nth in 0..UNITS {
             assert!(cache.put(key(nth), unit(key(nth).1)).is_some());
             assert!(!cache.keeps(key(nth).1));
@@ -250,7 +337,7 @@ mod tests {
                 .iter()
                 .all(|unit| !unit.has(&UnitPart::All) && unit.has(&UnitPart::Head))
         );
-        assert_eq!(locked(&cache.kept).heads.bytes, 0);
+        assert_eq!(locked(&cache.shared.kept).heads.bytes, 0);
 
         cache.put_head(key(0), bare);
         cache.put(key(0), unit(key(0).1));
@@ -263,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_unit_of_another_file_is_another() {
-        let cache = of_bytes(1 << 20);
+        let cache = of_bytes(1 << 20, 1 << 20);
         let other = FileId { inode: 3, ..FILE };
         cache.put((FILE, Address(0)), unit(Address(0)));
         assert!(cache.take((other, Address(0))).is_none());
@@ -278,7 +365,7 @@ mod tests {
         assert!(cache.take((other, Address(0))).is_none());
         assert!(cache.take((FILE, Address(0))).is_some());
         {
-            let kept = locked(&cache.kept);
+            let kept = locked(&cache.shared.kept);
             for units in [&kept.units, &kept.heads] {
                 assert_eq!((units.bytes, units.listed.len()), (0, 0));
             }
@@ -291,7 +378,7 @@ mod tests {
     #[test]
     fn a_damaged_unit_is_not_kept() {
         let key = (FILE, Address(0));
-        let cache = of_bytes(1 << 20);
+        let cache = of_bytes(1 << 20, 1 << 20);
         let mut bytes = unit(key.1).shed();
         let last = bytes.len() - 20;
         *at_mut(&mut bytes, last) ^= 1;
@@ -300,5 +387,36 @@ mod tests {
         damaged.chunk(0, &mut out).unwrap_err();
         assert!(cache.put(key, damaged).is_some());
         assert!(cache.take(key).is_none());
+    }
+
+    #[test]
+    fn keepers_share_the_room_and_see_their_own() {
+        const UNITS: u64 = 6;
+        let place = |nth: u64| (FILE, Address(nth << 20));
+        let one = unit(place(0).1).memory_bytes();
+        let shared = Arc::new(SharedUnits::of_bytes(10 * one));
+        let caches = [0, 1].map(|_| UnitCache::of(Keeper::unique(), Arc::clone(&shared)));
+        for nth in 0..UNITS {
+            for cache in &caches {
+                cache.put(place(nth), unit(place(nth).1));
+                assert!(shared.bytes() <= 10 * one);
+            }
+        }
+        let [first, second] = caches;
+        let kept = |cache: &UnitCache| (0..UNITS).filter(|nth| cache.keeps(place(*nth).1)).count();
+        // A fifth is for heads.
+        assert_eq!(kept(&first) + kept(&second), 8);
+        let of_second = kept(&second);
+        first.clear();
+        assert_eq!((kept(&first), kept(&second)), (0, of_second));
+        first.put(place(9), unit(place(9).1));
+        drop(first);
+        assert_eq!(kept(&second), of_second);
+        shared.set_bytes_max(3 * one);
+        assert!(shared.bytes() <= 3 * one && kept(&second) <= 2);
+        shared.set_bytes_max(0);
+        assert_eq!(shared.bytes(), 0);
+        assert!(second.put(place(1), unit(place(1).1)).is_some());
+        assert_eq!(shared.bytes(), 0);
     }
 }

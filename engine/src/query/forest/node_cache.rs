@@ -1,49 +1,57 @@
-//! Nodes that this process has verified, kept in bounded memory.
+//! Nodes that this process has verified, kept in bounded memory: those of all directories that it has open, together.
 //!
-//! What is used again stays, whatever passes by once. Roll-ups and summaries are kept apart, so that a walk over many summaries does not push
-//! out the few roll-ups above them.
+//! Roll-ups and summaries are kept apart, so that a walk over many summaries does not push out the few roll-ups above them.
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use std::sync::Arc;
 
+use crate::log::Keeper;
 use crate::nodes::{NodeId, OpenNode};
+use crate::query::shared_cache::{Kept, SharedCache};
 
-const ROLLUP_BYTES_MAX: u64 = 48 << 20;
-const SUMMARY_BYTES_MAX: u64 = 16 << 20;
-/// What an entry costs beside its bytes, about.
-const ENTRY_BYTES: u64 = 96;
-/// A node with few indexes; how many nodes are expected follows from it.
+/// Summaries may take one of so many parts of the memory.
+const SUMMARIES_PART: u64 = 4;
+/// A node with few indexes.
 const NODE_BYTES_USUAL: u64 = 2 << 10;
-/// Each has its own lock and its part of the memory, so a node that takes more than a part is not kept.
-const SHARDS: usize = 4;
 
-/// Belongs to one epoch of a directory: after lost staging, ordinals may name other chunks.
+/// The nodes of all keepers.
+pub(crate) struct SharedNodes {
+    rollups: SharedCache<NodeId, OpenNode>,
+    summaries: SharedCache<NodeId, OpenNode>,
+}
+
+/// Those of one keeper, which are given back with it.
 pub(crate) struct NodeCache {
-    rollups: Nodes,
-    summaries: Nodes,
+    keeper: Keeper,
+    shared: Arc<SharedNodes>,
 }
 
-type Nodes = Cache<NodeId, OpenNode, NodeWeight>;
-
-impl Default for NodeCache {
-    fn default() -> Self {
-        NodeCache {
-            rollups: nodes(ROLLUP_BYTES_MAX),
-            summaries: nodes(SUMMARY_BYTES_MAX),
-        }
+impl Kept for OpenNode {
+    fn bytes(&self) -> usize {
+        OpenNode::bytes(self).len()
     }
 }
 
-impl NodeCache {
-    pub fn get(&self, id: NodeId) -> Option<OpenNode> {
-        self.of(id).get(&id)
+impl SharedNodes {
+    /// None yet, and room for so many bytes.
+    pub fn of_bytes(bytes_max: u64) -> SharedNodes {
+        let [rollups, summaries] =
+            parts(bytes_max).map(|bytes| SharedCache::of_bytes(bytes, NODE_BYTES_USUAL));
+        SharedNodes { rollups, summaries }
     }
 
-    pub fn insert(&self, id: NodeId, open: OpenNode) {
-        self.of(id).insert(id, open);
+    /// Keeps no more than so many bytes from now on.
+    pub fn set_bytes_max(&self, bytes_max: u64) {
+        let [rollups, summaries] = parts(bytes_max);
+        self.rollups.set_bytes_max(rollups);
+        self.summaries.set_bytes_max(summaries);
     }
 
-    fn of(&self, id: NodeId) -> &Nodes {
+    /// What they take in memory, about.
+    pub fn bytes(&self) -> u64 {
+        self.rollups.bytes() + self.summaries.bytes()
+    }
+
+    fn of(&self, id: NodeId) -> &SharedCache<NodeId, OpenNode> {
         if id.level == 0 {
             &self.summaries
         } else {
@@ -52,75 +60,29 @@ impl NodeCache {
     }
 }
 
-/// No nodes yet, and room for so many bytes of them.
-fn nodes(bytes_max: u64) -> Nodes {
-    let options = OptionsBuilder::new()
-        .weight_capacity(bytes_max)
-        .estimated_items_capacity((bytes_max / NODE_BYTES_USUAL) as usize)
-        .shards(SHARDS)
-        .build()
-        .expect("both capacities are given");
-    Cache::with_options(
-        options,
-        NodeWeight,
-        DefaultHashBuilder::default(),
-        DefaultLifecycle::default(),
-    )
+/// What roll-ups may take, and what summaries.
+fn parts(bytes_max: u64) -> [u64; 2] {
+    let summaries = bytes_max / SUMMARIES_PART;
+    [bytes_max - summaries, summaries]
 }
 
-#[derive(Clone)]
-struct NodeWeight;
+impl NodeCache {
+    pub fn of(keeper: Keeper, shared: Arc<SharedNodes>) -> NodeCache {
+        NodeCache { keeper, shared }
+    }
 
-impl Weighter<NodeId, OpenNode> for NodeWeight {
-    fn weight(&self, _: &NodeId, open: &OpenNode) -> u64 {
-        open.bytes().len() as u64 + ENTRY_BYTES
+    pub fn get(&self, id: NodeId) -> Option<OpenNode> {
+        self.shared.of(id).get(self.keeper, id)
+    }
+
+    pub fn insert(&self, id: NodeId, open: OpenNode) {
+        self.shared.of(id).insert(self.keeper, id, open);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NODES_MOST: u64 = 4096;
-    const NODE_BYTES: usize = 1000;
-
-    fn id(ordinal: u64) -> NodeId {
-        NodeId { level: 0, ordinal }
-    }
-
-    #[test]
-    fn what_is_used_stays_and_memory_is_bounded() {
-        let bytes_max = NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES);
-        let cache = nodes(bytes_max);
-        let node = OpenNode::of_bytes(&[7; NODE_BYTES]).unwrap();
-        cache.insert(id(0), node.clone());
-        for ordinal in 1..40_000 {
-            cache.insert(id(ordinal), node.clone());
-            assert!(cache.get(&id(0)).is_some(), "after {ordinal}");
-            assert!(cache.weight() <= bytes_max, "after {ordinal}");
-        }
-        let kept = (1..40_000).filter(|ordinal| cache.get(&id(*ordinal)).is_some());
-        assert!(kept.count() < NODES_MOST as usize);
-        let large = OpenNode::of_bytes(&vec![0; bytes_max as usize / SHARDS]).unwrap();
-        cache.insert(id(50_000), large);
-        assert!(cache.get(&id(50_000)).is_none());
-    }
-
-    #[test]
-    fn what_is_used_from_now_on_is_kept_before_long() {
-        let cache = nodes(NODES_MOST * (NODE_BYTES as u64 + ENTRY_BYTES));
-        let node = OpenNode::of_bytes(&[7; NODE_BYTES]).unwrap();
-        (0..40_000).for_each(|ordinal| cache.insert(id(ordinal), node.clone()));
-        let mut found = 0;
-        for _ in 0..8 {
-            found = 0;
-            for ordinal in 100_000..101_000 {
-                match cache.get(&id(ordinal)) {
-                    Some(_) => found += 1,
-                    None => cache.insert(id(ordinal), node.clone()),
-                }
-            }
-        }
-        assert_eq!(found, 1000);
+impl Drop for NodeCache {
+    fn drop(&mut self) {
+        self.shared.rollups.forget(self.keeper);
+        self.shared.summaries.forget(self.keeper);
     }
 }

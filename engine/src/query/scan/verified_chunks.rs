@@ -1,75 +1,64 @@
-//! Which chunks this process has verified, so that each checksum is computed once, and single records that it read of them.
+//! Which chunks of a directory this process has verified, so that each checksum is computed once, and single records that it read of them.
 //!
-//! Pages of bits, made when a chunk of theirs is verified: memory follows what was read, not what a file claims. Records are kept in bounded memory: to
-//! read one again takes a system call, many times what it takes to find it here.
+//! Pages of bits, made when a chunk of theirs is verified: memory follows what was read, not what a file claims. Records are kept in bounded memory, those
+//! of all directories together: to read one again takes a system call, many times what it takes to find it here.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-
+use crate::log::Keeper;
 use crate::proven::at;
+use crate::query::shared_cache::{Kept, SharedCache};
 use crate::types::{Address, ChunkNo};
 
 const WORDS: usize = 64;
 const PAGE_CHUNKS: u64 = WORDS as u64 * 64;
 
-const RECORD_BYTES_MAX: u64 = 16 << 20;
-/// What a record costs beside its bytes, about.
-const ENTRY_BYTES: u64 = 96;
-/// With what it costs; how many records are expected follows from it.
-const RECORD_BYTES_USUAL: u64 = 192;
-/// Each has its own lock and its part of the memory.
-const SHARDS: usize = 4;
+/// With what it costs.
+pub(in crate::query) const RECORD_BYTES_USUAL: u64 = 200;
 
 type Page = Arc<[AtomicU64; WORDS]>;
 
-/// Belongs to one epoch of a directory: after lost staging, addresses may hold other records.
-pub(crate) struct VerifiedChunks {
-    pages: RwLock<HashMap<u64, Page>>,
-    records: Cache<Address, Arc<[u8]>, RecordWeight>,
-}
+/// The records of all keepers.
+pub(crate) type SharedRecords = SharedCache<Address, Arc<[u8]>>;
 
-impl Default for VerifiedChunks {
-    fn default() -> VerifiedChunks {
-        let options = OptionsBuilder::new()
-            .weight_capacity(RECORD_BYTES_MAX)
-            .estimated_items_capacity((RECORD_BYTES_MAX / RECORD_BYTES_USUAL) as usize)
-            .shards(SHARDS)
-            .build()
-            .expect("both capacities are given");
-        VerifiedChunks {
-            pages: RwLock::default(),
-            records: Cache::with_options(
-                options,
-                RecordWeight,
-                DefaultHashBuilder::default(),
-                DefaultLifecycle::default(),
-            ),
-        }
+impl Kept for Arc<[u8]> {
+    fn bytes(&self) -> usize {
+        self.len()
     }
 }
 
-#[derive(Clone)]
-struct RecordWeight;
+/// Those of one keeper, whose records are given back with it.
+pub(crate) struct VerifiedChunks {
+    pages: RwLock<HashMap<u64, Page>>,
+    keeper: Keeper,
+    records: Arc<SharedRecords>,
+}
 
-impl Weighter<Address, Arc<[u8]>> for RecordWeight {
-    fn weight(&self, _: &Address, record: &Arc<[u8]>) -> u64 {
-        record.len() as u64 + ENTRY_BYTES
+impl Drop for VerifiedChunks {
+    fn drop(&mut self) {
+        self.records.forget(self.keeper);
     }
 }
 
 impl VerifiedChunks {
+    pub fn of(keeper: Keeper, records: Arc<SharedRecords>) -> VerifiedChunks {
+        VerifiedChunks {
+            pages: RwLock::default(),
+            keeper,
+            records,
+        }
+    }
+
     /// The record at an address, if it was kept.
     pub fn record(&self, address: Address) -> Option<Arc<[u8]>> {
-        self.records.get(&address)
+        self.records.get(self.keeper, address)
     }
 
     /// Keeps a record of a verified chunk.
     pub fn keep_record(&self, address: Address, record: &[u8]) {
-        self.records.insert(address, record.into());
+        self.records.insert(self.keeper, address, record.into());
     }
 
     pub fn contains(&self, chunk: ChunkNo) -> bool {
@@ -110,29 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_kept_in_bounded_memory() {
-        let verified = VerifiedChunks::default();
-        let most = RECORD_BYTES_MAX / RECORD_BYTES_USUAL;
-        let record = |nth: u64| vec![nth as u8; (RECORD_BYTES_USUAL - ENTRY_BYTES) as usize];
-        let address = |nth: u64| Address(nth * 100);
-        for nth in 0..2 * most {
-            verified.keep_record(address(nth), &record(nth));
-        }
-        let kept = |nth: &u64| {
-            let found = verified.record(address(*nth));
-            found.is_some_and(|found| {
-                assert_eq!(*found, *record(*nth));
-                true
-            })
-        };
-        let kept = (0..2 * most).filter(kept).count() as u64;
-        assert!((most / 2..=most).contains(&kept), "{kept} of {most}");
-        assert!(verified.record(Address(1)).is_none());
-    }
-
-    #[test]
     fn only_what_was_inserted_is_verified() {
-        let verified = VerifiedChunks::default();
+        let records = Arc::new(SharedCache::of_bytes(0, RECORD_BYTES_USUAL));
+        let verified = VerifiedChunks::of(Keeper::unique(), records);
         let inserted = [0, 63, 64, 4095, 4096, 1 << 50];
         for chunk in inserted {
             verified.insert(ChunkNo(chunk));

@@ -1,17 +1,22 @@
-//! Units of columns that are kept between questions.
+//! What is kept between questions, and how much of it.
 
 use std::fs;
+use std::sync::Arc;
 
 use super::world::{Op, Spread, World};
-use crate::query::{Directory, Poll, Predicate, Scan, ScanSpec, Snapshot};
-use crate::types::{Address, Timestamp};
+use crate::log::LogReader;
+use crate::query::caches::{CACHE_BYTES_MAX, Caches};
+use crate::query::{
+    AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
+};
+use crate::types::{Address, SourceId, TimeRange, Timestamp, ValueRange};
 
 /// The time, address and payload of a record.
 type Found = (Timestamp, Address, Vec<u8>);
 
-fn rows(snapshot: &Snapshot, world: &World) -> crate::Result<Vec<Found>> {
+fn rows(snapshot: &Snapshot, source: SourceId) -> crate::Result<Vec<Found>> {
     let spec = ScanSpec {
-        source: world.sources[0],
+        source,
         after: Address::ZERO,
         exact: Predicate::All,
         prune: Predicate::All,
@@ -40,7 +45,7 @@ fn a_second_question_reads_no_unit_again() {
     };
     let mut world = World::of(&(0..60).map(batch).collect::<Vec<_>>());
     world.compact();
-    let first = rows(&world.snapshot(), &world).unwrap();
+    let first = rows(&world.snapshot(), world.sources[0]).unwrap();
     assert!(first.len() > 1000);
     let folder = world.dir.path().join("loom/records");
     let mut columns = 0;
@@ -60,8 +65,100 @@ fn a_second_question_reads_no_unit_again() {
     }
     assert!(columns > 0);
     // What was verified is not looked for on the disk; whoever never read it finds the damage.
-    assert!(rows(&world.snapshot(), &world).unwrap() == first);
+    assert!(rows(&world.snapshot(), world.sources[0]).unwrap() == first);
     let stranger = Directory::open(&world.dir.path().join("loom")).unwrap();
-    let error = rows(&stranger.snapshot().unwrap(), &world).unwrap_err();
+    let error = rows(&stranger.snapshot().unwrap(), world.sources[0]).unwrap_err();
     assert!(error.is_damage(), "{error}");
+}
+
+/// The rows of a source, and an aggregate of each of its indexes.
+fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<Found>, Vec<String>) {
+    let source = snapshot.source_by_id(source).unwrap();
+    let aggregates = source.indexes.iter().map(|index| {
+        let spec = AggregateSpec {
+            source: source.id,
+            index: index.id,
+            time: TimeRange::ALL,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: vec![Quantile::new(0.5).unwrap(), Quantile::new(0.999).unwrap()],
+            approx: false,
+            threads: 2,
+        };
+        format!("{:?}", aggregate(snapshot, &spec, &Poll::never()).unwrap())
+    });
+    let aggregates = aggregates.collect();
+    (rows(snapshot, source.id).unwrap(), aggregates)
+}
+
+#[test]
+fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
+    let world = |first: u64| {
+        let batch = |nth: u64| Op::Batch {
+            source: nth as usize % 3,
+            records: 600,
+            spread: Spread::Skewed,
+            seed: first + nth,
+        };
+        let mut world = World::of(&(0..45).map(batch).collect::<Vec<_>>());
+        // Half of the directories stand in rows.
+        match first % 2 {
+            0 => assert!(world.compact_closed() > 0),
+            _ => world.close(),
+        }
+        world
+    };
+    let worlds: Vec<World> = (0..4).map(world).collect();
+    let expected: Vec<_> = worlds
+        .iter()
+        .map(|world| answers(&world.snapshot(), world.sources[0]))
+        .collect();
+    let all = Arc::new(Caches::of_bytes(CACHE_BYTES_MAX));
+    let open = |caches: &Arc<Caches>| -> Vec<Arc<Directory>> {
+        let open = |world: &World| {
+            let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+            Directory::with(reader, Arc::clone(caches))
+        };
+        worlds.iter().map(open).collect()
+    };
+    let sources: Vec<SourceId> = worlds.iter().map(|world| world.sources[0]).collect();
+    let ask = |directories: &[Arc<Directory>], watch: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let expected = sources.iter().zip(&expected);
+            for (directory, (source, expected)) in directories.iter().zip(expected) {
+                scope.spawn(move || {
+                    for _ in 0..3 {
+                        let snapshot = directory.snapshot().unwrap();
+                        assert!(answers(&snapshot, *source) == *expected);
+                        watch();
+                    }
+                });
+            }
+        });
+    };
+    let directories = open(&all);
+    ask(&directories, &|| ());
+    let needed = all.bytes();
+    assert!(needed < CACHE_BYTES_MAX, "{needed}");
+    drop(directories);
+    assert_eq!(
+        all.bytes(),
+        0,
+        "what is kept of closed directories is given back"
+    );
+    for budget in [needed / 2, needed / 10, 0, needed / 2] {
+        let caches = Arc::new(Caches::of_bytes(budget));
+        let directories = open(&caches);
+        ask(&directories, &|| assert!(caches.bytes() <= budget));
+        assert!(
+            caches.bytes() > 0 || budget == 0,
+            "something is kept in {budget}"
+        );
+        // A smaller budget holds at once, and a larger one is used.
+        caches.set_bytes_max(budget / 2);
+        assert!(caches.bytes() <= budget / 2);
+        caches.set_bytes_max(CACHE_BYTES_MAX);
+        ask(&directories, &|| ());
+        assert!(caches.bytes() > budget, "{} of {needed}", caches.bytes());
+    }
 }
