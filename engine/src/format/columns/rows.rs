@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use zstd::zstd_safe::DCtx;
+
 use super::bits::accumulate;
 use super::bytes::Bytes;
 use super::codes::NumberRange;
@@ -15,6 +17,9 @@ use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
+
+/// What zstd takes to decompress, about.
+const CONTEXT_BYTES: usize = 160 << 10;
 
 /// The rows of the group of a stream that was decoded last, as far as they are.
 #[derive(Debug, Default)]
@@ -554,7 +559,11 @@ impl Tail {
                 let length = usize::try_from(blocks.number()?).unwrap_or(usize::MAX);
                 let compressed = blocks.bytes(length)?;
                 let mut plain = memory::zeroed(bytes)?;
-                match zstd::bulk::decompress_to_buffer(compressed, plain.as_mut_slice()) {
+                // By the plain function a context that is refused would be a panic.
+                let context = DCtx::try_create().ok_or(NoMemory {
+                    bytes: CONTEXT_BYTES,
+                });
+                match context?.decompress(plain.as_mut_slice(), compressed) {
                     Ok(length) if length == bytes => self.bytes = plain,
                     _ => return invalid("the compressed fields of a row group", bytes as u64),
                 }
