@@ -80,6 +80,7 @@ fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<Found>, Vec<String>) {
             index: index.id,
             time: TimeRange::ALL,
             value: ValueRange::ALL,
+            filter: Predicate::All,
             bucket: None,
             quantiles: vec![Quantile::new(0.5).unwrap(), Quantile::new(0.999).unwrap()],
             approx: false,
