@@ -146,7 +146,9 @@ fn sound_points(
     };
     let mut sound = Vec::new();
     for point in points {
-        sent[kind][POINTS] = Value::Array(vec![point]);
+        if let Some(place) = sent.get_mut(kind).and_then(|data| data.get_mut(POINTS)) {
+            *place = Value::Array(vec![point]);
+        }
         let one = to_raw_value(&sent).map_err(Malformed::not_json);
         match one.and_then(|one| metric(&one)) {
             Ok(metric) => sound.push(metric),
