@@ -156,11 +156,7 @@ impl Selection {
     }
 
     /// The index by its name, and the bounds in its keys.
-    fn resolve(
-        &self,
-        source: &Source,
-        dir: &str,
-    ) -> Result<(Option<Arc<Index>>, Option<RangeSet<Key>>)> {
+    fn resolve(&self, source: &Source, dir: &str) -> Result<Bounded> {
         let Some(name) = &self.index else {
             return match (&self.v_min, &self.v_max) {
                 (None, None) => Ok((None, None)),
@@ -184,6 +180,9 @@ impl Selection {
         Ok((Some(Arc::clone(index)), keys))
     }
 }
+
+/// An index, and the bounds in its keys.
+type Bounded = (Option<Arc<Index>>, Option<RangeSet<Key>>);
 
 fn without_labels(source: &Source) -> Arc<Source> {
     let mut source = source.clone();
