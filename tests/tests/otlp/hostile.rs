@@ -148,9 +148,14 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
 
 /// Bytes of a request whose text `mark` is cut within a character.
 fn cut(mut request: Vec<u8>) -> Vec<u8> {
-    for at in 0..request.len().saturating_sub(3) {
-        if request[at..].starts_with(b"mark") {
-            request[at + 3] = 0xC3;
+    let marks = request.windows(4).enumerate();
+    let marks: Vec<usize> = marks
+        .filter(|(_, bytes)| bytes == b"mark")
+        .map(|(at, _)| at)
+        .collect();
+    for at in marks {
+        if let Some(last) = request.get_mut(at + 3) {
+            *last = 0xC3;
         }
     }
     request
