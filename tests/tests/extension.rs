@@ -374,7 +374,12 @@ print('kept' if of_second < of_first / 2 else 'read again', first == second, fir
     let rows = WIDE_ROWS;
     let dir = wide_directory()?;
     let answer = format!("True ({rows}, {})", rows * (rows - 1) / 2);
-    let cases: [(&[Version], Option<(&str, &str)>, &str); 6] = [
+    type Case = (
+        &'static [Version],
+        Option<(&'static str, &'static str)>,
+        &'static str,
+    );
+    let cases: [Case; 6] = [
         (&Version::ALL, None, "kept"),
         (&Version::ALL, Some(("LIMIT", "100MB")), "kept"),
         (&Version::ALL, Some(("LIMIT", "16MB")), "read again"),

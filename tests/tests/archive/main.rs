@@ -17,6 +17,7 @@ use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use loom_tests::seed::Seed;
 use loom_tests::strace::{Point, points};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// `early` goes by arrival; the times of `late` are its own, and in no order.
@@ -211,29 +212,32 @@ fn same_rows_by(
 /// What the manifest and the position say of the archive's sources, in the order in which they were archived first.
 fn manifest(archive: &Path) -> Result<Vec<Archived>> {
     let text = fs::read_to_string(archive.join("_manifest.jsonl"))?;
-    let position: serde_json::Value =
-        serde_json::from_slice(&fs::read(archive.join("_position.json"))?)?;
+    let position: Value = serde_json::from_slice(&fs::read(archive.join("_position.json"))?)?;
     let mut sources: Vec<Archived> = Vec::new();
     for line in text
         .split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))
     {
-        let line: serde_json::Value = serde_json::from_str(line)?;
-        let Some(name) = line["source"].as_str() else {
+        let line: Value = serde_json::from_str(line)?;
+        let Some(name) = line.get("source").and_then(Value::as_str) else {
             continue;
         };
         let known = sources.iter().position(|source| source.name == name);
         let known = known.unwrap_or_else(|| {
-            let apart = position["apart"][name].as_u64();
+            let number = |value: Option<&Value>| value.and_then(Value::as_u64);
+            let apart = position.get("apart").and_then(|apart| apart.get(name));
             sources.push(Archived {
                 name: name.to_owned(),
-                position: apart.or(position["reached"].as_u64()),
+                position: number(apart).or(number(position.get("reached"))),
                 files: Vec::new(),
                 gaps: Vec::new(),
             });
             sources.len() - 1
         });
-        let list = |key: &str| line[key].as_array().cloned().unwrap_or_default();
+        let list = |key: &str| {
+            let values = line.get(key).and_then(Value::as_array);
+            values.cloned().unwrap_or_default()
+        };
         if let Some(source) = sources.get_mut(known) {
             source.files.extend(list("files"));
             source.gaps.extend(list("gaps"));
@@ -245,8 +249,8 @@ fn manifest(archive: &Path) -> Result<Vec<Archived>> {
 struct Archived {
     name: String,
     position: Option<u64>,
-    files: Vec<serde_json::Value>,
-    gaps: Vec<serde_json::Value>,
+    files: Vec<Value>,
+    gaps: Vec<Value>,
 }
 
 /// The source of that name.
