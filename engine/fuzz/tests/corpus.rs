@@ -61,7 +61,7 @@ const DECODERS: [(&str, &[&str]); 43] = [
 ];
 
 /// Messages that no file of the corpus can reach, and why.
-const BEYOND: [(&str, &str); 39] = [
+const BEYOND: [(&str, &str); 37] = [
     (
         "compare them with a plain number of nanoseconds",
         "of the fields of a source, when a rule is evaluated",
@@ -174,11 +174,9 @@ const BEYOND: [(&str, &str); 39] = [
         "of the file, not of what it says",
     ),
     (
-        ", but it stands in the place of level",
+        " (level, first chunk",
         "every question is answered from the records instead",
     ),
-    (", past the end of the chunk index", "the same"),
-    (" (level, first chunk", "the same"),
 ];
 
 /// What else must be reached: labels of errors that are not literals of one file.
