@@ -77,7 +77,7 @@ impl Args {
         match open(&self.dir, WriterOptions::default()) {
             Ok(writer) => {
                 writer.compactor()?.mend()?;
-                sink::close(writer)
+                Ok(sink::close(writer)?)
             }
             Err(error @ Error::Locked { .. }) => {
                 bail!("cannot repair: {error}; stop the daemon or load that writes it")

@@ -10,9 +10,10 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use loom_engine::schema::{FieldDef, FieldType, Layout, Place, Slot, SourceDef};
 
+use super::InputBatch;
 use super::cells::{Cells, Change, Values, convert, missing};
 use super::own_time::{OwnTime, TimeUnit};
-use super::rows::{InputBatch, Rows};
+use super::rows::Rows;
 use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 

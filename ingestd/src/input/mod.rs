@@ -47,10 +47,11 @@ use std::time::Duration;
 use columns::Column;
 pub use files::{Input, is_stream, open};
 pub use format::Format;
+pub use loom_sink::InputBatch;
 pub use own_time::{TimeForm, TimeUnit};
 pub use plan::{CsvOptions, LoadOptions};
+pub use rows::Refusals;
 use rows::Rows;
-pub use rows::{InputBatch, Refusals};
 pub use text::parse_timestamp_ns;
 
 /// The most rows of one batch, of formats that are read by rows.

@@ -8,8 +8,9 @@ use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, downcast_run_array
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::DataType;
 
+use super::InputBatch;
 use super::framer::Framer;
-use super::rows::{InputBatch, Rows};
+use super::rows::Rows;
 
 /// What the rows that are framed at a time unpack to.
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;

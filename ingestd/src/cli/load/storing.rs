@@ -246,7 +246,8 @@ impl<'a> Storing<'a> {
             counts.dropped
         ))?;
         // What failed first is the reason why the end failed too.
-        outcome.and(closed)?;
+        outcome?;
+        closed?;
         Ok(if refused > 0 {
             ExitCode::FAILURE
         } else {

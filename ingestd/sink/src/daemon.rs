@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
 use loom_engine::SourceId;
 use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
-use super::{Finished, Sink, existing};
-use crate::client::{Client, ClientError};
-use crate::input::InputBatch;
-use crate::protocol::{Counts, Shape};
+use loom_wire::client::{Client, ClientError};
+use loom_wire::protocol::{Counts, Shape, Synced};
+
+use super::{Finished, InputBatch, Result, Sink, SinkError, existing};
 
 pub(super) struct DaemonSink {
     client: Client,
@@ -36,9 +35,9 @@ impl DaemonSink {
 impl DaemonSink {
     /// What is known where the daemon confirms nothing. One that stopped counted what it took, and dropped the rest; of what was given to one that is
     /// gone nothing is known.
-    fn unconfirmed(&self, error: &anyhow::Error) -> Finished {
+    fn unconfirmed(&self, stopped: Option<&Synced>) -> Finished {
         let received = self.client.pushed();
-        let Some(ClientError::Stopped(said)) = error.downcast_ref() else {
+        let Some(said) = stopped else {
             let counts = Counts {
                 received,
                 ..Counts::default()
@@ -67,12 +66,12 @@ impl DaemonSink {
 
 impl DaemonSink {
     /// Why a source cannot be defined, with what to do where the daemon has ended: no row was pushed yet.
-    fn explained(&self, error: ClientError) -> anyhow::Error {
+    fn explained(&self, error: ClientError) -> SinkError {
         match error {
-            ClientError::Io(_) | ClientError::Stopped(_) => anyhow!(
+            ClientError::Io(_) | ClientError::Stopped(_) => SinkError::Failed(format!(
                 "{error}; if the daemon has ended, start it again with 'ingestd run {}' and load again, or load without it",
                 self.dir.display()
-            ),
+            )),
             error => error.into(),
         }
     }
@@ -89,12 +88,17 @@ impl Sink for DaemonSink {
         self.client.welcome().payload_bytes_max as usize
     }
 
-    fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
+    fn existing(&self, source: &str) -> Result<Option<SourceDef>> {
         existing(&self.dir, source)
     }
 
-    fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
-        let toml = toml::to_string(&Sources { source: [def] })?;
+    fn define(&mut self, def: &SourceDef) -> Result<SourceId> {
+        let toml = toml::to_string(&Sources { source: [def] }).map_err(|error| {
+            SinkError::Failed(format!(
+                "cannot write the definition of '{}': {error}",
+                def.name
+            ))
+        })?;
         let source = self
             .client
             .define_one(&toml)
@@ -103,13 +107,13 @@ impl Sink for DaemonSink {
         Ok(source)
     }
 
-    fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>> {
+    fn push(&mut self, source: SourceId, batch: &InputBatch) -> Result<Vec<(u64, String)>> {
         self.client
             .push_batch(source, Shape::Framed, &batch.bytes)?;
         Ok(Vec::new())
     }
 
-    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> Result<()> {
         let name = self.names.get(&source);
         let name = name.expect("a load defines its source before it refuses rows");
         self.client.report_refused(name, rows, reason)?;
@@ -117,32 +121,38 @@ impl Sink for DaemonSink {
         Ok(())
     }
 
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) -> Result<()> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>) {
-        let confirmed = self
-            .client
-            .sync_durable()
-            .context("the daemon did not confirm that all rows are stored")
-            .and_then(|synced| {
-                let mut counts = synced.counts;
-                for count in [&mut counts.received, &mut counts.refused] {
-                    *count = count.checked_sub(self.noted).with_context(|| {
-                        let noted = self.noted;
-                        format!("the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong")
-                    })?;
-                }
-                Ok(Finished {
-                    counts,
-                    reason: synced.reason,
-                    ..Finished::default()
-                })
-            });
-        match confirmed {
-            Ok(finished) => (finished, Ok(())),
-            Err(error) => (self.unconfirmed(&error), Err(error)),
+    fn finish(self: Box<Self>) -> (Finished, Result<()>) {
+        let synced = match self.client.sync_durable() {
+            Ok(synced) => synced,
+            Err(error) => {
+                let said = format!("the daemon did not confirm that all rows are stored: {error}");
+                let stopped = match &error {
+                    ClientError::Stopped(synced) => Some(synced),
+                    _ => None,
+                };
+                return (self.unconfirmed(stopped), Err(SinkError::Failed(said)));
+            }
+        };
+        let mut counts = synced.counts;
+        for count in [&mut counts.received, &mut counts.refused] {
+            let noted = self.noted;
+            let Some(payloads) = count.checked_sub(noted) else {
+                let said = format!(
+                    "the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong"
+                );
+                return (self.unconfirmed(None), Err(SinkError::Failed(said)));
+            };
+            *count = payloads;
         }
+        let finished = Finished {
+            counts,
+            reason: synced.reason,
+            ..Finished::default()
+        };
+        (finished, Ok(()))
     }
 }

@@ -25,13 +25,13 @@ const DETAIL_BYTES_MAX: usize = 160;
 
 /// Some records that were refused or dropped.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Lost<'a> {
-    pub(crate) source: Option<SourceId>,
-    pub(crate) reason: LossReason,
-    pub(crate) records: u64,
+pub struct Lost<'a> {
+    pub source: Option<SourceId>,
+    pub reason: LossReason,
+    pub records: u64,
     /// Payload bytes, where they are known: what could not be read as a record has none.
-    pub(crate) bytes: Option<u64>,
-    pub(crate) detail: &'a str,
+    pub bytes: Option<u64>,
+    pub detail: &'a str,
 }
 
 /// What one cause took since it was last recorded.
@@ -58,7 +58,7 @@ impl Cause {
     }
 }
 
-pub(crate) struct Losses {
+pub struct Losses {
     causes: Vec<Cause>,
     /// Staging does not hold what `causes` holds.
     dirty: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// Takes over what the last writer of the directory had no time to record.
-    pub(crate) fn open(writer: &mut Writer) -> Result<Losses, Error> {
+    pub fn open(writer: &mut Writer) -> Result<Losses, Error> {
         let now = writer.now();
         let mut rows = writer.pending_losses().to_vec();
         if rows.iter().any(|row| row.from == Timestamp::MIN) {
@@ -109,7 +109,7 @@ impl Losses {
     }
 
     /// Defines the source now, for a daemon that may have no room to do so once it has losses to record.
-    pub(crate) fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
+    pub fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
         let id = match self.source {
             Some(id) => id,
             None => writer.define_builtin_source(&losses_source())?,
@@ -119,7 +119,7 @@ impl Losses {
     }
 
     /// Enters records that were lost just now.
-    pub(crate) fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
+    pub fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
         let span = TimeRange {
             first: now,
             last: now,
@@ -128,7 +128,7 @@ impl Losses {
     }
 
     /// Enters records that were lost in a span of time.
-    pub(crate) fn note_span(&mut self, lost: &Lost<'_>, span: TimeRange) {
+    pub fn note_span(&mut self, lost: &Lost<'_>, span: TimeRange) {
         self.dirty = true;
         let mut row = PendingLoss {
             source: lost.source,
@@ -164,20 +164,20 @@ impl Losses {
     }
 
     /// What is not in the log yet, as far as the number is known.
-    pub(crate) fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         let records = self.causes.iter().filter_map(|cause| cause.row.records);
         // Rows of a killed daemon come from a file.
         records.fold(0, u64::saturating_add)
     }
 
     /// Why losses are not recorded as they should be, if so.
-    pub(crate) fn trouble(&self) -> Option<&str> {
+    pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
     /// To be called before what was pushed with them is published, and so before any client learns of it: keeps what is new, and records
     /// what is due.
-    pub(crate) fn settle(&mut self, writer: &mut Writer) {
+    pub fn settle(&mut self, writer: &mut Writer) {
         if self.causes.is_empty() && !self.dirty {
             return;
         }
@@ -189,7 +189,7 @@ impl Losses {
     }
 
     /// Records everything, for the last time. What the log does not take is left to the next start.
-    pub(crate) fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+    pub fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
         writer.publish()?;
         self.keep_pending(writer);
         self.record(writer);
@@ -244,7 +244,7 @@ impl Losses {
     }
 
     /// Keeps in staging what has no published record.
-    pub(crate) fn keep_pending(&mut self, writer: &mut Writer) {
+    pub fn keep_pending(&mut self, writer: &mut Writer) {
         let position = writer.position();
         let before = self.causes.len();
         self.causes
@@ -268,7 +268,7 @@ impl Losses {
 }
 
 /// The reason for a payload that the writer refused with this error.
-pub(crate) fn reason_of_refusal(error: &Error) -> LossReason {
+pub fn reason_of_refusal(error: &Error) -> LossReason {
     match error {
         Error::TooLong { .. } => LossReason::TooLong,
         _ => LossReason::Malformed,

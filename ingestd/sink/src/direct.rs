@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
 use loom_engine::ingest::{Batch, Pushed, Writer, WriterOptions};
 use loom_engine::schema::{LossReason, SourceDef};
 use loom_engine::{Error, SourceId};
 
-use super::{Finished, Sink, find};
-use crate::input::InputBatch;
-use crate::losses::{Losses, Lost, reason_of_refusal};
-use crate::protocol::{Counts, Shape};
+use loom_wire::protocol::{Counts, Shape};
+
+use super::losses::{Losses, Lost, reason_of_refusal};
+use super::{Finished, InputBatch, Result, Sink, SinkError, find};
 
 /// How long the disk may take nothing before a load gives up: what is short for a moment only, such as open files, ends none.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,13 +22,17 @@ pub(super) struct DirectSink {
 }
 
 impl DirectSink {
-    pub(super) fn open(dir: &Path) -> anyhow::Result<DirectSink> {
+    pub(super) fn open(dir: &Path) -> Result<DirectSink> {
         let mut writer = match Writer::open(dir, WriterOptions::default()) {
             Err(error @ Error::Locked { .. }) => {
-                bail!("{error}; it has no socket to load through; wait for it to end")
+                return Err(SinkError::Failed(format!(
+                    "{error}; it has no socket to load through; wait for it to end"
+                )));
             }
             Err(error) if error.is_for_space() => {
-                bail!("{error}; free some space, then load again")
+                return Err(SinkError::Failed(format!(
+                    "{error}; free some space, then load again"
+                )));
             }
             writer => writer?,
         };
@@ -83,15 +86,15 @@ impl Sink for DirectSink {
         self.writer.payload_bytes_max()
     }
 
-    fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>> {
+    fn existing(&self, source: &str) -> Result<Option<SourceDef>> {
         Ok(find(self.writer.catalog(), source))
     }
 
-    fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId> {
+    fn define(&mut self, def: &SourceDef) -> Result<SourceId> {
         Ok(self.writer.define_source(def)?)
     }
 
-    fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>> {
+    fn push(&mut self, source: SourceId, batch: &InputBatch) -> Result<Vec<(u64, String)>> {
         let mut refused = Vec::new();
         let mut rest = batch.bytes.as_slice();
         let mut taken = 0;
@@ -122,16 +125,16 @@ impl Sink for DirectSink {
                     input, row_noun, ..
                 } = batch;
                 let row = batch.row_of(taken);
-                bail!(
+                return Err(SinkError::Failed(format!(
                     "cannot store {row_noun} {row} of {input} and those behind it: {why}; the rows before are kept; free some space, then load \
                      the others"
-                );
+                )));
             }
         }
         Ok(refused)
     }
 
-    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()> {
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> Result<()> {
         self.note(&Lost {
             source: Some(source),
             reason: LossReason::Malformed,
@@ -142,12 +145,12 @@ impl Sink for DirectSink {
         Ok(())
     }
 
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) -> Result<()> {
         self.losses.settle(&mut self.writer);
         Ok(self.writer.tick()?)
     }
 
-    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>) {
+    fn finish(self: Box<Self>) -> (Finished, Result<()>) {
         let DirectSink {
             mut writer,
             mut losses,
@@ -159,11 +162,14 @@ impl Sink for DirectSink {
         };
         let recorded = losses.finish(&mut writer);
         let closed = match recorded.and_then(|()| writer.close()) {
-            Err(Error::Waiting(why)) => Err(anyhow!(
+            Err(Error::Waiting(why)) => Err(SinkError::Failed(format!(
                 "cannot write all of the stored rows to disk: {why}; the others are in shared memory, and the next load or daemon on the \
                  directory writes them: free some space, and start one before the host restarts"
-            )),
-            closed => closed.context("cannot close the directory"),
+            ))),
+            Err(error) => Err(SinkError::Failed(format!(
+                "cannot close the directory: {error}"
+            ))),
+            Ok(()) => Ok(()),
         };
         (finished, closed)
     }

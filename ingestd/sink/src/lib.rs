@@ -1,7 +1,11 @@
 //! Where a load's payloads go: the daemon that runs on the directory, or the directory itself.
+//!
+//! `ingestd load` and DuckDB's `COPY … TO` store through it.
 
+mod batch;
 mod daemon;
 mod direct;
+pub mod losses;
 
 use std::path::Path;
 
@@ -10,36 +14,51 @@ use loom_engine::log::LogReader;
 use loom_engine::schema::{Catalog, SourceDef};
 use loom_engine::{Error, SourceId, query};
 
-use crate::client::{Client, ClientError};
-use crate::input::InputBatch;
-use crate::losses::Losses;
-use crate::protocol::Counts;
+use loom_wire::client::{Client, ClientError};
+use loom_wire::protocol::Counts;
+
+pub use batch::InputBatch;
 use daemon::DaemonSink;
 use direct::DirectSink;
+use losses::Losses;
+
+pub type Result<T> = std::result::Result<T, SinkError>;
+
+/// Why payloads did not find their way.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A sentence for the user, with the remedy.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A place for payloads. One load owns it from the first definition to the end.
-pub trait Sink {
+pub trait Sink: Send {
     /// The longest payload of a record, in bytes.
     fn payload_bytes_max(&self) -> usize;
 
     /// The source of this name, if the directory has it, without its indexes.
-    fn existing(&self, source: &str) -> anyhow::Result<Option<SourceDef>>;
+    fn existing(&self, source: &str) -> Result<Option<SourceDef>>;
 
     /// Creates the source, or adds to the one that exists the fields and indexes that are new.
-    fn define(&mut self, def: &SourceDef) -> anyhow::Result<SourceId>;
+    fn define(&mut self, def: &SourceDef) -> Result<SourceId>;
 
     /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are known here. An error names the first row
     /// that is not stored; those before it count.
-    fn push(&mut self, source: SourceId, batch: &InputBatch) -> anyhow::Result<Vec<(u64, String)>>;
+    fn push(&mut self, source: SourceId, batch: &InputBatch) -> Result<Vec<(u64, String)>>;
 
     /// Enters rows of the source that never became payloads among its losses.
-    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> anyhow::Result<()>;
+    fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> Result<()>;
 
     /// Called at least every 10 ms while nothing is pushed.
-    fn tick(&mut self) -> anyhow::Result<()>;
+    fn tick(&mut self) -> Result<()>;
 
     /// Returns when everything pushed is safe, or with the reason why it is not, and in any case with what became of it.
-    fn finish(self: Box<Self>) -> (Finished, anyhow::Result<()>);
+    fn finish(self: Box<Self>) -> (Finished, Result<()>);
 }
 
 /// What became of the payloads that a sink was given, and no other rows.
@@ -53,7 +72,7 @@ pub struct Finished {
 }
 
 /// The source of this name as the directory has it, without its indexes; `None` also if the directory does not exist yet.
-pub fn existing(dir: &Path, source: &str) -> anyhow::Result<Option<SourceDef>> {
+pub fn existing(dir: &Path, source: &str) -> Result<Option<SourceDef>> {
     let reader = match LogReader::open(dir) {
         Err(Error::NotLoom { .. }) => return Ok(None),
         reader => reader?,
@@ -70,7 +89,7 @@ fn find(catalog: &Catalog, source: &str) -> Option<SourceDef> {
 }
 
 /// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent.
-pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
+pub fn open(dir: &Path) -> Result<Box<dyn Sink>> {
     match Client::connect(dir) {
         Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
         Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),
@@ -79,7 +98,7 @@ pub fn open(dir: &Path) -> anyhow::Result<Box<dyn Sink>> {
 }
 
 /// Ends a writer of the directory as a load does: pending losses have a record then.
-pub fn close(mut writer: Writer) -> anyhow::Result<()> {
+pub fn close(mut writer: Writer) -> Result<()> {
     match Losses::open(&mut writer) {
         Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().1,
         Err(error) => {
