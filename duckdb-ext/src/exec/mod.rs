@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod columns;
+pub mod copy;
 pub mod fill;
 pub mod fixed;
 pub mod group;

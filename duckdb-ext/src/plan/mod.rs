@@ -16,6 +16,7 @@ pub mod cache;
 pub mod chunks;
 pub mod clause;
 pub mod columns;
+pub mod copy;
 pub mod datum;
 pub mod directory;
 pub mod estimate;

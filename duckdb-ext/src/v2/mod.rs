@@ -1,6 +1,7 @@
 //! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, settings exist.
 
 mod attach;
+mod copy;
 mod errors;
 mod expression;
 mod host;
@@ -28,6 +29,7 @@ fn load(extension: &Extension) -> Result<(), Box<dyn Error>> {
         table::register_all(extension)?;
         replacement::register_all(extension)?;
         attach::register_all(extension)?;
+        copy::register_all(extension)?;
         macros::register_all(extension);
         Ok(())
     };

@@ -116,7 +116,7 @@ pub fn within<T>(
 }
 
 /// Whether the user has asked for the query to end. There is no call for it, but this one looks at it first.
-fn interrupted(context: &Context) -> bool {
+pub fn interrupted(context: &Context) -> bool {
     match FileSystem::new(context).and_then(|files| files.glob("")) {
         Ok(_) => false,
         Err(error) => error.code == DuckDBError::RuntimeInterrupt,

@@ -136,7 +136,8 @@ fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
                 micros: value.micros,
             })
         })),
-        LogicalTypeID::List | LogicalTypeID::Array => (0..value.child_count()?)
+        LogicalTypeID::List | LogicalTypeID::Array | LogicalTypeID::Tuple => (0..value
+            .child_count()?)
             .map(|at| {
                 if at % ITEMS_POLL == ITEMS_POLL - 1 && stop() {
                     return Err(error(Problem::Interrupted));

@@ -1,0 +1,310 @@
+//! The rows of `COPY … TO` on their way into a directory: encoded by whichever thread has them, stored one batch after the other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use loom_engine::schema::{FieldValue, PayloadEncoder};
+use loom_engine::{SourceId, Timestamp};
+use loom_sink::{Finished, InputBatch, Sink};
+
+use crate::error::{Problem, Result};
+use crate::plan::copy::{CopyPlan, problem};
+
+/// A writer of a directory gets its turn so often while the query has no rows.
+const TICK: Duration = Duration::from_millis(5);
+/// Bytes of a length before a payload.
+const LENGTH_BYTES: usize = 2;
+
+/// The values of a column in some rows, or why a row has none.
+pub enum Values<'a> {
+    Fields(Vec<FieldValue<'a>>),
+    /// Nanoseconds since the Unix epoch; `None`: NULL.
+    Times(Vec<Option<i64>>),
+}
+
+/// Rows that became payloads, and those that did not. Rows count from the batch's first, 0.
+#[derive(Default)]
+pub struct Encoded {
+    bytes: Vec<u8>,
+    rows: u64,
+    payloads: u64,
+    refused: Vec<(u64, String)>,
+}
+
+/// Encodes the rows of one batch, chunk by chunk.
+pub struct Encoding<'a> {
+    plan: &'a CopyPlan,
+    encoder: PayloadEncoder,
+    done: Encoded,
+}
+
+impl<'a> Encoding<'a> {
+    pub fn new(plan: &'a CopyPlan) -> Encoding<'a> {
+        Encoding {
+            encoder: plan.encoder.clone(),
+            plan,
+            done: Encoded::default(),
+        }
+    }
+
+    pub fn finish(self) -> Encoded {
+        self.done
+    }
+
+    /// `values`: of each column. `bad`: rows of the chunk that have a value which no field takes, ascending, with the reason.
+    pub fn take(
+        &mut self,
+        rows: usize,
+        values: &[Values<'_>],
+        bad: &[(usize, String)],
+    ) -> Result<()> {
+        let columns: Vec<&[FieldValue<'_>]> = self
+            .plan
+            .fields
+            .iter()
+            .map(
+                |column| match column.and_then(|column| values.get(column)) {
+                    Some(Values::Fields(values)) => Ok(values.as_slice()),
+                    None => Ok(&[][..]),
+                    Some(Values::Times(_)) => Err(Problem::missing("the values of a field")),
+                },
+            )
+            .collect::<Result<_>>()?;
+        let times = match self.plan.time {
+            None => None,
+            Some((column, _)) => match values.get(column) {
+                Some(Values::Times(times)) => Some(times),
+                _ => return Err(Problem::missing("the times of the rows")),
+            },
+        };
+        let mut bad = bad.iter().peekable();
+        let mut row_values = Vec::with_capacity(columns.len());
+        for row in 0..rows {
+            let number = self.done.rows;
+            self.done.rows += 1;
+            let mut refused = None;
+            while let Some((_, reason)) = bad.next_if(|(bad, _)| *bad <= row) {
+                refused.get_or_insert_with(|| reason.clone());
+            }
+            let time = times.map(|times| times.get(row).copied().flatten());
+            if time == Some(None) {
+                refused.get_or_insert_with(|| "its time is NULL".to_owned());
+            }
+            if let Some(reason) = refused {
+                self.done.refused.push((number, reason));
+                continue;
+            }
+            row_values.clear();
+            row_values.extend(columns.iter().map(|column| match column.get(row) {
+                Some(value) => *value,
+                None => FieldValue::Null,
+            }));
+            let start = self.done.bytes.len();
+            self.done.bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+            let time = time.flatten().map(Timestamp);
+            match self.encoder.encode(time, &row_values, &mut self.done.bytes) {
+                Ok(()) => {
+                    let payload = self.done.bytes.len() - start - LENGTH_BYTES;
+                    let length =
+                        u16::try_from(payload).map_err(|_| Problem::missing("a short payload"))?;
+                    if let Some(place) = self.done.bytes.get_mut(start..start + LENGTH_BYTES) {
+                        place.copy_from_slice(&length.to_le_bytes());
+                    }
+                    self.done.payloads += 1;
+                }
+                Err(error) => {
+                    self.done.bytes.truncate(start);
+                    self.done.refused.push((number, error.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Way {
+    /// A directory that does not exist is made for the first row that can be stored, so that a query without any leaves nothing behind.
+    Unopened,
+    Open(Box<dyn Sink>),
+    Ended,
+}
+
+/// A statement that stores.
+pub struct Storing {
+    open: Arc<Mutex<Open>>,
+    ended: Arc<AtomicBool>,
+    ticker: Option<JoinHandle<()>>,
+}
+
+struct Open {
+    way: Way,
+    /// Defined with the first row that can be stored.
+    source: Option<SourceId>,
+    next_row: u64,
+    /// Rows that became no payload.
+    refused: u64,
+    /// The first row that is refused, and the reason.
+    why: String,
+    trouble: Option<Problem>,
+}
+
+impl Storing {
+    /// # Errors
+    /// Neither a daemon nor this process can write the directory.
+    pub fn open(plan: &CopyPlan) -> Result<Storing> {
+        let way = match plan.dir.exists() {
+            true => Way::Open(loom_sink::open(&plan.dir).map_err(problem)?),
+            false => Way::Unopened,
+        };
+        let open = Arc::new(Mutex::new(Open {
+            way,
+            source: None,
+            next_row: 1,
+            refused: 0,
+            why: String::new(),
+            trouble: None,
+        }));
+        let ended = Arc::new(AtomicBool::new(false));
+        let (of_ticker, until) = (Arc::clone(&open), Arc::clone(&ended));
+        let ticker = std::thread::Builder::new().name("loom-copy".to_owned());
+        let ticker = ticker.spawn(move || {
+            while !until.load(Ordering::Acquire) {
+                std::thread::park_timeout(TICK);
+                // Where a batch is being stored, the writer has its turn.
+                if let Ok(mut open) = of_ticker.try_lock() {
+                    open.tick();
+                }
+            }
+        });
+        let ticker = ticker.map_err(|error| {
+            Problem::Io(format!(
+                "cannot start the thread that writes the directory: {error}"
+            ))
+        })?;
+        Ok(Storing {
+            open,
+            ended,
+            ticker: Some(ticker),
+        })
+    }
+
+    fn open_now(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a batch behind those before.
+    ///
+    /// # Errors
+    /// The directory takes no more; what was stored before stays.
+    pub fn store(&self, plan: &CopyPlan, encoded: &mut Encoded) -> Result<()> {
+        self.open_now().store(plan, std::mem::take(encoded))
+    }
+
+    /// Makes durable what was stored.
+    ///
+    /// # Errors
+    /// It cannot be, or, of a strict statement, a row was refused.
+    pub fn finish(&self, plan: &CopyPlan) -> Result<()> {
+        self.open_now().finish(plan)
+    }
+}
+
+impl Drop for Storing {
+    /// Of a statement that ended in between too: what it stored is kept.
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(ticker) = self.ticker.take() {
+            ticker.thread().unpark();
+            let _ = ticker.join();
+        }
+        let way = std::mem::replace(&mut self.open_now().way, Way::Ended);
+        if let Way::Open(sink) = way {
+            // The statement has its error already.
+            let _ = sink.finish();
+        }
+    }
+}
+
+impl Open {
+    fn tick(&mut self) {
+        if let Way::Open(sink) = &mut self.way
+            && let Err(error) = sink.tick()
+        {
+            self.trouble.get_or_insert(problem(error));
+        }
+    }
+
+    fn store(&mut self, plan: &CopyPlan, encoded: Encoded) -> Result<()> {
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
+        let first_row = self.next_row;
+        self.next_row += encoded.rows;
+        let shift = |(row, reason)| (row + first_row, reason);
+        let batch = InputBatch {
+            bytes: encoded.bytes,
+            rows: encoded.payloads,
+            first_row,
+            refused: encoded.refused.into_iter().map(shift).collect(),
+            input: "the query".to_owned(),
+            row_noun: "row",
+            notes: Vec::new(),
+        };
+        if batch.rows == 0 && self.source.is_none() {
+            self.count(&batch, &[]);
+            return Ok(());
+        }
+        if matches!(self.way, Way::Unopened) {
+            self.way = Way::Open(loom_sink::open(&plan.dir).map_err(problem)?);
+        }
+        let Way::Open(sink) = &mut self.way else {
+            return Err(Problem::missing("an open directory"));
+        };
+        let source = match self.source {
+            Some(source) => source,
+            None => *self.source.insert(sink.define(&plan.def).map_err(problem)?),
+        };
+        let pushed = sink.push(source, &batch).map_err(problem)?;
+        if let Some(last) = batch.refused.last() {
+            let rows = u32::try_from(batch.refused.len()).unwrap_or(u32::MAX);
+            sink.note_refused(source, rows, &batch.refusal(last))
+                .map_err(problem)?;
+        }
+        self.count(&batch, &pushed);
+        Ok(())
+    }
+
+    /// `pushed`: refused by the directory, which counts them itself.
+    fn count(&mut self, batch: &InputBatch, pushed: &[(u64, String)]) {
+        let first = batch.refused.first().or(pushed.first());
+        if let Some(first) = first.filter(|_| self.why.is_empty()) {
+            self.why = batch.refusal(first);
+        }
+        self.refused += batch.refused.len() as u64;
+    }
+
+    fn finish(&mut self, plan: &CopyPlan) -> Result<()> {
+        let (finished, closed) = match std::mem::replace(&mut self.way, Way::Ended) {
+            Way::Open(sink) => sink.finish(),
+            Way::Unopened | Way::Ended => (Finished::default(), Ok(())),
+        };
+        let refused = self.refused + finished.counts.refused + finished.counts.dropped;
+        if self.why.is_empty() {
+            self.why.clone_from(&finished.reason);
+        }
+        closed.map_err(problem)?;
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
+        if refused == 0 || !plan.is_strict {
+            return Ok(());
+        }
+        let (rows, stored) = (self.next_row - 1, finished.counts.stored);
+        Err(Problem::input(format!(
+            "{refused} of {rows} rows are refused, the other {stored} are stored in source '{}': {}; STRICT false ends such a statement without an error",
+            plan.def.name, self.why
+        )))
+    }
+}
