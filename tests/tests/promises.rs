@@ -149,6 +149,7 @@ const CASES: [(&str, &[&str]); 11] = [
             "`loom_estimate`",
             "`points`, `partial`, `WHERE bucket`",
             "`dir`",
+            "`COPY … TO`",
             "the views of sources and indexes",
         ],
     ),

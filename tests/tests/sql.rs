@@ -2,7 +2,7 @@
 //!
 //! Each `tests/sql/*.sql` is a `SELECT` that makes data. It is written to a Parquet file and loaded into a Loom directory with the
 //! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name; what its `-- add:` file declares is added, without a record. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
-//! test may hold Loom against plain DuckDB over the same rows. Values are compared as text, NULL as `NULL` and '' as `(empty)`.
+//! test may hold Loom against plain DuckDB over the same rows; `__OWN_DIR__` is a folder that it has to itself. Values are compared as text, NULL as `NULL` and '' as `(empty)`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn try_file(file: &Path, version: Version, data: &Arc<TempDir>) -> Result<(), Fa
         Ok(Connection {
             session,
             data: Arc::clone(data),
+            own: tempfile::tempdir().map_err(|error| QueryError(error.to_string()))?,
         })
     };
     let mut runner = Runner::new(connect);
@@ -123,6 +124,7 @@ fn stem(file: &Path) -> Result<String> {
 struct Connection {
     session: Session,
     data: Arc<TempDir>,
+    own: TempDir,
 }
 
 impl DB for Connection {
@@ -130,7 +132,9 @@ impl DB for Connection {
     type ColumnType = DefaultColumnType;
 
     fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, QueryError> {
-        let sql = sql.replace("__TEST_DIR__", &self.data.path().display().to_string());
+        let sql = sql
+            .replace("__TEST_DIR__", &self.data.path().display().to_string())
+            .replace("__OWN_DIR__", &self.own.path().display().to_string());
         let rows: Vec<Vec<String>> = self.session.query(&sql)?.into_iter().map(printed).collect();
         let columns = rows.first().map_or(0, Vec::len);
         Ok(DBOutput::Rows {

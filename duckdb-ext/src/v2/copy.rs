@@ -169,7 +169,11 @@ impl Column {
             Id::TimestampNs | Id::TimestampTzNs => as_it_is(ColumnType::Time(1)),
             Id::Date => as_it_is(ColumnType::Time(86_400_000_000_000)),
             // Fifteen digits come out of an f64 as they went in.
-            Id::Decimal if digits(ty)? <= 15 => cast_to(ColumnType::F64, SqlType::F64),
+            Id::Decimal => match digits(ty)? {
+                [..=18, 0] => cast_to(ColumnType::Signed(8), SqlType::I64),
+                [..=15, _] => cast_to(ColumnType::F64, SqlType::F64),
+                _ => cast_to(ColumnType::Text, SqlType::Text),
+            },
             Id::UHugeInt => cast_to(ColumnType::Huge, SqlType::Huge),
             Id::Struct | Id::List | Id::Map | Id::Array | Id::Union | Id::Variant | Id::Tuple => {
                 let json = LogicalType::from_text(context, "JSON").map_err(|error| {
@@ -337,11 +341,14 @@ fn numbers<'a, T: VectorElement + 'a>(
     Ok(reader.iter().map(|read| read.map(&number)).collect())
 }
 
-/// How many digits the values of a DECIMAL have.
-fn digits(ty: &LogicalType) -> Result<i64> {
-    let (_, width) = ty.get_param(0).map_err(problem)?;
-    let width = width.get::<i64>().ok().flatten();
-    width.ok_or_else(|| Problem::missing("the digits of a DECIMAL"))
+/// How many digits the values of a DECIMAL have, and how many of them stand behind the point.
+fn digits(ty: &LogicalType) -> Result<[i64; 2]> {
+    let parameter = |at| {
+        let (_, value) = ty.get_param(at).map_err(problem)?;
+        let number = value.get::<i64>().ok().flatten();
+        number.ok_or_else(|| Problem::missing("the digits of a DECIMAL"))
+    };
+    Ok([parameter(0)?, parameter(1)?])
 }
 
 impl Bound {
