@@ -177,6 +177,82 @@ fn an_index_is_a_view_by_second_that_adds_up_and_reads_what_is_asked_for() -> Re
 }
 
 #[test]
+fn a_condition_prunes_through_views_subqueries_and_ctes_as_in_the_function_itself() -> Result<()> {
+    const TYPES: [&str; 6] = [
+        "UBIGINT", "UINTEGER", "BIGINT", "INTEGER", "DOUBLE", "FLOAT",
+    ];
+    const CONSTANTS: [&str; 8] = [
+        "190000.5",
+        "190000",
+        "190000::HUGEINT",
+        "190000::UHUGEINT",
+        "190000::DECIMAL(30, 3)",
+        "190000.123456789012345678",
+        "1.9e5",
+        "'190000'",
+    ];
+    const FORMS: [&str; 7] = [
+        "{f} > {c}",
+        "{c} < {f}",
+        "{f} BETWEEN {c} AND 190010.5",
+        "{f} = {c}",
+        "{f} IN ({c}, 5)",
+        "NOT ({f} <= {c})",
+        "{f} >= {c} AND {f} <> 7",
+    ];
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("v.loom").display().to_string();
+    let mut session = Session::open(Version::V2)?;
+    let fields: Vec<String> = TYPES
+        .iter()
+        .map(|ty| format!("n::{ty} AS \"f {ty}\""))
+        .collect();
+    let indexes: Vec<String> = TYPES.iter().map(|ty| format!("'f {ty}'")).collect();
+    session.query(&format!(
+        "COPY (SELECT {} FROM range(200000) AS made(n)) TO '{dir}' (FORMAT loom, SOURCE 's', INDEX ({}))",
+        fields.join(", "),
+        indexes.join(", ")
+    ))?;
+    session.attach(Path::new(&dir), Some("live"))?;
+    session.query("CREATE VIEW over AS SELECT * FROM live.s")?;
+    let from = [
+        format!("FROM loom_scan('{dir}', 's')"),
+        "FROM live.s".to_owned(),
+        "FROM over".to_owned(),
+        format!("FROM (SELECT * FROM loom_scan('{dir}', 's'))"),
+        "FROM cte".to_owned(),
+    ];
+    let mut wrong = Vec::new();
+    for (ty, constant) in TYPES
+        .iter()
+        .flat_map(|ty| CONSTANTS.map(|constant| (ty, constant)))
+    {
+        for form in FORMS {
+            let clause = form
+                .replace("{f}", &format!("\"f {ty}\""))
+                .replace("{c}", constant);
+            let mut asked = |from: &str| -> Result<(String, u64)> {
+                let rows = session.value(&format!(
+                    "WITH cte AS (SELECT * FROM loom_scan('{dir}', 's')) SELECT count(*) {from} WHERE {clause}"
+                ))?;
+                let chunks = session.value(
+                    "SELECT chunks_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1",
+                )?;
+                Ok((rows, chunks.parse()?))
+            };
+            let told: Vec<_> = from.iter().map(|from| asked(from)).collect::<Result<_>>()?;
+            // A twentieth of the rows at most match, in chunks side by side.
+            let is_pruned = told.iter().all(|(_, chunks)| *chunks < 20);
+            if !is_pruned || told.windows(2).any(|pair| pair.first() != pair.last()) {
+                wrong.push(format!("{clause}: {told:?}"));
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
 fn the_setting_loom_dir_holds_for_all_connections() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = directory(&place, "run", &[("r", 7)])?;

@@ -101,7 +101,7 @@ def test_a_directory_with_a_quote_in_its_name_is_attached(shop: Path, tmp_path: 
     [
         *((release, f"duckdb-v{release}") for release in versions.RELEASES),
         *((f"v{release}", f"duckdb-v{release}") for release in versions.RELEASES),
-        ("1.2.0", "duckdb-v1"),
+        ("1.3.0", "duckdb-v1"),
         ("1.5.6", "duckdb-v1"),
         ("2.0.99", "duckdb-v1"),
         ("v2.1.0-dev7", "duckdb-v1"),
@@ -113,7 +113,7 @@ def test_each_version_gets_the_file_that_fits(version: str, folder: str) -> None
     assert path.is_file()
 
 
-@pytest.mark.parametrize("version", ["1.1.3", "0.10.0", "new"])
+@pytest.mark.parametrize("version", ["1.2.2", "1.1.3", "0.10.0", "new"])
 def test_a_version_that_no_file_fits_is_refused(version: str) -> None:
     with pytest.raises(RuntimeError, match=f"no extension file for DuckDB .?{version}"):
         loom_duckdb.extension_path(version)

@@ -7,6 +7,8 @@ use super::access::Access;
 pub struct Ambient<'a> {
     /// Which of the two extension files this is: the name of its folder.
     pub file: &'static str,
+    /// Whether a view of `SELECT *` gets the columns that its query gets later. Before DuckDB 1.5 such a view is broken from then on.
+    pub views_grow: bool,
     /// The setting `loom_dir`, where the adapter has settings.
     pub loom_dir: &'a dyn Fn() -> Option<String>,
     /// Whether the user has interrupted the query.

@@ -297,6 +297,7 @@ mod tests {
     fn the_directory_comes_from_the_argument_then_from_the_setting() {
         let ambient = Ambient {
             file: "duckdb-v1",
+            views_grow: true,
             loom_dir: &|| Some("/set".into()),
             stop: &|| false,
             threads: &|| 1,

@@ -12,7 +12,7 @@ use loom_engine::schema::{ALERTS_SOURCE, Source, is_builtin};
 use super::ambient::Ambient;
 use super::archive::Archive;
 use super::arguments::Arguments;
-use super::columns::Column;
+use super::columns::{self, Column};
 use super::directory;
 use super::parameters::Parameter;
 use super::paths::Given;
@@ -65,6 +65,8 @@ struct ViewSource {
     /// The first that has it.
     path: PathBuf,
     dirs: String,
+    /// The columns of `loom_scan`: the fields of the directory that has most.
+    columns: Vec<Column>,
     /// Open in all of these directories.
     indexes: Vec<IndexShown>,
 }
@@ -78,7 +80,7 @@ struct IndexShown {
 pub type View = (ViewName, String);
 
 /// The columns of the table function.
-pub fn columns() -> Vec<Column> {
+pub fn statement_columns() -> Vec<Column> {
     vec![Column::new("statement", SqlType::Text)]
 }
 
@@ -155,10 +157,18 @@ impl AttachPlan {
             let (dirs, source) = (&shown.dirs, literal(&shown.source.name));
             let archive = archive.as_ref();
             let both = archive.and_then(|archive| archive.query(&shown.source, &shown.path));
-            views.push((
-                name,
-                both.unwrap_or_else(|| format!("FROM loom_scan({dirs}, {source})")),
-            ));
+            let scan = || match ambient.views_grow {
+                true => format!("FROM loom_scan({dirs}, {source})"),
+                false => {
+                    let names = shown.columns.iter().map(|column| identifier(&column.name));
+                    let names: Vec<String> = names.collect();
+                    format!(
+                        "SELECT {} FROM loom_scan({dirs}, {source})",
+                        names.join(", ")
+                    )
+                }
+            };
+            views.push((name, both.unwrap_or_else(scan)));
         }
         let mut sure = |name: &str, query: String| {
             if taken.insert((BUILTIN_SCHEMA, name.to_owned())) {
@@ -192,45 +202,53 @@ impl AttachPlan {
     /// In the order in which they are first met, each with the directories that have it.
     fn sources(&self, ambient: &Ambient<'_>) -> Result<Vec<ViewSource>> {
         let paths = self.given.paths(ambient)?;
-        let mut sources: Vec<(Arc<Source>, Vec<&PathBuf>, Vec<IndexShown>)> = Vec::new();
+        let mut sources: Vec<(Arc<Source>, Vec<Column>, Vec<&PathBuf>, Vec<IndexShown>)> =
+            Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for path in &paths {
             let snapshot = directory::open(path)?.snapshot()?;
             for source in snapshot.catalog().sources() {
                 let place = *places.entry(source.name.clone()).or_insert(sources.len());
                 let indexes = open_indexes(source);
+                let columns = columns::of_fields(&source.fields);
                 match sources.get_mut(place) {
-                    Some((_, holders, known)) => {
+                    Some((_, most, holders, known)) => {
+                        if columns.len() > most.len() {
+                            *most = columns;
+                        }
                         holders.push(path);
                         known.retain(|index| {
                             let mut others = indexes.iter();
                             others.any(|other| other.name == index.name)
                         });
                     }
-                    None => sources.push((Arc::clone(source), vec![path], indexes)),
+                    None => sources.push((Arc::clone(source), columns, vec![path], indexes)),
                 }
             }
         }
-        let shown = sources.into_iter().map(|(source, holders, indexes)| {
-            // What was given, where all of it has the source: a glob then goes on meaning what it matches.
-            let dirs = match holders.len() == paths.len() {
-                true => list(self.given.texts().iter().map(String::as_str)),
-                false => {
-                    let texts = holders.iter().map(|path| text(path));
-                    list(texts.collect::<Result<Vec<_>>>()?.into_iter())
-                }
-            };
-            Ok(ViewSource {
-                source,
-                path: PathBuf::clone(
-                    holders
-                        .first()
-                        .expect("a source that is listed is in a directory"),
-                ),
-                dirs,
-                indexes,
-            })
-        });
+        let shown = sources
+            .into_iter()
+            .map(|(source, columns, holders, indexes)| {
+                // What was given, where all of it has the source: a glob then goes on meaning what it matches.
+                let dirs = match holders.len() == paths.len() {
+                    true => list(self.given.texts().iter().map(String::as_str)),
+                    false => {
+                        let texts = holders.iter().map(|path| text(path));
+                        list(texts.collect::<Result<Vec<_>>>()?.into_iter())
+                    }
+                };
+                Ok(ViewSource {
+                    source,
+                    path: PathBuf::clone(
+                        holders
+                            .first()
+                            .expect("a source that is listed is in a directory"),
+                    ),
+                    dirs,
+                    columns,
+                    indexes,
+                })
+            });
         shown.collect()
     }
 
@@ -359,7 +377,65 @@ fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use loom_engine::ingest::{Writer, WriterOptions};
+    use loom_engine::log::LogOptions;
+    use loom_engine::schema::parse_sources;
+
+    use super::super::access::Access;
     use super::*;
+
+    #[test]
+    fn a_view_names_its_columns_where_new_fields_would_break_it() {
+        let place = tempfile::tempdir().unwrap();
+        let fields = [
+            "[[source.field]]\nname = 'a'\ntype = 'u64'\n",
+            "[[source.field]]\nname = 'B b'\ntype = 'u64'\nnullable = true\n",
+        ];
+        let dirs = [("one", &fields[..1]), ("two", &fields[..])].map(|(name, fields)| {
+            let dir = place.path().join(name);
+            let options = WriterOptions {
+                log: LogOptions {
+                    chunk_bytes: 4096,
+                    block_bytes: 64 << 10,
+                    segment_bytes: [1 << 20; 3].into(),
+                    staging: Some(place.path().to_owned()),
+                    ..LogOptions::default()
+                },
+                ..WriterOptions::default()
+            };
+            let mut writer = Writer::open(&dir, options).unwrap();
+            let toml = format!("[[source]]\nname = 's'\n{}", fields.concat());
+            for source in parse_sources(&toml).unwrap() {
+                writer.define_source(&source).unwrap();
+            }
+            writer.close().unwrap();
+            dir.display().to_string()
+        });
+        let texts = list(dirs.iter().map(String::as_str));
+        let attachment = AttachPlan {
+            given: Given::new(dirs.to_vec()).unwrap(),
+            catalog: "c".to_owned(),
+            archive: None,
+        };
+        let view = |views_grow| {
+            let ambient = Ambient {
+                file: "duckdb-v1",
+                views_grow,
+                loom_dir: &|| None,
+                stop: &|| false,
+                threads: &|| 1,
+                access: Access::All,
+            };
+            attachment.views(&ambient).unwrap().remove(0).1
+        };
+        assert_eq!(view(true), format!("FROM loom_scan({texts}, 's')"));
+        assert_eq!(
+            view(false),
+            format!(
+                "SELECT \"source\", \"ts\", \"ts_ns\", \"a\", \"B b\", \"addr\", \"dir\" FROM loom_scan({texts}, 's')"
+            )
+        );
+    }
 
     #[test]
     fn names_are_quoted_whatever_they_hold() {

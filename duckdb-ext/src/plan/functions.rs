@@ -260,7 +260,7 @@ pub const FUNCTIONS: &[Function] = &[
         named: &[attach::NAME, attach::ARCHIVE],
         bind: |arguments, ambient| {
             Ok(Bound::Attach(
-                attach::columns(),
+                attach::statement_columns(),
                 AttachPlan::bind(arguments, ambient)?,
             ))
         },

@@ -178,6 +178,7 @@ mod tests {
     fn ambient(stop: &dyn Fn() -> bool) -> Ambient<'_> {
         Ambient {
             file: "duckdb-v1",
+            views_grow: true,
             loom_dir: &|| None,
             stop,
             threads: &|| 1,

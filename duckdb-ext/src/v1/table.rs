@@ -1,6 +1,6 @@
 //! Registers each table function with C API v1 and passes its callbacks on, each with its panics caught.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use duckdb::ffi;
@@ -15,13 +15,25 @@ use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
 use crate::plan::types::SqlType;
 
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
-const AMBIENT: Ambient<'static> = Ambient {
-    file: "duckdb-v1",
-    loom_dir: &|| None,
-    stop: &|| false,
-    threads: &|| 1,
-    access: Access::All,
-};
+fn ambient() -> Ambient<'static> {
+    Ambient {
+        file: "duckdb-v1",
+        views_grow: views_grow(),
+        loom_dir: &|| None,
+        stop: &|| false,
+        threads: &|| 1,
+        access: Access::All,
+    }
+}
+
+fn views_grow() -> bool {
+    // SAFETY: the API was initialised at load, and the text is static.
+    let version = unsafe { CStr::from_ptr(ffi::duckdb_library_version()) };
+    let version = version.to_str().unwrap_or_default();
+    !["v1.2.", "v1.3.", "v1.4."]
+        .iter()
+        .any(|before| version.starts_with(before))
+}
 
 /// # Safety
 ///
@@ -131,7 +143,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
                 arguments.set(parameter.name, datum);
             }
         }
-        let bound = function.bind(&arguments, &AMBIENT)?;
+        let bound = function.bind(&arguments, &ambient())?;
         for column in bound.columns() {
             let name = text(&column.name);
             // SAFETY: name and type outlive the call, which copies them.
@@ -173,7 +185,7 @@ unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
         let projected = (0..columns)
             .map(|at| unsafe { ffi::duckdb_init_get_column_index(info, at) } as usize)
             .collect();
-        let running = bound.start(projected, &AMBIENT)?;
+        let running = bound.start(projected, &ambient())?;
         // SAFETY: the data is a boxed Running, which DuckDB owns from here.
         unsafe {
             ffi::duckdb_init_set_max_threads(info, running.threads() as u64);
@@ -213,7 +225,7 @@ unsafe extern "C" fn execute(info: ffi::duckdb_function_info, output: ffi::duckd
         let worker = local.worker.get_or_insert_with(|| running.worker());
         // SAFETY: the chunk is this call's output.
         let mut vectors = unsafe { Vectors::new(output) };
-        worker.fill(running, &mut vectors, AMBIENT.stop)
+        worker.fill(running, &mut vectors, &|| false)
     });
     if let Err(problem) = outcome {
         // SAFETY: the information is live for the call; the text is copied.

@@ -107,6 +107,7 @@ pub fn within<T>(
     let stop = || interrupted(context);
     let ambient = Ambient {
         file: host::file(),
+        views_grow: true,
         loom_dir: &|| settings::loom_dir(context),
         stop: &stop,
         threads: &|| settings::threads(context),

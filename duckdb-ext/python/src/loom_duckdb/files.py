@@ -1,6 +1,7 @@
 """Which of the package's extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
 
-A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.2 and every later version.
+A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.3 and every later version. It loads in the
+command line of 1.2 too, whose Python package has another platform.
 """
 
 import functools
@@ -15,7 +16,7 @@ import duckdb
 HERE = Path(__file__).parent
 MACROS = HERE / "macros.sql"
 
-_OLDEST = (1, 2)
+_OLDEST = (1, 3)
 
 
 def _numbers(release: str) -> tuple[int, ...]:
@@ -47,7 +48,7 @@ def extension_path(duckdb_version: str | None = None) -> Path:
     if numbers is None:
         raise RuntimeError(f"no extension file for DuckDB '{version}': not a version; use one like '{NATIVE[-1]}'")
     if tuple(map(int, numbers.groups())) < _OLDEST:
-        raise RuntimeError(f"no extension file for DuckDB {version}: the oldest that fits is 1.2; install duckdb {NATIVE[-1]}")
+        raise RuntimeError(f"no extension file for DuckDB {version}: the oldest that fits is 1.3; install duckdb {NATIVE[-1]}")
     folder = _FILES.get(version.removeprefix("v"), HERE / "extensions/duckdb-v1")
     return folder / "loom.duckdb_extension"
 
