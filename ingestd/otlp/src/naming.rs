@@ -55,14 +55,26 @@ pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
     if all.is_empty() {
         return String::new();
     }
-    for word in unit_words(unit, instrument) {
-        if !all.contains(&word) {
-            all.push(word);
+    let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
+    let main = unit_word(main, &UNITS);
+    let per = Some(unit_word(per, &PER_UNITS)).filter(|per| !per.is_empty());
+    for suffix in [
+        main,
+        per.map_or_else(String::new, |per| format!("per_{per}")),
+    ] {
+        if !suffix.is_empty() && !all.contains(&suffix) {
+            all.push(suffix);
         }
     }
-    if instrument == Instrument::Counter {
-        all.retain(|word| word != "total");
-        all.push("total".to_owned());
+    let last = match instrument {
+        Instrument::Counter => Some("total"),
+        // Counters and histograms of things have this unit too, by mistake.
+        Instrument::Gauge if unit == "1" => Some("ratio"),
+        Instrument::Gauge | Instrument::Other => None,
+    };
+    if let Some(last) = last {
+        all.retain(|word| word != last);
+        all.push(last.to_owned());
     }
     let name = all.join("_");
     match name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -71,31 +83,16 @@ pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
     }
 }
 
-/// What a unit adds to a name: `By/s` adds `bytes`, `per` and `second`.
-fn unit_words(unit: &str, instrument: Instrument) -> Vec<String> {
-    if unit == "1" {
-        return match instrument {
-            Instrument::Gauge => vec!["ratio".to_owned()],
-            Instrument::Counter | Instrument::Other => Vec::new(),
-        };
+/// What a part of a unit adds to a name: nothing if it is a remark in braces, or 1.
+fn unit_word(unit: &str, known: &[(&str, &str)]) -> String {
+    let unit = unit.trim();
+    if unit.contains(['{', '}']) || unit == "1" {
+        return String::new();
     }
-    let (unit, per) = unit.split_once('/').unwrap_or((unit, ""));
-    let of = |unit: &str, known: &[(&str, &str)]| -> Vec<String> {
-        // What stands in braces is a remark.
-        let unit = unit.split('{').next().unwrap_or_default().trim();
-        let word = known.iter().find(|(short, _)| *short == unit);
-        word.map_or_else(
-            || words(unit).collect(),
-            |(_, word)| vec![(*word).to_owned()],
-        )
-    };
-    let mut found = of(unit, &UNITS);
-    let per = of(per, &PER_UNITS);
-    if !per.is_empty() {
-        found.push("per".to_owned());
-        found.extend(per);
+    match known.iter().find(|(short, _)| *short == unit) {
+        Some((_, word)) => (*word).to_owned(),
+        None => words(unit).collect::<Vec<_>>().join("_"),
     }
-    found
 }
 
 /// The parts of a name between what cannot stand in one.
@@ -158,6 +155,78 @@ mod tests {
             ("job:rate", "", Gauge, "job:rate"),
             ("", "s", Counter, ""),
             ("ü", "s", Counter, ""),
+        ] {
+            assert_eq!(metric(name, unit, instrument), wanted, "{name} {unit}");
+        }
+    }
+
+    #[test]
+    fn units_are_named_as_prometheus_names_them() {
+        let of = |unit: &str, instrument| metric("x", unit, instrument);
+        for (unit, word) in UNITS {
+            assert_eq!(of(unit, Instrument::Gauge), format!("x_{word}"));
+            assert_eq!(
+                of(&format!("{unit}/s"), Instrument::Gauge),
+                format!("x_{word}_per_second")
+            );
+        }
+        for (unit, word) in PER_UNITS {
+            assert_eq!(
+                of(&format!("1/{unit}"), Instrument::Counter),
+                format!("x_per_{word}_total")
+            );
+        }
+        for (unit, wanted) in [
+            ("1/s", "x_per_second"),
+            ("/s", "x_per_second"),
+            (" s ", "x_seconds"),
+            ("{req}/s", "x_per_second"),
+            ("By/{req}", "x_bytes"),
+            ("{a}/{b}", "x"),
+            ("By{transmitted}", "x"),
+            ("By/", "x_bytes"),
+            ("/", "x"),
+            ("requests/m", "x_requests_per_minute"),
+            ("1/custom", "x_per_custom"),
+            ("By/_custom__unit_", "x_bytes_per_custom_unit"),
+            ("unit@with#special/chars", "x_unit_with_special_per_chars"),
+            ("@#$", "x"),
+            ("kBy", "x_kBy"),
+        ] {
+            assert_eq!(of(unit, Instrument::Gauge), wanted, "{unit}");
+        }
+        for (name, unit, instrument, wanted) in [
+            ("cpu_ratio_of", "1", Instrument::Gauge, "cpu_of_ratio"),
+            (
+                "response_time_seconds",
+                "s",
+                Instrument::Gauge,
+                "response_time_seconds",
+            ),
+            (
+                "bytes.in.time",
+                "By",
+                Instrument::Counter,
+                "bytes_in_time_total",
+            ),
+            (
+                "per.host.io",
+                "By/s",
+                Instrument::Gauge,
+                "per_host_io_bytes_per_second",
+            ),
+            (
+                "cpu_seconds_total",
+                "s",
+                Instrument::Counter,
+                "cpu_seconds_total",
+            ),
+            (
+                "active_connections",
+                "1",
+                Instrument::Other,
+                "active_connections",
+            ),
         ] {
             assert_eq!(metric(name, unit, instrument), wanted, "{name} {unit}");
         }
