@@ -285,6 +285,79 @@ fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<
     daemon.stop()
 }
 
+#[test]
+fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
+    // The last line has no line feed, and nobody cut it.
+    const BODY: &str = "a{job=\"own\",instance=\"there\",env=\"\"} 1 1000000000000\nlast 2";
+    let of_known_length = |chunked: bool| match chunked {
+        false => format!("Content-Length: {}\r\n\r\n{BODY}", BODY.len()),
+        true => format!(
+            "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{BODY}\r\n0\r\n\r\n",
+            BODY.len()
+        ),
+    };
+    let server = Server::start(move |nth, request| {
+        // operator:open sesame
+        let is_known = request.contains(": Basic b3BlcmF0b3I6b3BlbiBzZXNhbWU=\r\n");
+        Answer::Raw(match is_known {
+            true => format!("HTTP/1.1 200 OK\r\n{}", of_known_length(nth % 2 == 0)).into_bytes(),
+            false => b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        })
+    })?;
+    let place = tempfile::tempdir()?;
+    let here = place.path().display();
+    std::fs::write(place.path().join("right"), "open sesame\n")?;
+    std::fs::write(place.path().join("wrong"), "guess")?;
+    let job = |name: &str, password: &str, more: &str| {
+        format!(
+            "[[scrape]]\njob = '{name}'\ntargets = ['{}']\nevery = '100ms'\nlabels = {{ env = 'test' }}\n\
+             basic_auth = {{ username = 'operator', password_file = '{here}/{password}' }}\n{more}\n",
+            server.address
+        )
+    };
+    let config = [
+        job(
+            "honored",
+            "right",
+            "honor_labels = true\nhonor_timestamps = false",
+        ),
+        job("renamed", "right", "honor_timestamps = false"),
+        job("stranger", "wrong", ""),
+    ];
+    let dir = place.path().join("m.loom");
+    let daemon = Daemon::start(&dir, &config.concat())?;
+    let mut session = session(Version::V2)?;
+    let at = shown(&dir);
+    let up = format!(
+        "SELECT list_sort(list(DISTINCT labels['job'] || value::INTEGER)) FROM loom_series({at}, 'up')"
+    );
+    ensure!(
+        wait_until(|| Ok(session.value(&up)? == "[honored1, renamed1, stranger0]"))?,
+        "{}: {}",
+        session.value(&up)?,
+        std::fs::read_to_string(dir.with_extension("log"))?
+    );
+    let labels = |session: &mut loom_tests::duckdb::Session, metric: &str| {
+        session.value(&format!(
+            "SELECT list_sort(list(DISTINCT labels::VARCHAR)) FROM loom_series({at}, '{metric}')"
+        ))
+    };
+    let instance = server.address;
+    let found = labels(&mut session, "a")?;
+    let wanted = format!(
+        "[{{__name__=a, env=test, exported_instance=there, exported_job=own, instance='{instance}', job=renamed}}, \
+         {{__name__=a, instance=there, job=own}}]"
+    );
+    ensure!(found == wanted, "{found}");
+    let last = session.value(&format!(
+        "SELECT list_sort(list(DISTINCT labels['job'] || value::INTEGER)) FROM loom_series({at}, 'last')"
+    ))?;
+    ensure!(last == "[honored2, renamed2]", "{last}");
+    let log = std::fs::read_to_string(dir.with_extension("log"))?;
+    ensure!(!log.contains("sesame") && !log.contains("guess"), "{log}");
+    daemon.stop()
+}
+
 /// The first block of a language in a section of README.md.
 fn of_readme(section: &str, language: &str) -> Result<String> {
     let readme = std::fs::read_to_string(machine::root().join("README.md"))?;

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
-use crate::config::{ScrapeDef, TlsDef};
+use crate::config::{BasicAuthDef, ScrapeDef, TlsDef};
 use crate::daemon::unanswered::plain;
 use crate::exposition::Format;
 
@@ -65,6 +67,9 @@ pub(super) fn usable(job: &ScrapeDef) -> anyhow::Result<()> {
     if let Some(path) = &job.bearer_file {
         token(path)?;
     }
+    if let Some(def) = &job.basic_auth {
+        credentials(def)?;
+    }
     if let Some(def) = &job.tls {
         tls(def)?;
     }
@@ -84,6 +89,9 @@ pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result
     if let Some(path) = &job.bearer_file {
         request = request.header("authorization", format!("Bearer {}", token(path)?));
     }
+    if let Some(def) = &job.basic_auth {
+        request = request.header("authorization", format!("Basic {}", credentials(def)?));
+    }
     let mut reply = request
         .call()
         .map_err(|error| plain(error, job.timeout, REMEDY))?;
@@ -102,12 +110,34 @@ pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result
     let kind = reply.headers().get("content-type");
     let kind = kind.and_then(|kind| kind.to_str().ok());
     let format = Format::of_content_type(kind.unwrap_or_default());
+    let is_of_known_length = ["content-length", "transfer-encoding"]
+        .iter()
+        .any(|name| reply.headers().contains_key(*name));
     let body = reply.body_mut().with_config().limit(job.body_bytes_max);
-    let body = body.read_to_vec().map_err(|error| match error {
+    let mut body = body.read_to_vec().map_err(|error| match error {
         ureq::Error::BodyExceedsLimit(most) => anyhow::Error::new(TooLong(most)),
         error => plain(error, job.timeout, REMEDY),
     })?;
+    // All of it came, so its last line is whole too. OpenMetrics has a mark of its own.
+    if is_of_known_length && format == Format::Text && !body.ends_with(b"\n") {
+        body.push(b'\n');
+    }
     Ok(Answer { format, body })
+}
+
+/// Name and password as the header has them.
+fn credentials(def: &BasicAuthDef) -> anyhow::Result<String> {
+    let path = &def.password_file;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read password_file {}", path.display()))?;
+    let password = text.trim_end_matches(['\n', '\r']);
+    if password.contains(char::is_control) {
+        bail!(
+            "password_file {} holds more than a password",
+            path.display()
+        );
+    }
+    Ok(STANDARD.encode(format!("{}:{password}", def.username)))
 }
 
 /// The token in a file.

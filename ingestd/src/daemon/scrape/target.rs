@@ -55,7 +55,8 @@ impl Target {
                 job.series_max,
                 // Another scrape comes soon.
                 Overload::DropNew,
-            ),
+            )
+            .honoring_labels(job.honor_labels),
             job,
             address,
             agent: None,
@@ -99,6 +100,7 @@ impl Target {
         let took = began.elapsed();
         let samples = match &answer {
             Ok(answer) => exposition::parse(&answer.body, answer.format)
+                .map(|samples| self.timed(samples))
                 .map_err(|error| (format!("its answer is not metrics: {error}"), true)),
             Err(error) => Err((format!("{error:#}"), error.is::<TooLong>())),
         };
@@ -133,6 +135,14 @@ impl Target {
             Err(Failed::WriterGone) => Err(Failed::WriterGone),
             _ => Ok(()),
         }
+    }
+
+    /// Without the times of the target, if the job does not honor them.
+    fn timed<'a>(&self, mut samples: Vec<Sample<'a>>) -> Vec<Sample<'a>> {
+        if !self.job.honor_timestamps {
+            samples.iter_mut().for_each(|sample| sample.time_ms = None);
+        }
+        samples
     }
 
     fn fetch(&mut self) -> anyhow::Result<Answer> {

@@ -84,6 +84,8 @@ pub(in crate::daemon) struct GroupStore {
     source: String,
     /// The labels of the target, which all its series have.
     target: Series,
+    /// Labels that come with a sample go before those of the target.
+    honors_labels: bool,
     series_max: usize,
     on_overload: Overload,
     /// Read from the catalog when they are first needed, and after a definition was refused.
@@ -124,6 +126,7 @@ impl GroupStore {
             is_recalled: false,
             source,
             target,
+            honors_labels: false,
             series_max,
             on_overload,
             groups: None,
@@ -269,13 +272,28 @@ impl GroupStore {
         Ok(())
     }
 
+    /// The same, of a job that honors labels.
+    pub(in crate::daemon) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
+        GroupStore {
+            honors_labels,
+            ..self
+        }
+    }
+
     /// The labels of a series: those of the target go before those that come with it. One that has the name of a target's label is called
-    /// `exported_…`, as often as it takes, and takes no name from another that comes with it: as Prometheus does it.
+    /// `exported_…`, as often as it takes, and takes no name from another that comes with it. Where a job honors labels, it is the other way round and no
+    /// label is renamed. So does Prometheus.
     fn series(&self, sample: &Sample<'_>) -> Series {
         let mut series: Series = self.target.clone();
+        if self.honors_labels {
+            sample
+                .labels
+                .iter()
+                .for_each(|(name, _)| drop(series.remove(*name)));
+        }
         let given = sample.labels.iter().filter(|(_, value)| !value.is_empty());
         let (taken, free): (Vec<_>, Vec<_>) =
-            given.partition(|(name, _)| self.target.contains_key(*name));
+            given.partition(|(name, _)| series.contains_key(*name));
         for (name, value) in free {
             series.insert((*name).to_owned(), value.clone().into_owned());
         }

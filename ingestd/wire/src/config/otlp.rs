@@ -99,6 +99,12 @@ impl TryFrom<Written> for OtlpDef {
                 "listen has no address or more than 16; use [\"127.0.0.1:4317\", \"127.0.0.1:4318\"]",
             ));
         }
+        let again = |(at, address): &(usize, &SocketAddr)| {
+            listen.iter().take(*at).any(|other| other == *address)
+        };
+        if let Some((_, address)) = listen.iter().enumerate().find(again) {
+            return Err(of(&format!("listen has {address} twice; remove one")));
+        }
         let far = listen.iter().find(|address| !address.ip().is_loopback());
         if let (Some(far), None) = (far, &written.tls) {
             return Err(of(&format!(
@@ -305,6 +311,10 @@ mod tests {
         for (text, word) in [
             ("listen = []", "no address"),
             ("listen = ['localhost:4317']", "socket address"),
+            (
+                "listen = ['127.0.0.1:7', '127.0.0.1:7']",
+                "127.0.0.1:7 twice",
+            ),
             ("listen = ['0.0.0.0:4317']", "not on loopback; add tls"),
             ("tls = { cert = '/x' }", "cert and key"),
             ("promote = [{ name = 'a', type = 'u8' }]", "use utf8, i64"),

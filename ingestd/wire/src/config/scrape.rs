@@ -33,6 +33,11 @@ pub struct ScrapeDef {
     pub labels: BTreeMap<String, String>,
     /// The file of a bearer token, read for each scrape.
     pub bearer_file: Option<PathBuf>,
+    pub basic_auth: Option<BasicAuthDef>,
+    /// A label that a target gives goes before the target's own of that name.
+    pub honor_labels: bool,
+    /// Samples have the times that a target gives them.
+    pub honor_timestamps: bool,
     pub tls: Option<TlsDef>,
     /// The most series of a target in one scrape, and the most that a day adds.
     pub series_max: usize,
@@ -45,6 +50,15 @@ pub struct ScrapeDef {
 pub struct Target {
     pub url: String,
     pub instance: String,
+}
+
+/// Who the daemon is, by name and password.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BasicAuthDef {
+    pub username: String,
+    /// Read for each scrape, so that no configuration holds the password.
+    pub password_file: PathBuf,
 }
 
 /// How targets prove who they are, and the daemon itself. PEM files.
@@ -67,6 +81,10 @@ struct Written {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     bearer_file: Option<PathBuf>,
+    basic_auth: Option<BasicAuthDef>,
+    #[serde(default)]
+    honor_labels: bool,
+    honor_timestamps: Option<bool>,
     tls: Option<TlsDef>,
     series_max: Option<usize>,
     body_max: Option<ByteSize>,
@@ -125,6 +143,25 @@ impl TryFrom<Written> for ScrapeDef {
         {
             return Err(of_job("tls has one of cert and key; give both"));
         }
+        if let Some(auth) = &written.basic_auth {
+            if written.bearer_file.is_some() {
+                return Err(of_job(
+                    "it has bearer_file and basic_auth; give one of them",
+                ));
+            }
+            if auth.username.is_empty()
+                || auth.username.contains(|c: char| c == ':' || c.is_control())
+            {
+                return Err(of_job(
+                    "the username of basic_auth is empty or has a ':' or a control character; use another one",
+                ));
+            }
+        }
+        if written.targets.is_empty() {
+            return Err(of_job(
+                "targets is empty; give host:port, or remove the job",
+            ));
+        }
         let scheme = if written.tls.is_some() {
             "https"
         } else {
@@ -154,6 +191,9 @@ impl TryFrom<Written> for ScrapeDef {
             timeout,
             labels: written.labels,
             bearer_file: written.bearer_file,
+            basic_auth: written.basic_auth,
+            honor_labels: written.honor_labels,
+            honor_timestamps: written.honor_timestamps.unwrap_or(true),
             tls: written.tls,
             series_max,
             body_bytes_max: body_max.0,
@@ -293,7 +333,7 @@ mod tests {
         } = scrape;
         assert_eq!((every.as_secs(), timeout.as_secs()), (15, 10));
         assert_eq!((series_max, body_bytes_max), (10_000, 16 << 20));
-        let short = parse("job = 'node'\ntargets = []\nevery = '1s'").unwrap();
+        let short = parse("job = 'node'\ntargets = ['b:1']\nevery = '1s'").unwrap();
         assert_eq!(short[0].timeout.as_secs(), 1);
         let tls = parse("job = 'n'\ntargets = ['a:1']\ntls = {}").unwrap();
         assert_eq!(tls[0].targets[0].url, "https://a:1/metrics");
@@ -302,33 +342,48 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         for (text, word) in [
-            ("job = 'a/b'\ntargets = []", "not a name"),
+            ("job = 'a/b'\ntargets = ['b:1']", "not a name"),
+            ("job = 'a'\ntargets = []", "targets is empty"),
+            (
+                "job = 'a'\ntargets = ['b:1']\nbearer_file = '/t'\nbasic_auth = { username = 'u', password_file = '/p' }",
+                "give one of them",
+            ),
+            (
+                "job = 'a'\ntargets = ['b:1']\nbasic_auth = { username = 'u:v', password_file = '/p' }",
+                "the username of basic_auth",
+            ),
             ("job = 'a'\ntargets = ['x:y']", "'x:y' is not a target"),
             ("job = 'a'\ntargets = ['a:1', 'http://a:1/x']", "a:1 twice"),
-            ("job = 'a'\ntargets = []\nevery = '10ms'", "every is not"),
             (
-                "job = 'a'\ntargets = []\ntimeout = '16s'",
+                "job = 'a'\ntargets = ['b:1']\nevery = '10ms'",
+                "every is not",
+            ),
+            (
+                "job = 'a'\ntargets = ['b:1']\ntimeout = '16s'",
                 "longer than every",
             ),
             (
-                "job = 'a'\ntargets = []\nlabels = { job = 'x' }",
+                "job = 'a'\ntargets = ['b:1']\nlabels = { job = 'x' }",
                 "cannot be a label",
             ),
             (
-                "job = 'a'\ntargets = []\nlabels = { 'a-b' = 'x' }",
+                "job = 'a'\ntargets = ['b:1']\nlabels = { 'a-b' = 'x' }",
                 "cannot be a label",
             ),
-            ("job = 'a'\ntargets = []\nseries_max = 0", "series_max"),
-            ("job = 'a'\ntargets = []\nbody_max = '2GiB'", "body_max"),
+            ("job = 'a'\ntargets = ['b:1']\nseries_max = 0", "series_max"),
             (
-                "job = 'a'\ntargets = []\ntls = { cert = '/x' }",
+                "job = 'a'\ntargets = ['b:1']\nbody_max = '2GiB'",
+                "body_max",
+            ),
+            (
+                "job = 'a'\ntargets = ['b:1']\ntls = { cert = '/x' }",
                 "give both",
             ),
             (
                 "job = 'a'\ntargets = ['a:1', 'http://b:1']\ntls = {}",
                 "'http://b:1/metrics' would be asked without",
             ),
-            ("job = 'a'\ntargets = []\ntimeouts = '1s'", "timeouts"),
+            ("job = 'a'\ntargets = ['b:1']\ntimeouts = '1s'", "timeouts"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
