@@ -125,6 +125,7 @@ fn the_readme_watches_a_service_under_load() -> Result<()> {
     let programs = [
         "redis-server",
         "redis-benchmark",
+        "redis-cli",
         "tcpdump",
         "ip",
         "unshare",
@@ -149,13 +150,15 @@ fn the_readme_watches_a_service_under_load() -> Result<()> {
     let steps = format!(
         r#"ip link set lo up
 trap 'kill $(jobs -p); wait' EXIT
-redis-server --port 6379 --bind 127.0.0.1 --save '' >/dev/null &
+redis-server --port 6379 --bind 127.0.0.1 --save '' --enable-debug-command yes >/dev/null &
 until redis-cli ping >/dev/null; do kill -0 $!; sleep 0.1; done
 redis-benchmark -t get -l -q >/dev/null &
 {} >recorded &
 recording=$!
 ask() {{ duckdb -unsigned -noheader -csv -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" "$@"; }}
 until [ "$(ask -c "SELECT count(*) = 2 AND min(records) > 10000 FROM loom_sources('live.loom') WHERE name IN ('syscall', 'packet')" 2>/dev/null)" = true ]; do kill -0 $recording; sleep 0.2; done
+redis-cli debug sleep 0.5
+until [ "$(ask -c "SELECT count(*) > 0 FROM loom_scan('live.loom', 'syscall', last := INTERVAL 10 SECOND) WHERE number = 'clock_nanosleep'")" = true ]; do kill -0 $recording; sleep 0.2; done
 while IFS= read -r -d ';' query; do echo rows; ask -c "$query"; done <queries.sql
 kill -INT $recording
 wait $recording
@@ -169,6 +172,15 @@ cat recorded
     for answer in &answers {
         let first = answer.lines().next().unwrap_or_default();
         ensure!(first.contains(','), "a query has no row:\n{said}");
+    }
+    // The server slept in a command while clients waited: the slowest call is that one, and no idle thread stands before it.
+    for answer in answers.iter().take(2) {
+        let slowest = answer.lines().next().unwrap_or_default();
+        ensure!(slowest.contains("clock_nanosleep"), "{said}");
+        ensure!(
+            !answer.contains("futex") && !answer.contains("epoll_wait"),
+            "{said}"
+        );
     }
     ensure!(said.contains("source=syscall received="), "{said}");
     Ok(())
