@@ -39,6 +39,7 @@ FILES = [
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),
     (HERE / "loom-serve@.service", "usr/lib/systemd/system/loom-serve@.service"),
+    (HERE / "network.conf", "usr/share/loom/network.conf"),
     (HERE / "loom.toml", "etc/loom/loom.toml"),
 ]
 

@@ -1,6 +1,7 @@
 """Each package as people install it, in a place that holds nothing else: a fresh Debian, a folder, a virtual environment."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -149,6 +150,25 @@ def test_the_unit_is_one_that_systemd_accepts(debian: Debian, unit: str) -> None
     # The fresh Debian has no other units and no manual reader. What is wrong with this unit has a line, or names its program.
     faults = re.findall(r".*loom[^ ]*\.service:\d+:.*|.*not executable.*", checked.stderr)
     assert faults == []
+
+
+def test_the_unit_reaches_loopback_and_with_the_drop_in_the_networks_that_it_names(tmp_path: Path) -> None:
+    if absent := missing("systemd-analyze"):
+        pytest.skip(f"{absent} missing")
+    packaging, units = ROOT / "ingestd/packaging", tmp_path / "etc/systemd/system"
+    (units / "loom.service.d").mkdir(parents=True)
+    shutil.copy(packaging / "loom.service", units)
+    assert "only localhost" in allowed_networks(tmp_path)
+    shutil.copy(packaging / "network.conf", units / "loom.service.d")
+    assert "allow list with non-localhost entries" in allowed_networks(tmp_path)
+
+
+def allowed_networks(root: Path) -> str:
+    """Return what systemd says about the addresses that the unit may reach."""
+    command = ["systemd-analyze", "security", "--offline=true", f"--root={root}", "--json=short", "loom.service"]
+    checks = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    [check] = [check for check in checks if check["name"] == "IPAddressDeny="]
+    return check["description"]
 
 
 def test_the_debian_package_serves_what_it_records(debian: Debian, recording: Path) -> None:
