@@ -1,4 +1,4 @@
-//! Into the daemon that runs on the directory, over its socket.
+//! Into the daemon that runs on the directory, over its socket, and into the next one if it ends meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,71 +7,58 @@ use loom_engine::SourceId;
 use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
-use loom_wire::client::{Client, ClientError};
-use loom_wire::protocol::{Counts, Shape, Synced};
+use loom_wire::client::{ClientError, LastingClient};
+use loom_wire::protocol::Shape;
 
 use super::{Finished, InputBatch, Result, Sink, SinkError, existing};
 
 pub(super) struct DaemonSink {
-    client: Client,
+    client: LastingClient,
     dir: PathBuf,
     /// The names of the sources that were defined.
     names: BTreeMap<SourceId, String>,
-    /// Rows that the daemon counts with the payloads.
-    noted: u64,
 }
 
 impl DaemonSink {
-    pub(super) fn new(client: Client, dir: &Path) -> DaemonSink {
+    pub(super) fn new(client: LastingClient, dir: &Path) -> DaemonSink {
         DaemonSink {
             client,
             dir: dir.to_owned(),
             names: BTreeMap::new(),
-            noted: 0,
         }
     }
 }
 
 impl DaemonSink {
-    /// What is known where the daemon confirms nothing. One that stopped counted what it took, and dropped the rest; of what was given to one that is
-    /// gone nothing is known.
-    fn unconfirmed(&self, stopped: Option<&Synced>) -> Finished {
-        let received = self.client.pushed();
-        let Some(said) = stopped else {
-            let counts = Counts {
-                received,
-                ..Counts::default()
-            };
-            return Finished {
-                counts,
-                unconfirmed: received,
-                ..Finished::default()
-            };
-        };
-        let stored = said.counts.stored;
-        let refused = said.counts.refused.saturating_sub(self.noted);
-        let counts = Counts {
-            received,
-            stored,
-            refused,
-            dropped: received.saturating_sub(stored + refused),
+    /// What is known now. What no daemon has got is dropped.
+    fn finished(&self) -> Finished {
+        let outcome = self.client.outcome();
+        let mut counts = outcome.counts;
+        counts.received += outcome.unsure + outcome.unsent;
+        counts.dropped += outcome.unsent;
+        let note = match self.client.successors() {
+            (0, _) => None,
+            (1, why) => Some(format!("{why}; the load went on with the next one")),
+            (times, why) => Some(format!(
+                "{why}; {times} times the load went on with the next one"
+            )),
         };
         Finished {
             counts,
-            reason: said.reason.clone(),
-            ..Finished::default()
+            unconfirmed: outcome.unsure,
+            reason: outcome.reason,
+            note,
         }
     }
 }
 
 impl DaemonSink {
     /// Why a source cannot be defined, with what to do where the daemon has ended: no row was pushed yet.
-    fn explained(&self, error: ClientError) -> SinkError {
+    fn explained(error: ClientError) -> SinkError {
         match error {
-            ClientError::Io(_) | ClientError::Stopped(_) => SinkError::Failed(format!(
-                "{error}; if the daemon has ended, start it again with 'ingestd run {}' and load again, or load without it",
-                self.dir.display()
-            )),
+            ClientError::NoSuccessor { .. } => {
+                SinkError::Failed(format!("{error}, and load again, or load without it"))
+            }
             error => error.into(),
         }
     }
@@ -102,7 +89,7 @@ impl Sink for DaemonSink {
         let source = self
             .client
             .define_one(&toml)
-            .map_err(|error| self.explained(error))?;
+            .map_err(DaemonSink::explained)?;
         self.names.insert(source, def.name.clone());
         Ok(source)
     }
@@ -117,42 +104,20 @@ impl Sink for DaemonSink {
         let name = self.names.get(&source);
         let name = name.expect("a load defines its source before it refuses rows");
         self.client.report_refused(name, rows, reason)?;
-        self.noted += u64::from(rows);
         Ok(())
     }
 
     fn tick(&mut self) -> Result<()> {
-        Ok(())
+        Ok(self.client.tick()?)
     }
 
-    fn finish(self: Box<Self>) -> (Finished, Result<()>) {
-        let synced = match self.client.sync_durable() {
-            Ok(synced) => synced,
-            Err(error) => {
-                let said = format!("the daemon did not confirm that all rows are stored: {error}");
-                let stopped = match &error {
-                    ClientError::Stopped(synced) => Some(synced),
-                    _ => None,
-                };
-                return (self.unconfirmed(stopped), Err(SinkError::Failed(said)));
-            }
+    fn finish(mut self: Box<Self>) -> (Finished, Result<()>) {
+        let confirmed = match self.client.sync_durable() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(SinkError::Failed(format!(
+                "the daemon did not confirm that all rows are stored: {error}"
+            ))),
         };
-        let mut counts = synced.counts;
-        for count in [&mut counts.received, &mut counts.refused] {
-            let noted = self.noted;
-            let Some(payloads) = count.checked_sub(noted) else {
-                let said = format!(
-                    "the daemon confirmed {noted} refused rows and counts {count}; its counts are wrong"
-                );
-                return (self.unconfirmed(None), Err(SinkError::Failed(said)));
-            };
-            *count = payloads;
-        }
-        let finished = Finished {
-            counts,
-            reason: synced.reason,
-            ..Finished::default()
-        };
-        (finished, Ok(()))
+        (self.finished(), confirmed)
     }
 }

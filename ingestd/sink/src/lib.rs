@@ -8,13 +8,14 @@ mod direct;
 pub mod losses;
 
 use std::path::Path;
+use std::time::Duration;
 
 use loom_engine::ingest::Writer;
 use loom_engine::log::LogReader;
 use loom_engine::schema::{Catalog, SourceDef};
 use loom_engine::{Error, SourceId, query};
 
-use loom_wire::client::{Client, ClientError};
+use loom_wire::client::{ClientError, LastingClient, LastingOptions};
 use loom_wire::protocol::Counts;
 
 pub use batch::InputBatch;
@@ -65,10 +66,12 @@ pub trait Sink: Send {
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub counts: Counts,
-    /// Payloads of `received` that a daemon may have stored or not: it ended before it could say.
+    /// Payloads of `received` that a daemon may have stored or not: it was killed before it could say.
     pub unconfirmed: u64,
     /// Why the last of them was refused, if `push` did not return it; else empty.
     pub reason: String,
+    /// A sentence about daemons that ended meanwhile.
+    pub note: Option<String>,
 }
 
 /// The source of this name as the directory has it, without its indexes; `None` also if the directory does not exist yet.
@@ -88,9 +91,14 @@ fn find(catalog: &Catalog, source: &str) -> Option<SourceDef> {
     })
 }
 
-/// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent.
-pub fn open(dir: &Path) -> Result<Box<dyn Sink>> {
-    match Client::connect(dir) {
+/// Opens the way to a directory, under a name for people: its daemon where one runs, else the directory, which is created where it is absent. A daemon that ends has
+/// its successor within `patience`.
+pub fn open(dir: &Path, name: &str, patience: Duration) -> Result<Box<dyn Sink>> {
+    let options = LastingOptions {
+        name: name.to_owned(),
+        patience,
+    };
+    match LastingClient::connect_with(dir, options) {
         Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
         Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),
         Err(error) => Err(error.into()),

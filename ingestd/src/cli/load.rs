@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 
+use ingestd::config::Span;
 use ingestd::input::{self, CsvOptions, Format, InputBatch, LoadOptions, TimeForm, TimeUnit};
 
 use super::signals;
@@ -21,8 +22,8 @@ use storing::Storing;
 /// Load files into a source
 ///
 /// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that
-/// runs on DIR; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first row that is stored creates them. The
-/// last line of standard output counts the rows. The exit status is 1 if a row was refused. Ctrl-C, SIGTERM or a closed terminal ends the load,
+/// runs on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first row that is stored creates them. The
+/// last line of standard output counts the rows. The exit status is 1 if a row was refused or may be missing. Ctrl-C, SIGTERM or a closed terminal ends the load,
 /// and what was read is stored; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -90,6 +91,10 @@ pub struct Args {
     /// Add the input's new columns to a source that exists, as nullable fields; without it, they are left out
     #[arg(long)]
     add_fields: bool,
+
+    /// How long to wait for the next daemon if the one that takes the rows ends
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    patience: Span,
 }
 
 /// A delimiter of CSV by what the command line says.
@@ -120,7 +125,7 @@ enum Event {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut storing = Storing::new(&self.dir, &self.source);
+        let mut storing = Storing::new(&self.dir, &self.source, self.patience.0);
         let outcome = self.load(&mut storing);
         storing.finish(outcome)
     }

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use loom_engine::schema::SourceDef;
 
-use crate::client::{Client, ClientError, ClientOptions};
+use crate::client::{ClientError, LastingClient, LastingOptions, Outcome};
 use crate::daemon::Daemon;
-use crate::protocol::{Counts, ErrorCode};
+use crate::protocol::ErrorCode;
 pub use blockio::blockio;
 pub use command::{OutputFormat, command};
 use loom_probes::{Capability, drop_all_except};
@@ -87,12 +87,12 @@ pub struct Recorded {
     pub source: String,
     pub tally: Arc<Tally>,
     pub ending: anyhow::Result<Ending>,
-    /// What the daemon did with the records; `None` if it is gone.
-    pub counts: Option<Counts>,
+    /// What the daemons did with the records; `None` if there is none any more.
+    pub outcome: Option<Outcome>,
 }
 
 /// How a capture ended, and what the daemon did with its records.
-type Ended = (anyhow::Result<Ending>, Option<Counts>);
+type Ended = (anyhow::Result<Ending>, Option<Outcome>);
 
 struct Running {
     source: String,
@@ -127,23 +127,27 @@ impl Recording {
     }
 
     /// Defines the sources and starts the captures: what happens after it returns is recorded. A daemon must run on `dir`: `own`, if it is of
-    /// this process.
+    /// this process. Another one that ends has its successor within `patience`.
     pub fn start(
         dir: &Path,
         captures: Vec<Box<dyn Capture>>,
         own: Option<&Daemon>,
+        patience: Duration,
     ) -> anyhow::Result<Recording> {
         let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
-        let ids = define(dir, &sources)?;
+        // No other daemon takes over from the one of this process.
+        let patience = own.map_or(patience, |_| Duration::ZERO);
+        define(&mut connect(dir, "definitions", patience)?, &sources)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut recording = Recording {
             captures: Vec::new(),
             stop: Arc::clone(&stop),
         };
-        for (mut capture, id) in captures.into_iter().zip(ids) {
+        for mut capture in captures {
             let source = capture.source().name.clone();
             let tally = Arc::new(Tally::default());
-            let client = connect(dir, &source)?;
+            let mut client = connect(dir, &source, patience)?;
+            let id = define(&mut client, &[capture.source()])?;
             let inlet = own.map(Daemon::inlet).transpose()?;
             let outlet = Outlet::new(client, inlet, id, &source, Arc::clone(&tally));
             let stop = Arc::clone(&stop);
@@ -188,7 +192,7 @@ impl Recording {
     pub fn stop(mut self) -> Vec<Recorded> {
         self.stop.store(true, Ordering::Relaxed);
         let join = |running: Running| {
-            let (ending, counts) = running.thread.join().unwrap_or_else(|_| {
+            let (ending, outcome) = running.thread.join().unwrap_or_else(|_| {
                 (
                     Err(anyhow!("the thread that recorded it has panicked")),
                     None,
@@ -198,7 +202,7 @@ impl Recording {
                 source: running.source,
                 tally: running.tally,
                 ending,
-                counts,
+                outcome,
             }
         };
         std::mem::take(&mut self.captures)
@@ -221,8 +225,8 @@ fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
     let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
     let name = outlet.source().to_owned();
     let mut ending = capture.run(&outlet, stop);
-    let counts = match outlet.finish() {
-        Ok(counts) => Some(counts),
+    let outcome = match outlet.finish() {
+        Ok(outcome) => Some(outcome),
         Err(error) => {
             ending = ending.and(Err(error));
             None
@@ -238,7 +242,7 @@ fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
             tracing::error!("source '{name}': {error:#}; what was recorded until then is kept");
         }
     }
-    (ending, counts)
+    (ending, outcome)
 }
 
 /// What the kernel lists in one of its folders, for messages.
@@ -252,24 +256,26 @@ fn names_in(folder: &str) -> String {
 }
 
 /// Connects to the daemon of the directory as the recorder of a source.
-fn connect(dir: &Path, source: &str) -> Result<Client, ClientError> {
-    let options = ClientOptions {
+fn connect(dir: &Path, source: &str, patience: Duration) -> Result<LastingClient, ClientError> {
+    let options = LastingOptions {
         name: format!("record {source}"),
-        ..ClientOptions::default()
+        patience,
     };
-    Client::connect_with(dir, options)
+    LastingClient::connect_with(dir, options)
 }
 
-/// Defines all sources, or none.
-fn define(dir: &Path, sources: &[&SourceDef]) -> anyhow::Result<Vec<loom_engine::SourceId>> {
+/// Defines all sources, or none; returns the id of the first.
+fn define(
+    client: &mut LastingClient,
+    sources: &[&SourceDef],
+) -> anyhow::Result<loom_engine::SourceId> {
     #[derive(serde::Serialize)]
     struct Sources<'a> {
         source: &'a [&'a SourceDef],
     }
     let toml = toml::to_string(&Sources { source: sources })?;
-    let defined = connect(dir, "definitions")?.define(&toml);
-    match defined {
-        Ok(ids) => Ok(ids.into_iter().map(|(id, _)| id).collect()),
+    match client.define_one(&toml) {
+        Ok(source) => Ok(source),
         Err(ClientError::Daemon {
             code: ErrorCode::Definition,
             message,

@@ -1,4 +1,4 @@
-//! The way of one capture into its source: a connection to the daemon, and the tally of what went there.
+//! The way of one capture into its source: a connection to the daemon, which outlives it, and the tally of what went there.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use anyhow::Context;
 use loom_engine::{SourceId, TimeRange};
 
 use super::tally::Tally;
-use crate::client::Client;
+use crate::client::{LastingClient, Outcome};
 use crate::counted;
 use crate::daemon::Inlet;
 use crate::protocol::{Counts, Shape};
 
 /// Takes the payloads of one source.
 pub struct Outlet {
-    client: Client,
+    client: RefCell<LastingClient>,
     /// The shorter way for batches, if this process is the daemon.
     inlet: Option<RefCell<Inlet>>,
     source: SourceId,
@@ -26,14 +26,14 @@ pub struct Outlet {
 
 impl Outlet {
     pub(super) fn new(
-        client: Client,
+        client: LastingClient,
         inlet: Option<Inlet>,
         source: SourceId,
         name: &str,
         tally: Arc<Tally>,
     ) -> Outlet {
         Outlet {
-            client,
+            client: RefCell::new(client),
             inlet: inlet.map(RefCell::new),
             source,
             name: name.to_owned(),
@@ -49,7 +49,7 @@ impl Outlet {
 
     /// Hands over payloads.
     pub(super) fn push(&self, shape: Shape, payloads: &[u8], records: u64) -> anyhow::Result<()> {
-        let pushed = self.client.push_batch(self.source, shape, payloads);
+        let pushed = (self.client.borrow_mut()).push_batch(self.source, shape, payloads);
         self.or_fail(pushed)?;
         self.tally.add(records);
         Ok(())
@@ -64,8 +64,9 @@ impl Outlet {
             }
             None => {
                 let shape = Shape::Fixed { record_bytes };
-                let pushed = self.client.push_batch(self.source, shape, payloads);
-                self.or_fail(pushed.and_then(|()| self.client.flush()))?;
+                let mut client = self.client.borrow_mut();
+                let pushed = client.push_batch(self.source, shape, payloads);
+                self.or_fail(pushed.and_then(|()| client.flush()))?;
             }
         }
         self.tally
@@ -77,7 +78,7 @@ impl Outlet {
     pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         if records > 0 {
             self.tally.add_lost(records);
-            let reported = self.client.report_lost(&self.name, records, span, why);
+            let reported = (self.client.borrow_mut()).report_lost(&self.name, records, span, why);
             self.or_fail(reported)?;
         }
         Ok(())
@@ -86,32 +87,48 @@ impl Outlet {
     /// Enters rows that are no records in the ledger.
     pub(super) fn refused(&self, rows: u32, why: &str) -> anyhow::Result<()> {
         if rows > 0 {
-            self.or_fail(self.client.report_refused(&self.name, rows, why))?;
+            let reported = (self.client.borrow_mut()).report_refused(&self.name, rows, why);
+            self.or_fail(reported)?;
             self.noted.set(self.noted.get() + u64::from(rows));
         }
         Ok(())
     }
 
     /// Returns when all of it is durable, and says why the daemon refused records of it, if it did.
-    pub(super) fn finish(mut self) -> anyhow::Result<Counts> {
+    pub(super) fn finish(mut self) -> anyhow::Result<Outcome> {
         let (mut counts, mut reason) = match self.inlet.take() {
             Some(inlet) => self.or_fail(inlet.into_inner().finish())?,
             None => (Counts::default(), String::new()),
         };
-        let synced = self.or_fail(self.client.sync_durable())?;
-        counts.add(synced.counts);
-        if !synced.reason.is_empty() {
-            reason = synced.reason;
+        let synced = self.client.borrow_mut().sync_durable();
+        let mut outcome = self.or_fail(synced)?;
+        counts.add(outcome.counts);
+        if !outcome.reason.is_empty() {
+            reason.clone_from(&outcome.reason);
         }
-        let refused = counts.refused.saturating_sub(self.noted.get());
-        if refused > 0 {
-            let (name, records) = (&self.name, counted(refused, "record"));
+        let name = &self.name;
+        if let (times @ 1.., why) = self.client.borrow().successors() {
+            let times = counted(times, "time");
+            tracing::warn!("source '{name}': the next daemon took over {times}; {why}");
+        }
+        if outcome.unsure > 0 {
+            let records = counted(outcome.unsure, "record");
+            tracing::warn!(
+                "source '{name}': {records} unsure: a daemon was killed while it stored them; the log may have some"
+            );
+        }
+        if counts.refused > 0 {
+            let records = counted(counts.refused, "record");
             tracing::warn!("source '{name}': the daemon refused {records}; the last one: {reason}");
         }
-        Ok(counts)
+        // Rows that never were records count as received and refused.
+        counts.received += self.noted.get();
+        counts.refused += self.noted.get();
+        outcome.counts = counts;
+        Ok(outcome)
     }
 
-    /// A connection that failed ends the recording.
+    /// A failure, such as a daemon that stays away, ends the recording.
     fn or_fail<T, E>(&self, result: Result<T, E>) -> anyhow::Result<T>
     where
         Result<T, E>: Context<T, E>,

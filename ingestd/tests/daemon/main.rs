@@ -16,6 +16,7 @@ mod cuts;
 mod generated;
 mod hostile;
 mod keeping;
+mod lasting;
 mod ledger;
 mod loads;
 mod overload;

@@ -15,19 +15,19 @@ const BURST: u64 = 500;
 /// The least ring: it is full soon.
 const SMALL_RING: u64 = 64 << 10;
 
-struct Place {
+pub(super) struct Place {
     _root: tempfile::TempDir,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(super) fn new() -> Place {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("loom");
         Place { _root: root, dir }
     }
 
-    fn start(&self) -> There {
+    pub(super) fn start(&self) -> There {
         There::start(&self.dir, &[])
     }
 
@@ -41,18 +41,18 @@ impl Place {
     }
 }
 
-fn kill(daemon: There) {
+pub(super) fn kill(daemon: There) {
     daemon.signal("-KILL");
     assert!(!daemon.wait());
 }
 
-fn stop(daemon: There) {
+pub(super) fn stop(daemon: There) {
     daemon.signal("-TERM");
     assert!(daemon.wait());
 }
 
 /// The records of the ledger, by reason.
-fn lost(dir: &Path) -> Vec<(String, u64)> {
+pub(super) fn lost(dir: &Path) -> Vec<(String, u64)> {
     let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
     let losses = snapshot.losses(&Poll::never()).unwrap();
     let counted = losses

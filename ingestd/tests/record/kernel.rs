@@ -108,7 +108,8 @@ fn a_daemon_that_stops_ends_the_recording_and_what_it_took_is_kept() {
     }
     let scene = scene();
     let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
-    let child = scene.start(&["syscalls", "--syscall", "read"], "syscall");
+    let args = ["syscalls", "--syscall", "read", "--patience", "200ms"];
+    let child = scene.start(&args, "syscall");
     let until = Instant::now() + Duration::from_secs(30);
     while scene.payloads("syscall").is_empty() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));

@@ -31,6 +31,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Storing<'a> {
     dir: &'a Path,
     name: &'a str,
+    /// How long a load waits for the next daemon if the one that takes its rows ends.
+    patience: Duration,
     sink: Option<Box<dyn Sink>>,
     /// The source as the directory had it before.
     known: Option<SourceDef>,
@@ -47,7 +49,7 @@ pub(super) struct Storing<'a> {
 }
 
 impl<'a> Storing<'a> {
-    pub(super) fn new(dir: &'a Path, name: &'a str) -> Storing<'a> {
+    pub(super) fn new(dir: &'a Path, name: &'a str, patience: Duration) -> Storing<'a> {
         let bar = progress_bar("{spinner} {human_pos} rows, {per_sec} {msg}");
         if !bar.is_hidden() {
             bar.enable_steady_tick(REDRAW);
@@ -55,6 +57,7 @@ impl<'a> Storing<'a> {
         Storing {
             dir,
             name,
+            patience,
             sink: None,
             known: None,
             wanted: None,
@@ -72,7 +75,7 @@ impl<'a> Storing<'a> {
         payload_bytes_max: &mut usize,
     ) -> anyhow::Result<Option<SourceDef>> {
         if self.sink.is_none() && self.dir.exists() {
-            self.sink = Some(sink::open(self.dir)?);
+            self.sink = Some(sink::open(self.dir, "load", self.patience)?);
         }
         if let Some(sink) = &self.sink {
             *payload_bytes_max = sink.payload_bytes_max();
@@ -152,7 +155,7 @@ impl<'a> Storing<'a> {
     /// The source as the input needs it, and the way to it.
     fn defined(&mut self) -> anyhow::Result<(&mut Box<dyn Sink>, SourceId)> {
         if self.sink.is_none() {
-            self.sink = Some(sink::open(self.dir)?);
+            self.sink = Some(sink::open(self.dir, "load", self.patience)?);
         }
         let (Some(sink), Some(def)) = (&mut self.sink, &self.wanted) else {
             bail!("rows came before the input was open");
@@ -207,7 +210,11 @@ impl<'a> Storing<'a> {
             counts,
             unconfirmed,
             reason,
+            note,
         } = finished;
+        if let Some(note) = note {
+            complain(note);
+        }
         if counts.refused > 0 {
             complain(format_args!(
                 "the daemon refused {}; the last one: {reason}",
@@ -231,8 +238,8 @@ impl<'a> Storing<'a> {
             rows => {
                 let dir = self.dir.display();
                 complain(format_args!(
-                    "{} unconfirmed: the daemon ended before it could count them, and may have stored some; start it again with \
-                     'ingestd run {dir}', compare with source '{}', then load what it does not have",
+                    "{} of source '{}' unconfirmed: a daemon was killed before it counted them, and may have stored some or all; compare \
+                     with what '{dir}' has, then load what is missing",
                     counted(rows, "row"),
                     self.name
                 ));
@@ -248,7 +255,7 @@ impl<'a> Storing<'a> {
         // What failed first is the reason why the end failed too.
         outcome?;
         closed?;
-        Ok(if refused > 0 {
+        Ok(if refused > 0 || unconfirmed > 0 {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS

@@ -22,6 +22,9 @@ pub(super) struct Whole {
     /// Most bytes of the directory, such as 2GiB, which is the default of a new one; not where a daemon runs already, whose configuration says it
     #[arg(long, value_name = "SIZE")]
     pub(super) keep: Option<ByteSize>,
+    /// How long to wait for the next daemon if the one that takes the records ends; 60s unless it is given
+    #[arg(long, value_name = "TIME")]
+    pub(super) patience: Option<Span>,
 }
 
 /// One capture.
@@ -237,11 +240,19 @@ fn usage(message: &str) -> ! {
 /// The options of the whole, wherever they stand.
 pub(super) fn merged<'a>(wholes: impl Iterator<Item = &'a Whole>) -> anyhow::Result<Whole> {
     let mut merged = Whole::default();
-    for Whole { seconds, keep } in wholes {
-        if seconds.is_some() && merged.seconds.is_some() || keep.is_some() && merged.keep.is_some()
-        {
-            bail!("--seconds and --keep are of the whole recording; give each once");
+    for Whole {
+        seconds,
+        keep,
+        patience,
+    } in wholes
+    {
+        let is_twice = seconds.is_some() && merged.seconds.is_some()
+            || keep.is_some() && merged.keep.is_some()
+            || patience.is_some() && merged.patience.is_some();
+        if is_twice {
+            bail!("--seconds, --keep and --patience are of the whole recording; give each once");
         }
+        merged.patience = merged.patience.or(*patience);
         merged.seconds = merged.seconds.or(*seconds);
         merged.keep = merged.keep.or(*keep);
     }

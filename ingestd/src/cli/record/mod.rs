@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::bail;
-use ingestd::client::{Client, ClientError};
-use ingestd::config::{ByteSize, Config};
+use ingestd::client::{Client, ClientError, PATIENCE};
+use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
 use ingestd::record::{Capture, Recorded, Recording, Until};
@@ -25,9 +26,9 @@ use screen::Screen;
 
 /// Record what the kernel, the network and a program emit
 ///
-/// Records into the daemon that runs on DIR; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
+/// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
 /// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once. The exit status is 1 if a
-/// record was refused, or a capture failed.
+/// record was refused or is unsure, or a capture failed.
 ///
 /// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
@@ -88,6 +89,7 @@ impl Args {
             captures,
             whole.seconds,
             &interrupted,
+            whole.patience.map_or(PATIENCE, |Span(time)| time),
         );
         if let Some(daemon) = daemon {
             daemon.stop()?;
@@ -103,6 +105,7 @@ fn record(
     captures: Vec<Box<dyn Capture>>,
     seconds: Option<u64>,
     interrupted: &Arc<AtomicBool>,
+    patience: Duration,
 ) -> anyhow::Result<Vec<Recorded>> {
     let shown = dir.display().to_string();
     let queries: Vec<_> = captures
@@ -114,7 +117,7 @@ fn record(
         Some(format!("source '{}': {choice}", capture.source().name))
     });
     let choices: Vec<_> = choices.collect();
-    let recording = Recording::start(dir, captures, own)?;
+    let recording = Recording::start(dir, captures, own, patience)?;
     let role = match own {
         Some(_) => ", and is its daemon: other recordings into it end with this one",
         None => "",
@@ -177,12 +180,17 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
             // The recording has said why.
             Err(_) => code = ExitCode::FAILURE,
         }
-        if let Some(counts) = recorded.counts {
-            if counts.refused > 0 {
+        if let Some(outcome) = &recorded.outcome {
+            let counts = outcome.counts;
+            if counts.refused > 0 || outcome.unsure > 0 {
                 code = ExitCode::FAILURE;
             }
+            let unsure = match outcome.unsure {
+                0 => String::new(),
+                records => format!(" unsure={records}"),
+            };
             say(format_args!(
-                "source={source} received={} stored={} refused={} dropped={} kernel_lost={}",
+                "source={source} received={} stored={} refused={} dropped={} kernel_lost={}{unsure}",
                 counts.received,
                 counts.stored,
                 counts.refused,

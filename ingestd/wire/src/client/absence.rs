@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long a client puts up with it, unless its options say otherwise.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Between the first looks; each pause is twice as long as the one before.
 const PAUSE_LEAST: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);

@@ -26,6 +26,20 @@ pub enum ClientError {
         /// Records that the client hands over once a daemon runs, as long as its process lives.
         waiting: u64,
     },
+    /// Of a client over the socket, after the patience with which it looked for the next daemon.
+    #[error(
+        "{why}; no daemon has run on {} for {} since then; {unsent} records are not sent, and {unsure} may be stored or not; start one with \
+         'ingestd run {}'",
+        .dir.display(), seconds(.patience), .dir.display()
+    )]
+    NoSuccessor {
+        /// Why the latest connection ended.
+        why: String,
+        dir: PathBuf,
+        patience: Duration,
+        unsent: u64,
+        unsure: u64,
+    },
     #[error("another Loom directory stands at {} now; connect again", .0.display())]
     Replaced(PathBuf),
     #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]

@@ -16,11 +16,13 @@
 //! `push` copies the payload into a buffer and returns; the buffer goes to the daemon when it holds 64 KiB, when its
 //! oldest payload is 2 ms old, or with any request. A client may be shared by threads; records keep the order in
 //! which they were pushed. Where the daemon is slower than its producers, `push` waits (or the daemon drops, where
-//! the source says so).
+//! the source says so). A [`Client`] ends with its daemon; a [`LastingClient`] goes on with the next one.
 
 mod absence;
 mod error;
 mod hang_up;
+mod kept;
+mod lasting;
 mod outgoing;
 mod replies;
 mod ring;
@@ -43,8 +45,10 @@ use crate::protocol::{
     VERSION, Welcome,
 };
 use crate::socket::with_socket_path;
+pub use absence::PATIENCE;
 pub use error::ClientError;
 use hang_up::HangUp;
+pub use lasting::{LastingClient, LastingOptions, Outcome};
 use outgoing::Outgoing;
 use replies::Replies;
 pub use ring::{RingClient, RingOptions};

@@ -114,10 +114,7 @@ impl SourceRing {
     }
 
     fn report(&mut self, client: &Client) -> Result<(), ClientError> {
-        let span = TimeRange {
-            first: Timestamp(self.since.0.saturating_sub(SLACK_NS)),
-            last: Timestamp(self.since.max(now()).0.saturating_add(SLACK_NS)),
-        };
+        let span = with_slack(self.since);
         for (cause, records, why) in [
             (
                 LostCause::RingFull,
@@ -136,6 +133,14 @@ impl SourceRing {
             }
         }
         Ok(())
+    }
+}
+
+/// The times of arrival that records may have which were pushed from then until now.
+pub(super) fn with_slack(since: Timestamp) -> TimeRange {
+    TimeRange {
+        first: Timestamp(since.0.saturating_sub(SLACK_NS)),
+        last: Timestamp(since.max(now()).0.saturating_add(SLACK_NS)),
     }
 }
 
