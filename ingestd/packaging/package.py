@@ -52,6 +52,7 @@ Section: database
 Priority: optional
 Installed-Size: {kib}
 Depends: {depends}
+Recommends: tcpdump
 Description: recorder of high-frequency telemetry, with SQL
  Loom records every event that a host emits, millions of small records a
  second, on one core. This package holds the daemon ingestd, the DuckDB

@@ -127,6 +127,8 @@ def test_the_debian_package_records_and_answers_members_of_its_group(debian: Deb
 def test_the_debian_package_names_the_libraries_that_it_needs(debian: Debian) -> None:
     depends = debian.run("dpkg-query", "--show", "--showformat=${Depends}", "loom")
     assert "libc6 (>= 2." in depends, depends
+    recommends = debian.run("dpkg-query", "--show", "--showformat=${Recommends}", "loom")
+    assert recommends == "tcpdump"
     needed = debian.run("ldd", "/usr/bin/ingestd")
     assert "not found" not in needed
     for library, package in [("libc.so.6", "libc6"), ("libgcc_s.so.1", "libgcc-s1")]:

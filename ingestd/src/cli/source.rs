@@ -53,8 +53,14 @@ enum SourceCommand {
     List {
         /// Loom directory
         dir: PathBuf,
+        /// List all fields, also of sources that have more than 16
+        #[arg(long)]
+        all_fields: bool,
     },
 }
+
+/// So many fields of a source are listed unless all are asked for.
+const FIELDS_SHOWN: usize = 16;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -69,7 +75,8 @@ impl Args {
             SourceCommand::Close { dir, source } => {
                 Editor::open_existing(&dir)?.close_source(&source)?
             }
-            SourceCommand::List { dir } => {
+            SourceCommand::List { dir, all_fields } => {
+                let shown = if all_fields { usize::MAX } else { FIELDS_SHOWN };
                 let mut table = Table::new([
                     Text("source"),
                     Number("id"),
@@ -78,7 +85,7 @@ impl Args {
                     Text("fields"),
                 ]);
                 for source in read_catalog(&dir)?.sources() {
-                    table.row(row(source));
+                    table.row(row(source, shown));
                 }
                 show(table.render())?;
             }
@@ -87,12 +94,17 @@ impl Args {
     }
 }
 
-fn row(source: &Source) -> [String; 5] {
-    let fields: Vec<String> = source
+fn row(source: &Source, shown: usize) -> [String; 5] {
+    let mut fields: Vec<String> = source
         .fields
         .iter()
+        .take(shown)
         .map(|field| format!("{} {}", field.name, field.ty))
         .collect();
+    let others = source.fields.len() - fields.len();
+    if others > 0 {
+        fields.push(format!("… and {others} more (--all-fields)"));
+    }
     [
         source.name.clone(),
         source.id.to_string(),

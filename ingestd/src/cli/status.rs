@@ -8,6 +8,7 @@ use ingestd::client::{Client, ClientError};
 use ingestd::config::ByteSize;
 use ingestd::counted;
 use ingestd::daemon::DaemonStatus;
+use ingestd::rfc3339;
 use loom_engine::query::Directory;
 
 use super::stdout::show;
@@ -46,7 +47,7 @@ impl Args {
             Err(error) => return Err(error.into()),
         };
         let status = DaemonStatus::from_json(&client.status()?)?;
-        show(heading(&status) + &sources(&status))?;
+        show(heading(&status, oldest(&self.dir).as_deref()) + &sources(&status))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -85,8 +86,14 @@ fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
     ))
 }
 
+/// The time of the oldest record that the directory holds. It is no part of the daemon's answer, and this user may not read the directory.
+pub(super) fn oldest(dir: &Path) -> Option<String> {
+    let snapshot = Directory::open(dir).and_then(|dir| dir.snapshot()).ok()?;
+    snapshot.oldest_ts().ok()?.map(rfc3339)
+}
+
 /// The daemon's own lines.
-pub(super) fn heading(status: &DaemonStatus) -> String {
+pub(super) fn heading(status: &DaemonStatus, oldest: Option<&str>) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
     let mut line = |key: &str, value: String| {
@@ -111,6 +118,15 @@ pub(super) fn heading(status: &DaemonStatus) -> String {
             status.durability
         ),
     );
+    let limit = match status.bytes_max {
+        Some(bytes) => format!("of at most {}", ByteSize(bytes).approximately()),
+        None => "without a limit (max_bytes)".to_owned(),
+    };
+    let oldest = oldest.map_or_else(String::new, |time| {
+        format!("; the oldest record arrived at {time}")
+    });
+    let held = ByteSize(status.segment_bytes).approximately();
+    line("on disk", format!("{held} {limit}{oldest}"));
     if status.column_segments > 0 {
         let segments = counted(status.column_segments, "segment");
         let [rows, columns] = [status.column_rows_bytes, status.column_bytes]

@@ -11,11 +11,12 @@ use ingestd::config::ByteSize;
 use ingestd::daemon::{DaemonStatus, SourceStatus};
 use ingestd::wall_clock;
 
-use super::status::heading;
+use super::status::{heading, oldest};
 use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Moves to the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -31,8 +32,10 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let client = Client::connect(&self.dir)?;
         let clear = if stdout().is_terminal() { CLEAR } else { "" };
-        let mut before: HashMap<u16, SourceStatus> = HashMap::new();
+        // The first screen has rates too, of a shorter interval.
+        let mut before = by_id(DaemonStatus::from_json(&client.status()?)?);
         let mut at = Instant::now();
+        std::thread::sleep(FIRST_INTERVAL);
         loop {
             let status = DaemonStatus::from_json(&client.status()?)?;
             let elapsed = at.elapsed();
@@ -40,21 +43,27 @@ impl Args {
             let table = rates(&status, &before, elapsed);
             let mut out = stdout().lock();
             // A reader that is gone ends it, as it ends any pipe.
-            if write!(out, "{clear}{}{}", heading(&status), table.render())
-                .and_then(|()| out.flush())
-                .is_err()
+            if write!(
+                out,
+                "{clear}{}{}",
+                heading(&status, oldest(&self.dir).as_deref()),
+                table.render()
+            )
+            .and_then(|()| out.flush())
+            .is_err()
             {
                 return Ok(ExitCode::SUCCESS);
             }
             drop(out);
-            before = status
-                .sources
-                .into_iter()
-                .map(|source| (source.id, source))
-                .collect();
+            before = by_id(status);
             std::thread::sleep(INTERVAL);
         }
     }
+}
+
+fn by_id(status: DaemonStatus) -> HashMap<u16, SourceStatus> {
+    let sources = status.sources.into_iter();
+    sources.map(|source| (source.id, source)).collect()
 }
 
 fn rates(
@@ -73,7 +82,7 @@ fn rates(
     ]);
     let now = wall_clock();
     for source in &status.sources {
-        // A source that was missing before was created within the interval. The first round has no interval.
+        // A source that was missing before was created within the interval.
         let earlier = before.get(&source.id);
         let per_s = |now: u64, then: Option<u64>| match then {
             Some(then) => {

@@ -313,6 +313,7 @@ impl Recorder {
             records_end: self.writer.position().0,
             records_durable: self.writer.durable().0,
             segment_bytes: self.writer.segment_bytes(),
+            bytes_max: self.retention.bytes_max(),
             column_segments: columns.segments,
             column_bytes: columns.bytes,
             column_rows_bytes: columns.rows_bytes,

@@ -133,6 +133,11 @@ impl Retention {
         self.refusal.as_deref()
     }
 
+    pub(super) fn bytes_max(&self) -> Option<u64> {
+        let bytes_max = self.config.max_bytes.as_ref();
+        bytes_max.map(|size| size.get_ref().0)
+    }
+
     pub(super) fn evicted_segments(&self) -> u64 {
         self.evicted_segments
     }
@@ -142,8 +147,7 @@ impl Retention {
         self.clock.look(writer)?;
         // Segments are allocated at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
         // is looked at until there is room again: one segment goes at a time.
-        let bytes_max = self.config.max_bytes.as_ref();
-        let bytes_max = bytes_max.map(|size| size.get_ref().0);
+        let bytes_max = self.bytes_max();
         let presses = self.makes_room || writer.is_larger_than(bytes_max);
         let ahead_bytes = writer.bytes_ahead();
         let urgent = presses && !self.falls_short || ahead_bytes > self.ahead_bytes;

@@ -24,6 +24,8 @@ pub struct DaemonStatus {
     pub records_durable: u64,
     /// Bytes on the disk of the segments of all logs.
     pub segment_bytes: u64,
+    /// Retention's `max_bytes`, if the configuration has it.
+    pub bytes_max: Option<u64>,
     /// Segments of the record log that are columns, the bytes that they take on the disk, and those that they took as rows.
     pub column_segments: u64,
     pub column_bytes: u64,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use super::support::{NUMBERS, SMALL, There, ingestd, numbers};
+use super::support::{Here, NUMBERS, SMALL, There, ingestd, numbers};
 
 fn run(arguments: &[&str]) -> Output {
     ingestd().args(arguments).output().unwrap()
@@ -314,4 +314,61 @@ fn the_configuration_that_the_help_shows_is_sound() {
     assert_eq!(config.log, ingestd::config::LogConfig::default());
     let names: Vec<&str> = config.sources.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["redis_request", "logs", "spans"]);
+}
+
+#[test]
+fn a_list_of_sources_elides_hundreds_of_fields_unless_all_are_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("wide.toml");
+    let fields = (0..300).map(|n| format!("[[source.field]]\nname = 'f{n}'\ntype = 'u8'\n"));
+    let toml = format!("[[source]]\nname = 'wide'\n{}", fields.collect::<String>());
+    std::fs::write(&file, toml).unwrap();
+    let dir = root.path().join("loom");
+    let dir = dir.to_str().unwrap();
+    stdout(&["source", "add", dir, "--fields", file.to_str().unwrap()]);
+    let list = stdout(&["source", "list", dir]);
+    assert!(
+        list.contains("f15 u8, … and 284 more (--all-fields)"),
+        "{list}"
+    );
+    let all = stdout(&["source", "list", dir, "--all-fields"]);
+    assert!(all.contains("f299 u8") && !all.contains('…'), "{all}");
+}
+
+#[test]
+fn the_status_shows_the_disk_its_limit_and_the_oldest_record_and_top_has_rates_at_once() {
+    let daemon = Here::start(&format!("{SMALL}[retention]\nmax_bytes = '64MiB'\n"));
+    let dir = daemon.path().to_str().unwrap();
+    let client = daemon.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    client.push(source, &0u64.to_le_bytes()).unwrap();
+    client.sync().unwrap();
+    let status = stdout(&["status", dir]);
+    let disk = status.lines().find(|line| line.starts_with("on disk "));
+    let disk = disk.unwrap();
+    assert!(
+        disk.contains("of at most 64") && disk.contains("the oldest record arrived at 20"),
+        "{disk}"
+    );
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                client.push(source, &1u64.to_le_bytes()).unwrap();
+                client.sync().unwrap();
+            }
+        });
+        let mut top = super::support::ingestd();
+        let pipes = top.args(["top", dir]).stdout(std::process::Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap());
+        let first = std::io::BufRead::lines(lines)
+            .map(Result::unwrap)
+            .find(|line| line.starts_with("numbers "));
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let first = first.unwrap();
+        assert_ne!(first.split_whitespace().nth(1), Some("0"), "{first}");
+    });
 }

@@ -56,6 +56,10 @@ fn usage_errors_name_what_is_missing_or_too_long() {
             "the Loom directory is missing",
         ),
         (&["syscalls"], "the Loom directory is missing"),
+        (
+            &[dir, "foo"],
+            "'foo' is not a capture; give one of syscalls, packets, ",
+        ),
         (&[dir], "no capture is given; give one of syscalls, "),
         (
             &[dir, "syscalls", "+"],
@@ -76,6 +80,16 @@ fn usage_errors_name_what_is_missing_or_too_long() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
         assert!(!scene.dir.exists());
+    }
+}
+
+#[test]
+fn the_help_shows_the_options_of_the_whole_recording() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    let output = command.args(["record", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for option in ["--seconds", "--keep", "--patience"] {
+        assert!(help.contains(option), "{help}");
     }
 }
 

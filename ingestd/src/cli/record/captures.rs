@@ -216,6 +216,18 @@ pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
             names.join(", ")
         ));
     }
+    if let Some(first) = words.first()
+        && !is_capture(first)
+        && !first.as_encoded_bytes().starts_with(b"-")
+        && first != "help"
+        && first != "+"
+    {
+        usage(&format!(
+            "'{}' is not a capture; give one of {}",
+            first.display(),
+            names.join(", ")
+        ));
+    }
     let mut parts = vec![Vec::new()];
     let mut is_own = false;
     for word in words {

@@ -39,7 +39,10 @@ Captures:
   blockio    every request to a disk, with its latency
   pagecache  pages of files that enter and leave the page cache
   command    what a program writes, by lines or as JSON
-'ingestd record DIR CAPTURE --help' shows the options of each.
+'ingestd record DIR CAPTURE --help' shows the options of each. Each takes these, which are of the whole recording:
+  --seconds N      ends it after so many seconds
+  --keep SIZE      most bytes of the directory; a new one keeps 2GiB
+  --patience TIME  how long to wait for the next daemon; 60s
 
 Example:
   ingestd record live.loom syscalls --comm redis-server + packets -i lo port 6379 --seconds 60")]

@@ -106,7 +106,7 @@ impl LastingClient {
         Ok(LastingClient {
             dir: dir.to_owned(),
             options,
-            welcome: client.welcome().clone(),
+            welcome: *client.welcome(),
             documents: Vec::new(),
             sources: BTreeMap::new(),
             link: Link::To(client),
