@@ -21,10 +21,11 @@ use storing::Storing;
 
 /// Load files into a source
 ///
-/// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that
-/// runs on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first row that is stored creates them. The
-/// last line of standard output counts the rows. The exit status is 1 if a row was refused or may be missing. Ctrl-C, SIGTERM or a closed terminal ends the load,
-/// and what was read is stored; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
+/// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that runs
+/// on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first
+/// row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a row was refused or may be
+/// missing. Ctrl-C, SIGTERM or a closed terminal ends the load, and what was read is stored; a second Ctrl-C ends it at once and without
+/// counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

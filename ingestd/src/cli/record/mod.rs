@@ -26,9 +26,9 @@ use screen::Screen;
 
 /// Record what the kernel, the network and a program emit
 ///
-/// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several captures, with '+' between them, run at
-/// once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the process at once. The exit status is 1 if a
-/// record was refused or is unsure, or a capture failed.
+/// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several
+/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the
+/// process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
 ///
 /// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
