@@ -14,6 +14,10 @@ use crate::plan::copy::{CopyPlan, problem};
 
 /// A writer of a directory gets its turn so often while the query has no rows.
 const TICK: Duration = Duration::from_millis(5);
+/// What the daemon calls the statement, for people.
+const CLIENT: &str = "copy";
+/// A statement waits so long for the next daemon if the one that takes its rows ends. An interrupt waits as long.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a length before a payload.
 const LENGTH_BYTES: usize = 2;
 
@@ -155,7 +159,7 @@ impl Storing {
     /// Neither a daemon nor this process can write the directory.
     pub fn open(plan: &CopyPlan) -> Result<Storing> {
         let way = match plan.dir.exists() {
-            true => Way::Open(loom_sink::open(&plan.dir).map_err(problem)?),
+            true => Way::Open(loom_sink::open(&plan.dir, CLIENT, PATIENCE).map_err(problem)?),
             false => Way::Unopened,
         };
         let open = Arc::new(Mutex::new(Open {
@@ -257,7 +261,7 @@ impl Open {
             return Ok(());
         }
         if matches!(self.way, Way::Unopened) {
-            self.way = Way::Open(loom_sink::open(&plan.dir).map_err(problem)?);
+            self.way = Way::Open(loom_sink::open(&plan.dir, CLIENT, PATIENCE).map_err(problem)?);
         }
         let Way::Open(sink) = &mut self.way else {
             return Err(Problem::missing("an open directory"));
@@ -298,10 +302,16 @@ impl Open {
         if let Some(trouble) = &self.trouble {
             return Err(trouble.clone());
         }
+        let (rows, stored) = (self.next_row - 1, finished.counts.stored);
+        if finished.unconfirmed > 0 {
+            return Err(Problem::Io(format!(
+                "of {rows} rows {stored} are stored in source '{}' and {} may be: a daemon ended before it could say; count them before you copy again",
+                plan.def.name, finished.unconfirmed
+            )));
+        }
         if refused == 0 || !plan.is_strict {
             return Ok(());
         }
-        let (rows, stored) = (self.next_row - 1, finished.counts.stored);
         Err(Problem::input(format!(
             "{refused} of {rows} rows are refused, the other {stored} are stored in source '{}': {}; STRICT false ends such a statement without an error",
             plan.def.name, self.why
