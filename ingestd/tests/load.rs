@@ -214,7 +214,10 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 /// A load into the source `s` that goes on while its standard input is open.
 fn load_from_pipe(dir: &Path, format: &str) -> (Child, ChildStdin) {
     let dir = dir.to_str().unwrap();
-    let mut child = ingestd(&["load", dir, "--source", "s", "--format", format, "-"])
+    // For the next daemon, if one ends.
+    let patience = ["--patience", "500ms"];
+    let arguments = ["load", dir, "--source", "s", "--format", format, "-"];
+    let mut child = ingestd(&[&arguments[..], &patience].concat())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -287,7 +290,7 @@ fn a_daemon_that_is_gone_before_the_first_row_is_named_with_what_to_do() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let remedy = format!(
-        "; if the daemon has ended, start it again with 'ingestd run {}' and load again, or load without it\n",
+        "; start one with 'ingestd run {}', and load again, or load without it\n",
         dir.display()
     );
     assert!(stderr(&output).ends_with(&remedy), "{}", stderr(&output));
