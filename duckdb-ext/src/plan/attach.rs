@@ -71,6 +71,14 @@ struct ViewSource {
     indexes: Vec<IndexShown>,
 }
 
+/// A source as it is met in one directory after the other.
+struct Met<'a> {
+    source: Arc<Source>,
+    columns: Vec<Column>,
+    holders: Vec<&'a PathBuf>,
+    indexes: Vec<IndexShown>,
+}
+
 struct IndexShown {
     name: String,
     has_values: bool,
@@ -202,8 +210,7 @@ impl AttachPlan {
     /// In the order in which they are first met, each with the directories that have it.
     fn sources(&self, ambient: &Ambient<'_>) -> Result<Vec<ViewSource>> {
         let paths = self.given.paths(ambient)?;
-        let mut sources: Vec<(Arc<Source>, Vec<Column>, Vec<&PathBuf>, Vec<IndexShown>)> =
-            Vec::new();
+        let mut sources: Vec<Met<'_>> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for path in &paths {
             let snapshot = directory::open(path)?.snapshot()?;
@@ -212,43 +219,52 @@ impl AttachPlan {
                 let indexes = open_indexes(source);
                 let columns = columns::of_fields(&source.fields);
                 match sources.get_mut(place) {
-                    Some((_, most, holders, known)) => {
-                        if columns.len() > most.len() {
-                            *most = columns;
+                    Some(met) => {
+                        if columns.len() > met.columns.len() {
+                            met.columns = columns;
                         }
-                        holders.push(path);
-                        known.retain(|index| {
+                        met.holders.push(path);
+                        met.indexes.retain(|index| {
                             let mut others = indexes.iter();
                             others.any(|other| other.name == index.name)
                         });
                     }
-                    None => sources.push((Arc::clone(source), columns, vec![path], indexes)),
+                    None => sources.push(Met {
+                        source: Arc::clone(source),
+                        columns,
+                        holders: vec![path],
+                        indexes,
+                    }),
                 }
             }
         }
-        let shown = sources
-            .into_iter()
-            .map(|(source, columns, holders, indexes)| {
-                // What was given, where all of it has the source: a glob then goes on meaning what it matches.
-                let dirs = match holders.len() == paths.len() {
-                    true => list(self.given.texts().iter().map(String::as_str)),
-                    false => {
-                        let texts = holders.iter().map(|path| text(path));
-                        list(texts.collect::<Result<Vec<_>>>()?.into_iter())
-                    }
-                };
-                Ok(ViewSource {
-                    source,
-                    path: PathBuf::clone(
-                        holders
-                            .first()
-                            .expect("a source that is listed is in a directory"),
-                    ),
-                    dirs,
-                    columns,
-                    indexes,
-                })
-            });
+        let shown = sources.into_iter().map(|met| {
+            let Met {
+                source,
+                columns,
+                holders,
+                indexes,
+            } = met;
+            // What was given, where all of it has the source: a glob then goes on meaning what it matches.
+            let dirs = match holders.len() == paths.len() {
+                true => list(self.given.texts().iter().map(String::as_str)),
+                false => {
+                    let texts = holders.iter().map(|path| text(path));
+                    list(texts.collect::<Result<Vec<_>>>()?.into_iter())
+                }
+            };
+            Ok(ViewSource {
+                source,
+                path: PathBuf::clone(
+                    holders
+                        .first()
+                        .expect("a source that is listed is in a directory"),
+                ),
+                dirs,
+                columns,
+                indexes,
+            })
+        });
         shown.collect()
     }
 
