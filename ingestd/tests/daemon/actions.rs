@@ -1,8 +1,9 @@
 //! Actions of rules that do not end well: each is over within its limit and recorded, and nothing else waits for it.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::rules::{ACTION_FAILED, Alert, FAILED, FIRING, alerts, push, rule};
+use crate::rules::{ACTED, ACTION_FAILED, Alert, FAILED, FIRING, alerts, push, rule};
 use crate::support::{Here, NUMBERS, eventually};
 
 #[test]
@@ -77,6 +78,64 @@ fn actions_that_hang_or_write_or_fork_without_end_are_ended_and_other_rules_go_o
             Err(_) => Some(()),
         },
     );
+}
+
+/// The body of the next request, which is answered.
+fn told(receiver: &TcpListener) -> serde_json::Value {
+    let (mut stream, _) = receiver.accept().unwrap();
+    let mut request = Vec::new();
+    let body = loop {
+        let mut piece = [0; 4096];
+        let bytes = stream.read(&mut piece).unwrap();
+        assert!(bytes > 0, "the request ends early");
+        request.extend_from_slice(&piece[..bytes]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((_, body)) = text.split_once("\r\n\r\n")
+            && let Ok(body) = serde_json::from_str(body)
+        {
+            break body;
+        }
+    };
+    stream
+        .write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    body
+}
+
+#[test]
+fn a_webhook_and_a_program_that_asks_learn_of_the_end_however_soon_it_comes() {
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = format!("webhook = 'http://{}/'", receiver.local_addr().unwrap());
+    let place = tempfile::tempdir().unwrap();
+    let page = |name: &str, word: &str| {
+        let file = place.path().join(name);
+        let script = format!("echo \"$1\" >> {}", file.display());
+        let run = format!("run = ['/bin/sh', '-c', '{script}', 'sh', '{word}']");
+        rule("max > 100", "50ms", "10ms", &run).replace("'r'", &format!("'{name}'"))
+    };
+    let here = Here::start(&format!(
+        "{NUMBERS}{}{}{}",
+        rule("max > 100", "50ms", "10ms", &webhook),
+        page("asks", "{rule} {state}"),
+        page("pages", "{rule}")
+    ));
+    push(&here.client(), &[4711]);
+    // The window is past long before a second action may begin.
+    for state in ["firing", "resolved"] {
+        let alert = told(&receiver);
+        assert_eq!(
+            (&alert["rule"], &alert["state"]),
+            (&"r".into(), &state.into())
+        );
+    }
+    let written = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
+    eventually(|| (written("asks") == "asks firing\nasks resolved\n").then_some(()));
+    let acted = |name: &str| {
+        let is_its = |alert: &&Alert| alert.rule == name && alert.state == ACTED;
+        alerts(here.path()).iter().filter(is_its).count()
+    };
+    eventually(|| (acted("r") == 2 && acted("asks") == 2).then_some(()));
+    assert_eq!((acted("pages"), written("pages").as_str()), (1, "pages\n"));
 }
 
 #[test]

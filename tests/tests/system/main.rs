@@ -6,6 +6,7 @@
 
 mod clocks;
 mod compactions;
+mod containers;
 mod faults;
 mod kills;
 mod overload;

@@ -1,7 +1,7 @@
 """Which of the package's extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
 
-A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.3 and every later version. It loads in the
-command line of 1.2 too, whose Python package has another platform.
+A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.3 and every later
+version. It loads in the command line of 1.2 too, whose Python package has another platform.
 """
 
 import functools

@@ -32,6 +32,16 @@ use crate::types::{Address, LogKind, PerLog, Timestamp};
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
 
+/// Why staging that a live writer uses is not to be read here, and what helps.
+fn elsewhere(path: &Path) -> String {
+    let folder = path.parent().unwrap_or(path).display();
+    format!(
+        "the daemon runs, and its {} is not here: {folder} is another one for it, as in another container; set `[log] staging` to the Loom \
+         directory and restart the daemon, or give both one {folder}: `docker run --ipc=host` or `--ipc=container:NAME`, or mount its folder here",
+        path.display()
+    )
+}
+
 /// Up to where, and from where, a reader may read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Tails {
@@ -585,6 +595,34 @@ impl LogReader {
             .then_some(view))
     }
 
+    /// The error of staging that cannot be read, or why it cannot: a live writer's may be out of this reader's sight.
+    fn explained(&self, error: Error) -> Result<Survey> {
+        if matches!(error, Error::Staging { .. })
+            && self.lock.is_held(&*self.storage)?
+            && let Some(path) = self.foreign_staging()?
+        {
+            return Err(Error::Staging {
+                path: self.dir.clone(),
+                what: elsewhere(&path),
+            });
+        }
+        Err(error)
+    }
+
+    /// The path of the staging file, where what this process has under that path is on another file system than the file that the note names.
+    fn foreign_staging(&self) -> Result<Option<PathBuf>> {
+        let Some(note) = StagingNote::load(&*self.storage, &self.dir)? else {
+            return Ok(None);
+        };
+        let path = self.dir.join(&note.path);
+        let folder = path.parent().unwrap_or(&path);
+        let is_here = [path.as_path(), folder].iter().any(|place| {
+            let there = self.storage.file_id(place);
+            there.is_ok_and(|there| there.device == note.device)
+        });
+        Ok((!is_here).then_some(path))
+    }
+
     /// What is there now, or `None` if it is what `before` says.
     fn look(&self, before: &View) -> Result<Option<Stage>> {
         let mut attempt = 1;
@@ -594,7 +632,8 @@ impl LogReader {
             let list = || list_all(&self.segments);
             let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
                 Ok(is_empty(&list()?))
-            })?;
+            });
+            let survey = survey.or_else(|error| self.explained(error))?;
             let slot = survey.slot.clone().unwrap_or_default();
             match survey.ending {
                 Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
@@ -608,9 +647,12 @@ impl LogReader {
                 } if self.lock.is_held(&*self.storage)? => {
                     return Err(Error::Staging {
                         path: self.dir.clone(),
-                        what: format!(
-                            "{error}; the daemon runs: stop it, which saves what it holds, and start it again"
-                        ),
+                        what: match self.foreign_staging()? {
+                            Some(path) => elsewhere(&path),
+                            None => format!(
+                                "{error}; the daemon runs: stop it, which saves what it holds, and start it again"
+                            ),
+                        },
                     });
                 }
                 _ if before.is_ended_at(&slot) => return Ok(None),

@@ -62,8 +62,13 @@ pub fn place(
         epoch,
         name: &name,
     };
+    // Readers may have the directory under another path, such as in a container, and what is in it under that one too.
+    let noted = match folder.strip_prefix(dir) {
+        Ok(inside) => inside.join(&name),
+        Err(_) => folder.join(&name),
+    };
     let refusal = match shrinking(storage, &folder, wanted, meta) {
-        Ok(Some(geometry)) => match site.make(&folder, folder.join(&name), geometry) {
+        Ok(Some(geometry)) => match site.make(&folder, noted, geometry) {
             Ok(placed) => {
                 if geometry != wanted {
                     let block = geometry.block_bytes.records;

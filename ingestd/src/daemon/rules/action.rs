@@ -1,4 +1,4 @@
-//! What a rule does when it fires: runs a program, or posts to a webhook. Either is over within a time limit, whatever it does.
+//! What a rule does when it fires, and when it no longer does: runs a program, or posts to a webhook. Either is over within a time limit, whatever it does.
 //!
 //! A program gets no shell and no input, leads a process group of its own, and its group is killed when it ends or time is up. Its output is
 //! read to the end and the first of it kept.
@@ -14,12 +14,14 @@ use loom_engine::schema::nearest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::Serialize;
+use ureq::tls::TlsConfig;
 
 use crate::child::Program;
-use crate::config::{Action, RuleDef};
+use crate::config::{Action, RuleDef, TlsDef, Webhook};
+use crate::daemon::scrape;
 use crate::daemon::unanswered::plain;
 use crate::rfc3339;
-use crate::rules::records::Alert;
+use crate::rules::records::{Alert, AlertState};
 
 const RUN_MAX: Duration = Duration::from_secs(10);
 const WEBHOOK_MAX: Duration = Duration::from_secs(5);
@@ -34,8 +36,9 @@ const LOOK: Timespec = Timespec {
 const BREATH: Duration = Duration::from_millis(1);
 
 /// What [`Notice::filled`] replaces.
-const PLACEHOLDERS: [&str; 10] = [
+const PLACEHOLDERS: [&str; 11] = [
     "rule",
+    "state",
     "source",
     "index",
     "when",
@@ -67,7 +70,10 @@ impl Notice {
     pub(super) fn new(def: &RuleDef, alert: &Alert, dir: &Path) -> Notice {
         Notice {
             rule: def.name.clone(),
-            state: "firing",
+            state: match alert.state {
+                AlertState::Resolved => "resolved",
+                _ => "firing",
+            },
             source: def.source.clone(),
             index: def.index.clone(),
             when: def.when.to_string(),
@@ -90,6 +96,7 @@ impl Notice {
             let value = after.split_once('}').and_then(|(name, after)| {
                 let value = match name {
                     "rule" => self.rule.clone(),
+                    "state" => self.state.to_owned(),
                     "source" => self.source.clone(),
                     "index" => self.index.clone(),
                     "when" => self.when.clone(),
@@ -118,10 +125,26 @@ impl Notice {
     }
 }
 
-/// What a person should know of an action before its alert: a program that cannot be run, words that were meant as placeholders.
+/// Whether an action is for alerts of this state. A program that is not told the state is for those that fire: it would page again.
+pub(super) fn is_for(action: &Action, state: AlertState) -> bool {
+    match (action, state) {
+        (_, AlertState::Firing) | (Action::Webhook(_), AlertState::Resolved) => true,
+        (Action::Run(words), AlertState::Resolved) => {
+            words.iter().any(|word| word.contains("{state}"))
+        }
+        _ => false,
+    }
+}
+
+/// What a person should know of an action before its alert: a program that cannot be run, words that were meant as placeholders, files of TLS
+/// that cannot be used.
 pub(super) fn doubts(action: &Action) -> Vec<String> {
-    let Action::Run(words) = action else {
-        return Vec::new();
+    let words = match action {
+        Action::Run(words) => words,
+        Action::Webhook(webhook) => {
+            let why = tls(webhook).err();
+            return why.map(|why| format!("{why:#}")).into_iter().collect();
+        }
     };
     let mut doubts = Vec::new();
     if let Some(program) = words.first().filter(|program| !program.contains('{'))
@@ -177,18 +200,27 @@ pub(super) fn perform(
     let began = Instant::now();
     let done = match action {
         Action::Run(words) => run(words, notice, stopping),
-        Action::Webhook(address) => post(address, notice),
+        Action::Webhook(webhook) => post(webhook, notice),
     };
     done.map(|what| format!("{what} after {} ms", began.elapsed().as_millis()))
         .map_err(|error| format!("{error:#}"))
 }
 
-fn post(address: &str, notice: &Notice) -> anyhow::Result<String> {
+fn tls(webhook: &Webhook) -> anyhow::Result<TlsConfig> {
+    match webhook.address.starts_with("https:") {
+        true => scrape::tls(webhook.tls.as_ref().unwrap_or(&TlsDef::default())),
+        false => Ok(TlsConfig::default()),
+    }
+}
+
+fn post(webhook: &Webhook, notice: &Notice) -> anyhow::Result<String> {
+    let address = &webhook.address;
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(WEBHOOK_MAX))
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
+        .tls_config(tls(webhook)?)
         .build();
     let body = serde_json::to_string(notice).expect("texts and numbers are always JSON");
     let reply = ureq::Agent::from(config)
@@ -301,6 +333,45 @@ mod tests {
         }
     }
 
+    fn webhook(address: &str) -> Webhook {
+        Webhook {
+            address: address.to_owned(),
+            tls: None,
+        }
+    }
+
+    #[test]
+    fn a_program_is_told_of_the_end_if_it_is_told_the_state() {
+        let page = |word: &str| Action::Run(vec!["/bin/page".to_owned(), word.to_owned()]);
+        let hook = Action::Webhook(webhook("http://x"));
+        for action in [&page("{rule}"), &page("{rule} is {state}"), &hook] {
+            assert!(is_for(action, AlertState::Firing));
+            assert!(!is_for(action, AlertState::Failed));
+        }
+        assert!(!is_for(&page("{rule}"), AlertState::Resolved));
+        assert!(is_for(&page("{rule} is {state}"), AlertState::Resolved));
+        assert!(is_for(&hook, AlertState::Resolved));
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_is_named_before_the_alert() {
+        let mut hook = webhook("https://127.0.0.1:1/");
+        hook.tls = Some(TlsDef {
+            ca: Some("/no/such/ca.pem".into()),
+            ..TlsDef::default()
+        });
+        let found = doubts(&Action::Webhook(hook.clone()));
+        assert!(
+            found.len() == 1 && found[0].contains("/no/such/ca.pem"),
+            "{found:?}"
+        );
+        let error = post(&hook, &notice()).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("/no/such/ca.pem"),
+            "{error:#}"
+        );
+    }
+
     fn shell(script: &str) -> Result<String, String> {
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
         let action = Action::Run(words.into());
@@ -411,7 +482,7 @@ mod tests {
         for (status, is_well) in [("200 OK", true), ("500 Broken", false)] {
             let result = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| {
-                    let action = Action::Webhook(address.clone());
+                    let action = Action::Webhook(webhook(&address));
                     perform(&action, &notice(), &AtomicBool::new(false))
                 });
                 let (mut stream, _) = listener.accept().unwrap();
@@ -435,7 +506,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         let began = Instant::now();
-        let error = post(&address, &notice()).unwrap_err().to_string();
+        let error = post(&webhook(&address), &notice()).unwrap_err().to_string();
         assert!(error.contains("cannot post to http://127.0.0.1"), "{error}");
         assert!(began.elapsed() < 2 * WEBHOOK_MAX);
     }

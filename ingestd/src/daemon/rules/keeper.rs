@@ -38,8 +38,6 @@ const WAITING_MAX: usize = 10_000;
 const RETRY: Duration = Duration::from_millis(2);
 /// How soon a directory that cannot be read is read again.
 const UNREADABLE: Duration = Duration::from_millis(100);
-/// Actions of one rule begin at most so often.
-const ACTION_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Keeper {
     inbox: Inbox,
@@ -198,6 +196,13 @@ impl Keeper {
         for action in std::mem::take(&mut self.actions) {
             crate::daemon::join(action);
         }
+        for rule in std::mem::take(&mut self.watched) {
+            if let Some(alert) = &rule.untold {
+                let why = "skipped: the daemon stopped".to_owned();
+                self.record(&outcome(alert.clone(), Err(why)));
+            }
+            self.watched.push(rule);
+        }
         for alert in self.recorder.stop() {
             let why = "the daemon stopped before pin_after had passed".to_owned();
             self.record(&not_pinned(alert, why));
@@ -227,7 +232,12 @@ impl Keeper {
         let configured = of_rules(false, &self.budgets.configured);
         let added = of_rules(true, &self.budgets.added);
         let pins = self.recorder.next().map(left);
-        let left = [configured, added, pins].into_iter().flatten().min()?;
+        let untold = self.watched.iter().filter(|rule| rule.untold.is_some());
+        let untold = untold.filter_map(Watched::rest).min();
+        let left = [configured, added, pins, untold]
+            .into_iter()
+            .flatten()
+            .min()?;
         let left = left.min(PROGRESS.saturating_sub(self.progressed.elapsed()));
         Some(match self.waiting.is_empty() {
             true => left,
@@ -296,8 +306,15 @@ impl Keeper {
                 self.record(&alert);
                 if alert.state == AlertState::Firing {
                     self.pin(rule, &alert);
-                    self.act(rule, alert);
                 }
+                self.act(rule, alert);
+            }
+        }
+        for rule in &mut watched {
+            if rule.rest().is_some_and(|rest| rest.is_zero())
+                && let Some(alert) = rule.untold.take()
+            {
+                self.act(rule, alert);
             }
         }
         self.watched = watched;
@@ -374,21 +391,32 @@ impl Keeper {
         }
     }
 
-    /// Starts the action of a rule, unless the one before it runs or began a moment ago.
+    /// Starts the action of a rule. While the one before it runs, or if that began a moment ago, an alert of the other state waits, so that
+    /// what is told last is so; one of the same is skipped.
     fn act(&mut self, rule: &mut Watched, alert: Alert) {
         let Some(action) = rule.def.action.clone() else {
             return;
         };
-        let skipped = match rule.acted {
-            _ if rule.is_acting => Some("skipped: the action before it still runs"),
-            Some(at) if at.elapsed() < ACTION_EVERY => {
-                Some("skipped: an action began less than 1s ago")
-            }
-            _ => None,
+        if !action::is_for(&action, alert.state) {
+            return;
+        }
+        if let Some(before) = rule.untold.take() {
+            let why = "skipped: its opposite came before it could be told".to_owned();
+            self.record(&outcome(before, Err(why)));
+        }
+        let skipped = match rule.rest() {
+            None => Some("skipped: the action before it still runs"),
+            Some(rest) if !rest.is_zero() => Some("skipped: an action began less than 1s ago"),
+            Some(_) => None,
         };
         if let Some(why) = skipped {
+            if rule.told.is_some_and(|told| told != alert.state) {
+                rule.untold = Some(alert);
+                return;
+            }
             return self.record(&outcome(alert, Err(why.to_owned())));
         }
+        rule.told = Some(alert.state);
         let notice = Notice::new(&rule.def, &alert, self.directory.path());
         let (rules, stopping) = (self.rules.clone(), Arc::clone(&self.stopping));
         let spawned = std::thread::Builder::new()

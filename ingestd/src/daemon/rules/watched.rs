@@ -16,6 +16,8 @@ use crate::rules::watch::{Change, Phase, Watch};
 const EXACT: Duration = Duration::from_millis(5);
 /// How long an evaluation of a rule that was added may keep the other rules waiting.
 const ADDED_MAX: Duration = Duration::from_secs(1);
+/// Actions of one rule begin at most so often.
+const ACTION_EVERY: Duration = Duration::from_secs(1);
 /// The state of a rule whose latest window could not be evaluated.
 const FAILING: &str = "failing";
 
@@ -30,6 +32,10 @@ pub(super) struct Watched {
     pub(super) acted: Option<Instant>,
     /// Its action runs.
     pub(super) is_acting: bool,
+    /// The state of which its latest action told.
+    pub(super) told: Option<AlertState>,
+    /// An alert of the other state, which its action tells once it may.
+    pub(super) untold: Option<Alert>,
     evaluations: u64,
     failures: u64,
     busy: Duration,
@@ -45,6 +51,8 @@ impl Watched {
             begun,
             acted: None,
             is_acting: false,
+            told: None,
+            untold: None,
             evaluations: 0,
             failures: 0,
             busy: Duration::ZERO,
@@ -61,6 +69,13 @@ impl Watched {
     pub(super) fn begin(def: RuleDef, added: bool, now: Timestamp) -> Watched {
         let watch = Watch::new(def.every, def.hold, Phase::Normal, now);
         Watched::new(def, added, watch, now)
+    }
+
+    /// How long until its next action may begin; `None` until the one that runs has ended.
+    pub(super) fn rest(&self) -> Option<Duration> {
+        let acted = self.acted.map(|at| at.elapsed());
+        let rest = acted.map_or(Duration::ZERO, |ago| ACTION_EVERY.saturating_sub(ago));
+        (!self.is_acting).then_some(rest)
     }
 
     /// The window that ends so. The first ones begin with the rule.

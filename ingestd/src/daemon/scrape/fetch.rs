@@ -151,7 +151,11 @@ fn token(path: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-fn tls(def: &TlsDef) -> anyhow::Result<TlsConfig> {
+/// Whom a client over TLS trusts, and how it proves who it is itself.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(in crate::daemon) fn tls(def: &TlsDef) -> anyhow::Result<TlsConfig> {
     let known = || {
         let mut known = AUTHORITIES.iter().map(Path::new);
         known.find(|path| path.exists())

@@ -18,6 +18,8 @@ use super::{inlet, join};
 use crate::config::{ScrapeDef, Target as Address};
 use target::Target;
 
+pub(super) use fetch::tls;
+
 /// Why the targets of a job cannot be asked as it says, if a file of it cannot be used.
 pub(super) fn doubt(job: &ScrapeDef) -> Option<String> {
     let why = fetch::usable(job).err()?;

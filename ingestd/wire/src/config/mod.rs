@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};
-pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, check_rules};
+pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, Webhook, check_rules};
 pub use scrape::{BasicAuthDef, ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
 pub use units::{ByteSize, FreeSpace, Span, Unit};
 pub use when::{Shown, When, Window};

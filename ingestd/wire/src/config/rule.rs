@@ -7,6 +7,7 @@ use std::time::Duration;
 use loom_engine::schema::{FieldDef, FieldType, check_name};
 use serde::{Deserialize, Deserializer};
 
+use super::scrape::TlsDef;
 use super::table::table;
 use super::units::{Span, Unit};
 use super::when::When;
@@ -45,13 +46,19 @@ pub struct PinSpan {
     pub after: Duration,
 }
 
-/// What happens when a rule fires.
+/// What happens when a rule fires, and when it no longer does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A program and its arguments.
     Run(Vec<String>),
-    /// An address that gets the alert as JSON.
-    Webhook(String),
+    Webhook(Webhook),
+}
+
+/// An address that gets the alert as JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    pub address: String,
+    pub tls: Option<TlsDef>,
 }
 
 /// A rule as it is written.
@@ -68,6 +75,7 @@ struct Written {
     hold: Option<Span>,
     run: Option<Vec<String>>,
     webhook: Option<String>,
+    tls: Option<TlsDef>,
     pin: Option<Span>,
     pin_after: Option<Span>,
 }
@@ -125,6 +133,15 @@ impl TryFrom<Written> for RuleDef {
                 "pin is 0s, or pin or pin_after longer than 1h; use 30s".to_owned(),
             ));
         }
+        let has_tls = written
+            .webhook
+            .as_ref()
+            .map(|url| url.starts_with("https://"));
+        if written.tls.is_some() && has_tls != Some(true) {
+            return Err(of_rule(
+                "tls has no webhook that begins with https://; add one, or remove tls".to_owned(),
+            ));
+        }
         let action = match (&written.run, &written.webhook) {
             (Some(_), Some(_)) => {
                 return Err(of_rule(
@@ -142,12 +159,15 @@ impl TryFrom<Written> for RuleDef {
                 }
                 Some(Action::Run(words.clone()))
             }
-            (None, Some(address)) if !address.starts_with("http://") => {
+            (None, Some(address)) if has_tls == Some(false) && !address.starts_with("http://") => {
                 return Err(of_rule(format!(
-                    "webhook '{address}' does not begin with http://; use http://127.0.0.1:8080/alert"
+                    "webhook '{address}' does not begin with http:// or https://; use http://127.0.0.1:8080/alert"
                 )));
             }
-            (None, Some(address)) => Some(Action::Webhook(address.clone())),
+            (None, Some(address)) => Some(Action::Webhook(Webhook {
+                address: address.clone(),
+                tls: written.tls,
+            })),
             (None, None) => None,
         };
         Ok(RuleDef {
@@ -266,7 +286,9 @@ mod tests {
             ("pin = '2h'", "longer than 1h"),
             ("run = []", "absolute path"),
             ("run = ['page']", "absolute path"),
-            ("webhook = 'https://x'", "http://"),
+            ("webhook = 'ftp://x'", "http:// or https://"),
+            ("webhook = 'http://x'\ntls = {}", "begins with https://"),
+            ("tls = { ca = '/ca' }", "begins with https://"),
             (
                 "run = ['/bin/true']\nwebhook = 'http://x'",
                 "both run and webhook",
