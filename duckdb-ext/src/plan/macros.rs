@@ -82,8 +82,8 @@ mod tests {
             .find(|found| found.name == "loom_quantile")
             .unwrap();
         assert!(!quantile.is_table);
-        assert_eq!(quantile.parameters.len(), 9);
+        assert_eq!(quantile.parameters.len(), 10);
         assert!(!quantile.parameters[3].is_optional);
-        assert!(quantile.parameters[8].is_optional);
+        assert!(quantile.parameters[9].is_optional);
     }
 }

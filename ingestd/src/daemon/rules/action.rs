@@ -417,7 +417,10 @@ mod tests {
             (vec![plain.to_str().unwrap()], "Permission denied"),
             (vec!["/tmp"], "not a file"),
             (vec!["/bin/sh", "{rle} fired"], "did you mean {rule}?"),
-            (vec!["/bin/sh", "{xyzxyz}"], "there are {rule}, {source}"),
+            (
+                vec!["/bin/sh", "{xyzxyz}"],
+                "there are {rule}, {state}, {source}",
+            ),
         ] {
             let found = of(&words);
             assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
