@@ -103,6 +103,10 @@ fn rules() -> Seeds {
             "webhook",
             "when = 'max > 1'\nover = '1s'\nwebhook = 'ftp://a'",
         ),
+        (
+            "tls",
+            "when = 'max > 1'\nover = '1s'\nwebhook = 'http://a'\ntls = { ca = '/a' }",
+        ),
         ("pin_after", "when = 'max > 1'\nover = '1s'\npin_after = '1s'"),
         ("pin", "when = 'max > 1'\nover = '1s'\npin = '2h'"),
         (
@@ -151,6 +155,15 @@ fn scrapes() -> Seeds {
         ("body_max", "job = 'a'\ntargets = []\nbody_max = '0B'"),
         ("tls", "job = 'a'\ntargets = []\ntls = { key = '/a' }"),
         ("clear", "job = 'a'\ntargets = ['http://a:1']\ntls = {}"),
+        (
+            "two_ways_in",
+            "job = 'a'\ntargets = ['a:1']\nbearer_file = '/a'\nbasic_auth = { username = 'a', password_file = '/b' }",
+        ),
+        (
+            "username",
+            "job = 'a'\ntargets = ['a:1']\nbasic_auth = { username = ':', password_file = '/b' }",
+        ),
+        ("no_target", "job = 'a'\ntargets = []"),
         ("many", &many),
     ]
     .iter()
