@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use loom_engine::proven::{at, at_mut};
 use loom_engine::schema::{FieldValue, PayloadEncoder};
 use loom_engine::{SourceId, Timestamp};
 use loom_sink::{Finished, InputBatch, Sink};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a length before a payload.
 const LENGTH_BYTES: usize = 2;
 
-/// The values of a column in some rows, or why a row has none.
+/// The values of a column in some rows.
 pub enum Values<'a> {
     Fields(Vec<FieldValue<'a>>),
     /// Nanoseconds since the Unix epoch; `None`: NULL.
@@ -64,17 +65,15 @@ impl<'a> Encoding<'a> {
         values: &[Values<'_>],
         bad: &[(usize, String)],
     ) -> Result<()> {
-        let columns: Vec<&[FieldValue<'_>]> = self
+        let columns: Vec<Option<&[FieldValue<'_>]>> = self
             .plan
             .fields
             .iter()
-            .map(
-                |column| match column.and_then(|column| values.get(column)) {
-                    Some(Values::Fields(values)) => Ok(values.as_slice()),
-                    None => Ok(&[][..]),
-                    Some(Values::Times(_)) => Err(Problem::missing("the values of a field")),
-                },
-            )
+            .map(|column| match column.map(|column| at(values, column)) {
+                Some(Values::Fields(values)) => Ok(Some(values.as_slice())),
+                None => Ok(None),
+                Some(Values::Times(_)) => Err(Problem::missing("the values of a field")),
+            })
             .collect::<Result<_>>()?;
         let times = match self.plan.time {
             None => None,
@@ -92,7 +91,7 @@ impl<'a> Encoding<'a> {
             while let Some((_, reason)) = bad.next_if(|(bad, _)| *bad <= row) {
                 refused.get_or_insert_with(|| reason.clone());
             }
-            let time = times.map(|times| times.get(row).copied().flatten());
+            let time = times.map(|times| *at(times.as_slice(), row));
             if time == Some(None) {
                 refused.get_or_insert_with(|| "its time is NULL".to_owned());
             }
@@ -101,8 +100,8 @@ impl<'a> Encoding<'a> {
                 continue;
             }
             row_values.clear();
-            row_values.extend(columns.iter().map(|column| match column.get(row) {
-                Some(value) => *value,
+            row_values.extend(columns.iter().map(|column| match column {
+                Some(values) => *at(values, row),
                 None => FieldValue::Null,
             }));
             let start = self.done.bytes.len();
@@ -113,9 +112,8 @@ impl<'a> Encoding<'a> {
                     let payload = self.done.bytes.len() - start - LENGTH_BYTES;
                     let length =
                         u16::try_from(payload).map_err(|_| Problem::missing("a short payload"))?;
-                    if let Some(place) = self.done.bytes.get_mut(start..start + LENGTH_BYTES) {
-                        place.copy_from_slice(&length.to_le_bytes());
-                    }
+                    at_mut(&mut self.done.bytes, start..start + LENGTH_BYTES)
+                        .copy_from_slice(&length.to_le_bytes());
                     self.done.payloads += 1;
                 }
                 Err(error) => {

@@ -10,7 +10,7 @@ use super::datum::Datum;
 use super::paths::at_home;
 use crate::error::{Problem, Result};
 
-/// The name of the format, and of the option that names the source.
+/// The name of the format.
 pub const FORMAT: &str = "loom";
 
 /// What a column holds, as far as fields tell it apart.
