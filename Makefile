@@ -1,4 +1,4 @@
-# `make` checks for what a build needs, then builds. README.md lists the targets.
+# `make` checks for what a build needs, then builds. engine/CONTRIBUTING.md lists the targets.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build

@@ -8,7 +8,7 @@
 -- The variable LOOM_SERVED of the environment names the same directory without links: the extension reads no other.
 --
 -- The database is the one that sql/host.sql wrote, opened for reading only. sql/README.md, Many hosts, describes the questions;
--- SECURITY.md says what a token grants.
+-- ingestd/docs/security.md says what a token grants.
 
 .bail on
 .mode list

@@ -220,7 +220,7 @@ def test_tls_by_stunnel_encrypts_and_only_a_trusted_certificate_is_accepted(pair
     made, key = certificate(tmp_path)
     stranger, _ = certificate(tmp_path / "other")
     port = free_port()
-    # As SECURITY.md has it.
+    # As the page on security has it.
     settings = (
         f"foreground = yes\npid =\n[loom]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{pair['left'].port}\ncert = {made}\nkey = {key}\n"
     )

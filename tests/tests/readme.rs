@@ -1,4 +1,4 @@
-//! README.md's sessions, its Python lines and its pipe from DuckDB run as written, in a folder where the paths that they name exist. Every path in the
+//! The sessions of README.md and of the daemon's pages run as written, in a folder where the paths that they name exist. Every path in the
 //! documents for developers exists.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use loom_tests::machine;
 use tempfile::TempDir;
 
 /// The documents whose paths are checked.
-const DOCUMENTS: [&str; 2] = ["README.md", "engine/ARCHITECTURE.md"];
+const DOCUMENTS: [&str; 2] = ["engine/CONTRIBUTING.md", "engine/ARCHITECTURE.md"];
 /// Top-level folders that a build makes, and that a clone does not have.
 const BUILT: [&str; 4] = ["dist", "target", ".venv", ".bench-venv"];
 
@@ -102,12 +102,12 @@ fn same_answers_later(folder: &Path, session: &str) -> Result<()> {
 }
 
 #[test]
-fn the_readme_records_from_python_and_finds_the_record() -> Result<()> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+fn the_page_on_clients_records_from_python_and_finds_the_record() -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/clients.md"))?;
     let place = clone()?;
-    let session = fenced(&readme, "sh")
+    let session = fenced(&page, "sh")
         .find(|block| block.contains("loom_client"))
-        .context("README.md has no session that records")?;
+        .context("the page has no session that records")?;
     let said = run_session(place.path(), session)?;
     for part in ["'stored': 2", "/pay", "9400"] {
         ensure!(
@@ -187,12 +187,12 @@ cat recorded
 }
 
 #[test]
-fn duckdb_feeds_a_load_as_the_readme_says() -> Result<()> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
+fn duckdb_feeds_a_load_as_the_page_says() -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/load.md"))?;
     let place = clone()?;
-    let pipe = fenced(&readme, "sh")
+    let pipe = fenced(&page, "sh")
         .find(|block| block.starts_with("duckdb -c \"COPY"))
-        .context("README.md has no pipe from DuckDB")?;
+        .context("the page has no pipe from DuckDB")?;
     std::fs::write(place.path().join("a.csv"), "# comment\nn,s\n1,n/a\n2,x\n")?;
     let steps = format!("export PATH=$PWD/target/release:$PATH\n{pipe}");
     let said = run(place.path(), "bash", &["-euo", "pipefail", "-c", &steps])?;

@@ -1,4 +1,4 @@
-//! README's rule as it is written: a real daemon, a real receiver of the webhook, and the alerts and pins from SQL in both DuckDB versions.
+//! The rule of `ingestd/docs/rules.md` as it is written: a real daemon, a real receiver of the webhook, and the alerts and pins from SQL in both DuckDB versions.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,20 +14,20 @@ use loom_tests::machine;
 const SOURCE: &str = "[[source]]\nname = 'redis_request'\n[[source.field]]\nname = 'latency_ns'\ntype = 'u64'\n\
                       [[source.index]]\nname = 'latency'\nvalue = 'latency_ns'\n";
 
-/// The block of a language in README.md's worked example.
+/// The block of a language in the page's worked example.
 fn example(language: &str) -> Result<String> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
-    let block = readme
-        .split_once("\n### Page me when p99.99 breaks, and keep the 30 seconds before\n")
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/rules.md"))?;
+    let block = page
+        .split_once("\n## Page me when p99.99 breaks, and keep the 30 seconds before\n")
         .and_then(|(_, section)| section.split_once(&format!("```{language}\n")))
         .and_then(|(_, block)| block.split_once("```"));
     Ok(block
-        .with_context(|| format!("the example of README.md has no {language}"))?
+        .with_context(|| format!("the example has no {language}"))?
         .0
         .to_owned())
 }
 
-/// The rule of README.md, with the receiver's address.
+/// The rule of the page, with the receiver's address.
 fn rule(receiver: &TcpListener) -> Result<String> {
     let rule = example("toml")?;
     ensure!(rule.contains("127.0.0.1:9009"), "{rule}");
@@ -56,7 +56,7 @@ fn receive(receiver: &TcpListener) -> Result<serde_json::Value> {
 }
 
 #[test]
-fn the_rule_of_the_readme_pages_when_the_percentile_breaks() -> Result<()> {
+fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
     let receiver = TcpListener::bind("127.0.0.1:0")?;
     let place = tempfile::tempdir()?;
     let dir = place.path().join("web.loom");

@@ -1,7 +1,7 @@
 //! What texts of CSV and JSON stand for: parsing them, and the narrowest field type that keeps them all.
 //!
 //! A text is a number, a boolean or a time only where the value says as much as the text: `007`, `+49` or `1e3` is not an integer. That is decided
-//! here for fields that are declared and for those that are inferred; README has the table.
+//! here for fields that are declared and for those that are inferred; `ingestd/docs/load.md` has the table.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use loom_engine::schema::FieldType;

@@ -358,35 +358,33 @@ fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
     daemon.stop()
 }
 
-/// The first block of a language in a section of README.md.
-fn of_readme(section: &str, language: &str) -> Result<String> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
-    let block = readme
-        .split_once(&format!("\n## {section}\n"))
-        .and_then(|(_, section)| section.split_once(&format!("```{language}\n")))
+/// The first block of a language in the page on metrics.
+fn of_page(language: &str) -> Result<String> {
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/metrics.md"))?;
+    let block = page
+        .split_once(&format!("```{language}\n"))
         .and_then(|(_, block)| block.split_once("```"));
     Ok(block
-        .with_context(|| format!("README.md has no {language} in {section}"))?
+        .with_context(|| format!("the page has no {language}"))?
         .0
         .to_owned())
 }
 
 #[test]
-fn the_configuration_of_the_readme_scrapes_and_its_queries_answer() -> Result<()> {
+fn the_configuration_of_the_page_scrapes_and_its_queries_answer() -> Result<()> {
     let server = Server::start(|nth, _| {
         Answer::Text(format!(
             "node_load1 0.5\nnode_cpu_seconds_total{{cpu=\"0\",mode=\"user\"}} {nth}\nnode_cpu_seconds_total{{cpu=\"0\",mode=\"idle\"}} 7\n"
         ))
     })?;
-    let config = of_readme("Metrics, logs, traces", "toml")?;
+    let config = of_page("toml")?;
     ensure!(config.contains("127.0.0.1:9100"), "{config}");
     let config = config.replace("127.0.0.1:9100", &server.address.to_string());
     let place = tempfile::tempdir()?;
     let dir = place.path().join("metrics.loom");
     let daemon = Daemon::start(&dir, &config)?;
     ensure!(wait_until(|| Ok(server.scrapes() >= 4))?);
-    let queries =
-        of_readme("Metrics, logs, traces", "sql")?.replace("'metrics.loom'", &shown(&dir));
+    let queries = of_page("sql")?.replace("'metrics.loom'", &shown(&dir));
     for version in Version::ALL {
         let mut session = session(version)?;
         let [series, by_env, rate] = loom_tests::script::statements(&queries)[..] else {

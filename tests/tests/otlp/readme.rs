@@ -1,4 +1,4 @@
-//! README's configuration for OTLP works as written, and its statement joins a slow span with its logs, its service's metrics and the packets around it.
+//! The configuration of `ingestd/docs/otlp.md` works as written, and its statement joins a slow span with its logs, its service's metrics and the packets around it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -17,22 +17,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sender::{Receiving, ask, logs, metrics, now_ns, spans, text};
 
-/// The first block of a language in README's section of OTLP.
-fn of_readme<'a>(readme: &'a str, language: &str) -> Result<&'a str> {
-    let section = readme.split_once("\n### OTLP\n");
-    let begun = section.and_then(|(_, section)| section.split_once(&format!("```{language}\n")));
+/// The first block of a language in the page.
+fn of_page<'a>(page: &'a str, language: &str) -> Result<&'a str> {
+    let begun = page.split_once(&format!("```{language}\n"));
     let block = begun.and_then(|(_, block)| block.split_once("```"));
     Ok(block
-        .with_context(|| format!("README.md has no {language} for OTLP"))?
+        .with_context(|| format!("the page has no {language}"))?
         .0)
 }
 
-/// Records three packets of UDP with the command of the README, into the daemon of `dir`, and gives the time at which they were sent.
-fn record_packets(readme: &str, dir: &Path) -> Result<u64> {
+/// Records three packets of UDP with the command of the page, into the daemon of `dir`, and gives the time at which they were sent.
+fn record_packets(page: &str, dir: &Path) -> Result<u64> {
     let command = "`ingestd record telemetry.loom packets -i lo port ";
     ensure!(
-        readme.contains(command),
-        "README.md records no packets beside OTLP"
+        page.contains(command),
+        "the page records no packets beside OTLP"
     );
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     let to = receiver.local_addr()?;
@@ -69,9 +68,9 @@ fn until_it_records(recording: &mut Child) -> Result<String> {
 }
 
 #[test]
-fn the_configuration_of_the_readme_receives_and_its_statement_joins() -> Result<()> {
-    let readme = std::fs::read_to_string(machine::root().join("README.md"))?;
-    let config = of_readme(&readme, "toml")?;
+fn the_configuration_of_the_page_receives_and_its_statement_joins() -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/otlp.md"))?;
+    let config = of_page(&page, "toml")?;
     ensure!(
         config.lines().filter(|line| !line.is_empty()).count() <= 10,
         "{config}"
@@ -82,7 +81,7 @@ fn the_configuration_of_the_readme_receives_and_its_statement_joins() -> Result<
     let place = tempfile::tempdir()?;
     let dir = place.path().join("o.loom");
     let receiving = Receiving::start(&dir, &format!("{promote}\n{before}"))?;
-    let now = record_packets(&readme, &dir)?;
+    let now = record_packets(&page, &dir)?;
     let span = |duration_ns: u64| Span {
         trace_id: vec![duration_ns as u8; 16],
         span_id: vec![1; 8],
@@ -121,7 +120,7 @@ fn the_configuration_of_the_readme_receives_and_its_statement_joins() -> Result<
         let reply = receiving.post(path, &body)?;
         ensure!(reply.refused()?.0 == 0, "{reply:?}");
     }
-    let statement = of_readme(&readme, "sql")?.replace("'telemetry.loom'", "DIR");
+    let statement = of_page(&page, "sql")?.replace("'telemetry.loom'", "DIR");
     let statement = statement.trim().trim_end_matches(';');
     let found = ask(
         &dir,
