@@ -34,6 +34,7 @@ pub use catalog::{
 pub use comparison::{Domain, Op};
 pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX, SERIES_BYTES_MAX};
+pub(crate) use filter::compared;
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
 pub use label_index::{LabelIndex, LabelTest, METRIC_LABEL, SeriesId};

@@ -6,7 +6,8 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::column_rows::{ColumnReads, ColumnRows, Columns};
+use super::column_rows::{ColumnReads, ColumnRows};
+use super::columns::Columns;
 use crate::error::{Error, Result};
 use crate::format::{
     FormatError, RECORD_HEADER_BYTES, RangeTotals, RawRecord, RecordHeader, RecordIter, Run,

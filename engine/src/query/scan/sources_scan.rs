@@ -298,6 +298,7 @@ impl SourcesReader {
                 together: true,
                 beside_others,
                 keys: &[],
+                test: &Test::All,
             };
             *taken_to = all.start;
             while *taken_to < all.end

@@ -4,6 +4,7 @@
 
 mod aggregates;
 mod chunks;
+mod column_filters;
 mod columns;
 mod damage;
 mod forged;
