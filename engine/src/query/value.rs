@@ -100,6 +100,18 @@ impl Value {
         is_known
     }
 
+    /// Appends the key of each row, all of which have one.
+    pub fn keys_of_all(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) {
+        let rows = columns.count();
+        match self.index.value_field().filter(|_| rows > 0) {
+            Some(field) => {
+                let numbers = columns.numbers(field).expect("the field is read");
+                columns.layout().number_keys(field, numbers, keys);
+            }
+            None => keys.extend(std::iter::repeat_n(Key::MIN, rows)),
+        }
+    }
+
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.
     pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
         self.function.is_none()

@@ -94,7 +94,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
+    pub(in crate::query) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
         let found = *self;
         found.rows.iter().map(move |row| RecordView {
             ts: row.ts,
