@@ -12,26 +12,38 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::Column;
 use super::directory;
-use super::parameters::{Parameter, SOURCE};
+use super::function::{Function, Plan};
+use super::parameters::{DIR, Parameter, SOURCE};
 use super::paths::Given;
 use super::selection::unknown;
 use super::tables::columns;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[SOURCE];
+const PARAMETERS: &[Parameter] = &[SOURCE];
+
+pub const FUNCTION: Function = Function {
+    name: "loom_chunks",
+    description: "The chunks of a Loom directory, and what each holds of each source.",
+    columns: "`dir`, `source`, `chunk`, `addr`, `records`, `first_ts`, `last_ts`, `first_arrival`, `last_arrival`, `previous_chunk`",
+    examples: &["FROM loom_chunks('telemetry.loom', source := 'requests')"],
+    positional: &[DIR],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(ChunksPlan::bind(arguments, ambient)?)),
+};
 
 /// A bound call.
-pub struct ChunksPlan {
+struct ChunksPlan {
     given: Given,
     source: Option<String>,
     columns: Vec<Column>,
 }
 
 impl ChunksPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ChunksPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ChunksPlan> {
         let plan = ChunksPlan {
             given: arguments.directories(ambient)?,
             source: arguments.text("source")?.map(str::to_owned),
@@ -50,16 +62,6 @@ impl ChunksPlan {
         };
         plan.directories(ambient)?;
         Ok(plan)
-    }
-
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<ChunkPieces> {
-        let directories = self.directories(ambient)?.into();
-        Ok(ChunkPieces { directories })
     }
 
     fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
@@ -88,8 +90,20 @@ impl ChunksPlan {
     }
 }
 
+impl Plan for ChunksPlan {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
+        let directories = self.directories(ambient)?.into();
+        let pieces = ChunkPieces { directories };
+        Ok(TableRun::of(pieces, projected))
+    }
+}
+
 /// The rows of an execution, a chunk a piece.
-pub struct ChunkPieces {
+struct ChunkPieces {
     /// Those that are still to be listed, the one at work first.
     directories: VecDeque<Listed>,
 }

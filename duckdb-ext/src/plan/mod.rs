@@ -20,6 +20,7 @@ pub mod copy;
 pub mod datum;
 pub mod directory;
 pub mod estimate;
+pub mod function;
 pub mod functions;
 pub mod heat;
 pub mod histogram;
