@@ -167,8 +167,9 @@ mod tests {
         StringArray, UInt8Array,
     };
 
+    use parquet::arrow::ArrowWriter;
+
     use super::*;
-    use crate::output::parquet::ParquetFile;
 
     fn batch() -> RecordBatch {
         let fixed = (0..40_u8).map(|n| (n % 7 != 0).then(|| [n, n + 1]));
@@ -212,9 +213,10 @@ mod tests {
     }
 
     fn write(path: &Path, batch: &RecordBatch) {
-        let mut file = ParquetFile::create(path, &batch.schema()).unwrap();
-        file.write(batch).unwrap();
-        file.finish().unwrap();
+        let file = File::create(path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
     }
 
     fn contents(batches: &[RecordBatch]) -> Contents {

@@ -233,11 +233,15 @@ impl SegmentDir {
         Ok(file)
     }
 
-    /// The length of a segment's file.
-    pub fn file_bytes(&self, name: SegmentName) -> Result<u64> {
-        self.storage
-            .open(&self.path_of(name), OpenMode::Read)?
-            .bytes()
+    /// The length of a segment's file. One that retention removes meanwhile has none, nor has something else in a segment's place.
+    pub fn file_bytes(&self, name: SegmentName) -> Result<Option<u64>> {
+        let opened = self.storage.open(&self.path_of(name), OpenMode::Read);
+        match opened.and_then(|file| file.bytes()) {
+            Err(error) if is_not_found(&error) || matches!(error, Error::Damaged { .. }) => {
+                Ok(None)
+            }
+            bytes => bytes.map(Some),
+        }
     }
 
     /// The column segments whose directory is damaged, and why. It opens each of them.

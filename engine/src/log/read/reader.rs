@@ -18,7 +18,7 @@ use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
+use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
 use crate::log::options::ADDRESS_LIMIT;
@@ -264,6 +264,18 @@ impl LogReader {
         let folder = &self.segments.records;
         let end = self.tails()?.tail.records;
         ColumnSegments::list(folder, &folder.list()?, end)
+    }
+
+    /// What the segments of all logs take on the disk now. It looks at each of their files.
+    pub fn segment_bytes(&self) -> Result<u64> {
+        let mut all = 0;
+        for segments in self.segments.iter() {
+            for (first, generation) in segments.list()? {
+                let bytes = segments.file_bytes(SegmentName { first, generation })?;
+                all += bytes.unwrap_or(0);
+            }
+        }
+        Ok(all)
     }
 
     /// Whether the last writer has closed the directory, and no other has begun.
