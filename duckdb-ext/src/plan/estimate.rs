@@ -9,14 +9,13 @@ use super::aggregate::quantiles;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::parameters::{
     APPROX, AT, BUCKET, COMPLETE, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
     T_FROM, T_TO, V_MAX, V_MIN,
 };
 use super::part::Part;
 use super::selection::Selection;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::Cell;

@@ -11,14 +11,13 @@ use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::parameters::{
     AT, BANDS, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
 };
 use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::{Cell, Pieces};

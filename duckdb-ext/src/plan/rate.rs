@@ -5,14 +5,13 @@ use loom_engine::query::{Bucket, CountRow, CountSpec, Poll, RecordCounts};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::parameters::{
     AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
 };
 use super::part::Part;
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces};
