@@ -24,7 +24,7 @@ build: check
 test: build .venv/complete
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
-	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
+	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
 # The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
 wheel: .clients-venv/complete $(EXTENSIONS)
@@ -71,7 +71,7 @@ lint: check
 	$(CARGO) fmt --all --manifest-path engine/fuzz/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
-	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
+	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test style --test dependencies
 
 # Whether PyPI has a release of DuckDB that Loom has no file for.
