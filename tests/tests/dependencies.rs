@@ -193,6 +193,36 @@ fn the_fuzzer_knows_no_tokio() -> Result<()> {
     Ok(())
 }
 
+/// The crates that a build or a test run compiles, with their features.
+fn features(edges: &str) -> Result<BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--workspace"])
+        .args(["--prefix", "none", "--format", "{p} {f}", "--edges", edges])
+        .current_dir(root())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "cargo tree: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout)?;
+    // A crate whose dependencies were listed above ends in a star.
+    let crates = text.lines().map(|line| line.trim_end_matches(" (*)"));
+    Ok(crates.map(str::to_owned).collect())
+}
+
+#[test]
+fn tests_turn_on_no_feature_that_a_build_does_not_have() -> Result<()> {
+    let tested = features("all")?;
+    for built in features("no-dev")? {
+        ensure!(
+            tested.contains(&built),
+            "tests compile another form of '{built}': add what turns on its features to the dependencies of loom-tests"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn every_crate_comes_from_the_registry() -> Result<()> {
     for package in Metadata::read()?.packages {

@@ -18,6 +18,7 @@ use super::function::{Function, SmallTable};
 use super::parameters::{DIR, Parameter};
 use super::paths::Given;
 use super::pins;
+use super::quoting::{identifier, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
@@ -384,14 +385,6 @@ fn default_name(path: &Path) -> String {
         "" => "loom".to_owned(),
         bare => bare.to_owned(),
     }
-}
-
-pub fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-pub fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// One text, or a list of several.

@@ -10,13 +10,12 @@ use loom_engine::{SourceId, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::directory;
 use super::function::{Function, Plan};
 use super::parameters::{DIR, Parameter, SOURCE};
 use super::paths::Given;
 use super::selection::unknown;
-use super::tables::columns;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;

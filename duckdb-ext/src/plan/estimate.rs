@@ -9,6 +9,7 @@ use super::aggregate::quantiles;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
+use super::columns::columns;
 use super::function::{Function, SmallTable};
 use super::parameters::{
     APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
@@ -16,7 +17,6 @@ use super::parameters::{
 };
 use super::part::Part;
 use super::selection::Selection;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::Cell;

@@ -14,7 +14,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::clause::Clause;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::function::{Function, Plan};
 use super::parameters::{
     AT, BANDS, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, SOURCE,
@@ -23,7 +23,6 @@ use super::parameters::{
 use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::{Cell, Pieces, TableRun};

@@ -30,6 +30,7 @@ pub mod part;
 pub mod paths;
 pub mod pins;
 pub mod prune;
+pub mod quoting;
 pub mod rate;
 pub mod replacement;
 pub mod scan;

@@ -8,7 +8,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
 use super::clause::Clause;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::function::{Function, Plan};
 use super::parameters::{
     AT, BUCKET, COMPLETE, DIR, FILTER, LAST, PARTIAL, POINTS, Parameter, SOURCE, T_FROM, T_TO,
@@ -16,7 +16,6 @@ use super::parameters::{
 use super::part::Part;
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces, TableRun};

@@ -12,7 +12,7 @@ use regex::Regex;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::directory;
 use super::function::{Function, Plan, SmallTable};
 use super::parameters::{
@@ -23,7 +23,6 @@ use super::part::{Chosen, Part};
 use super::paths::Given;
 use super::selection::{incomplete, newest, snapshot};
 use super::stats::ScanEntry;
-use super::tables::columns;
 use super::time::TimeArguments;
 use super::types::SqlType;
 use crate::error::{Problem, Result};

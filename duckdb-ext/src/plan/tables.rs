@@ -9,7 +9,7 @@ use loom_engine::{PerLog, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::datum::TIMESTAMP_INFINITY;
 use super::directory;
 use super::function::{Bound, Function, SmallTable};
@@ -410,14 +410,6 @@ fn scan_stats() -> Rows {
                 Cell::from(record.stats.bytes_read),
             ]
         })
-        .collect()
-}
-
-/// Columns by name and type.
-pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
-    declared
-        .iter()
-        .map(|(name, ty)| Column::new(*name, *ty))
         .collect()
 }
 

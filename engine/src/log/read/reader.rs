@@ -17,6 +17,7 @@ use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
+use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
@@ -395,12 +396,11 @@ impl LogReader {
         if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
             return Ok(None);
         }
-        let found = view.segment(segments, chunk).and_then(|(file, _)| {
-            let columns = file.columns();
-            columns
-                .map(|columns| columns.hold(chunk, wanted, held))
-                .transpose()
-        });
+        let found = match view.segment(segments, chunk) {
+            Ok((OpenSegment::Columns(columns), _)) => columns.hold(chunk, wanted, held).map(Some),
+            Ok((OpenSegment::Rows(_), _)) => Ok(None),
+            Err(error) => Err(error),
+        };
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
@@ -419,13 +419,17 @@ impl LogReader {
         }
         // What cannot be opened is reported when it is read.
         let found = view.segment(&self.segments[LogKind::Records], chunk);
-        let Ok((file, offset)) = found else {
+        let Ok((segment, offset)) = found else {
             return;
         };
-        match (file.columns(), wanted) {
-            (Some(columns), wanted) => columns.will_read_unit(chunk, wanted, cache),
-            (None, UnitWanted::Head) => file.will_read(offset, self.meta.chunk_bytes.into()),
-            (None, _) => {}
+        match (segment, wanted) {
+            (OpenSegment::Columns(columns), wanted) => {
+                columns.will_read_unit(chunk, wanted, cache);
+            }
+            (OpenSegment::Rows(file), UnitWanted::Head) => {
+                file.will_read(offset, self.meta.chunk_bytes.into());
+            }
+            (OpenSegment::Rows(_), _) => {}
         }
     }
 

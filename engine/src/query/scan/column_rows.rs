@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::format::{NumberRange, RangeTotals, StreamRows, Take, UnitRow, Wanted};
+use crate::error::Result;
+use crate::format::{FormatError, NumberRange, RangeTotals, StreamRows, Take, UnitRow, Wanted};
 use crate::log::{HeldUnit, UnitWanted};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Source};
+use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Slot, Source};
 use crate::types::{ChunkNo, Key, SourceId, TimeRange, Timestamp};
 
 /// What is read of rows.
@@ -359,7 +360,10 @@ impl ColumnRows {
         logs.will_read_columns(chunks, wanted);
     }
 
-    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole; reading it reports why.
+    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole.
+    ///
+    /// # Errors
+    /// A part of the unit that is needed does not verify, or retention removed it meanwhile.
     pub fn columns(
         &mut self,
         logs: &SnapshotLogs,
@@ -367,7 +371,7 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         reads: ColumnReads<'_>,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>> {
         let (held, of, selection) = self.of(source, layout);
         let pieces = &of.pieces;
         let columns = of.columns.get_or_insert_with(|| of_reads(pieces, reads));
@@ -387,20 +391,22 @@ impl ColumnRows {
                 addresses: reads.addresses,
             },
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
-        let taken = if reads.together { count } else { 1 };
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
+        let undecoded = |error: FormatError| logs.undecoded(first, error);
+        let taken = nth..nth + if reads.together { count } else { 1 };
+        let end_of = |end: Option<usize>| end.map(|end| chunks.start + (end - nth) as u64);
         if reads.keys.is_empty() {
-            let end = unit.columns(nth..nth + taken, &take).ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+            return unit.columns(taken, &take).map(end_of).map_err(undecoded);
         }
         let numbers = of
             .numbers
             .get_or_insert_with(|| numbers_of(&of.layout, pieces, reads.keys));
         if let Some(numbers) = numbers {
-            let end = unit
-                .columns_where(nth..nth + taken, &take, numbers)
-                .ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+            let end = unit.columns_where(taken, &take, numbers);
+            return end.map(end_of).map_err(undecoded);
         }
         // First what decides: perhaps no row is left, and nothing else is decoded.
         let deciding = Take {
@@ -408,30 +414,36 @@ impl ColumnRows {
             addresses: false,
             ..take
         };
-        let end = unit.columns(nth..nth + taken, &deciding).ok()??;
+        let Some(end) = unit.columns(taken, &deciding).map_err(undecoded)? else {
+            return Ok(None);
+        };
         let columns = Columns {
             layout: &of.layout,
             pieces,
             rows: unit.found(),
         };
         let all = columns.count();
-        selection.of(&columns, reads.keys).ok()?;
+        let no_memory = |refused: NoMemory| logs.undecoded(first, refused);
+        selection.of(&columns, reads.keys).map_err(no_memory)?;
         let selected = selection.rows.as_slice();
         if !selected.is_empty() {
-            let end_of_all = unit.columns(nth..end, &take).ok()??;
+            let end_of_all = unit.columns(nth..end, &take).map_err(undecoded)?;
             // Anchors may end it earlier where addresses are wanted: nothing is left out then.
-            if end_of_all < end {
-                return Some(chunks.start + (end_of_all - nth) as u64);
+            if end_of_all.is_none_or(|of_all| of_all < end) {
+                return Ok(end_of(end_of_all));
             }
         }
         if selected.len() < all {
-            unit.select(selected).ok()?;
+            unit.select(selected).map_err(no_memory)?;
         }
-        Some(chunks.start + (end - nth) as u64)
+        Ok(end_of(Some(end)))
     }
 
     /// What the values of a field are together whose keys are wanted, in some chunks of one layout, and the end of these. `None`: the rows must be asked
     /// for.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn totals(
         &mut self,
         logs: &SnapshotLogs,
@@ -439,17 +451,18 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         keys: &[(usize, RangeSet<Key>)],
-    ) -> Option<(u64, RangeTotals)> {
+    ) -> Result<Option<(u64, RangeTotals)>> {
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
         let numbers = of
             .numbers
             .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys));
-        let (&[numbers], [(field, _)]) = (numbers.as_deref()?, keys) else {
-            return None;
+        let (Some(&[numbers]), [(field, _)]) = (numbers.as_deref(), keys) else {
+            return Ok(None);
         };
-        if of.layout.slot(*field)?.null_bit.is_some() {
-            return None;
+        let has_nulls = |slot: Slot| slot.null_bit.is_some();
+        if of.layout.slot(*field).is_none_or(has_nulls) {
+            return Ok(None);
         }
         let count = (chunks.end - chunks.start) as usize;
         let wanted = UnitWanted::Columns {
@@ -458,10 +471,13 @@ impl ColumnRows {
             columns: Some(of.keys.get_or_insert_with(|| of_keys(pieces, keys))),
             addresses: false,
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
         let found = unit.totals(nth..nth + count, pieces.template(), numbers);
-        let (end, totals) = found.ok()??;
-        Some((chunks.start + (end - nth) as u64, totals))
+        let found = found.map_err(|error| logs.undecoded(first, error))?;
+        Ok(found.map(|(end, totals)| (chunks.start + (end - nth) as u64, totals)))
     }
 
     /// The rows that `columns` found.
@@ -477,7 +493,10 @@ impl ColumnRows {
         }
     }
 
-    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole, which reports why.
+    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn rows(
         &mut self,
         logs: &SnapshotLogs,
@@ -486,7 +505,7 @@ impl ColumnRows {
         layout: &Arc<Layout>,
         fields: Option<&[usize]>,
         bytes: &mut [u8],
-    ) -> bool {
+    ) -> Result<bool> {
         let mut rows = std::mem::take(&mut self.rows);
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
@@ -495,11 +514,14 @@ impl ColumnRows {
             wanted: (of.payloads).get_or_insert_with(|| pieces.wanted(fields)),
             addresses: true,
         };
-        let found = logs
-            .column_unit(chunk, UnitWanted::All, held)
-            .map(|(unit, nth)| unit.rows(nth, &take, bytes, &mut rows));
+        let found = match logs.column_unit(chunk, UnitWanted::All, held) {
+            Ok(Some((unit, nth))) => unit
+                .rows(nth, &take, bytes, &mut rows)
+                .map_err(|error| logs.undecoded(chunk, error)),
+            other => other.map(|_| false),
+        };
         self.rows = rows;
-        matches!(found, Some(Ok(true)))
+        found
     }
 
     /// The rows that `rows` took.

@@ -79,7 +79,7 @@ impl Catalog {
     /// Which fields hold which time series.
     pub fn label_index(&self) -> &Arc<LabelIndex> {
         self.label_index
-            .get_or_init(|| Arc::new(LabelIndex::of(self)))
+            .get_or_init(|| Arc::new(LabelIndex::of(self.sources())))
     }
 
     /// The error for a name that no source has.
