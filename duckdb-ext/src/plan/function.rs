@@ -53,9 +53,10 @@ pub trait Plan: Send + Sync {
 }
 
 impl Function {
-    /// The description, and what each parameter means.
+    /// The description, the columns, and what each parameter means.
     pub fn documentation(&self) -> String {
-        let mut text = self.description.to_owned();
+        let columns = self.columns.replace('`', "");
+        let mut text = format!("{}\ncolumns: {columns}", self.description);
         for parameter in self.positional.iter().chain(self.named) {
             text.push_str(&format!("\n{}: {}", parameter.name, parameter.about));
         }
