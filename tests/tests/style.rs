@@ -272,12 +272,11 @@ fn files_form_no_circle_but_those_that_are_known() -> Result<()> {
         .iter()
         .flat_map(|(folder, files)| {
             let files = files.iter().map(|(path, text)| (*path, *text));
-            circles::circles(files)
-                .into_iter()
-                .map(|circle| (*folder, circle))
+            let found = circles::circles(files).into_iter();
+            found.map(move |circle| (*folder, circle))
         })
         .collect();
-    let known = CIRCLES.map(|(folder, files)| {
+    let known = CIRCLES.map(|(folder, files)| -> (&str, Vec<String>) {
         (
             folder,
             files.iter().map(|file| (*file).to_owned()).collect(),
