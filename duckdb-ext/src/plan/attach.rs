@@ -383,7 +383,7 @@ pub fn literal(text: &str) -> String {
 }
 
 /// One text, or a list of several.
-fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let literals: Vec<String> = texts.map(literal).collect();
     match literals.as_slice() {
         [one] => one.clone(),

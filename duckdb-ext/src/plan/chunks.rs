@@ -12,9 +12,9 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::Column;
 use super::directory;
+use super::holders::Holders;
 use super::parameters::{Parameter, SOURCE};
 use super::paths::Given;
-use super::selection::unknown;
 use super::tables::columns;
 use super::time::micros;
 use super::types::SqlType;
@@ -48,7 +48,10 @@ impl ChunksPlan {
                 ("previous_chunk", SqlType::U64),
             ]),
         };
-        plan.directories(ambient)?;
+        let snapshots = plan.snapshots(ambient)?;
+        if let Some(source) = &plan.source {
+            Holders::find(snapshots, source, &plan.given)?;
+        }
         Ok(plan)
     }
 
@@ -58,33 +61,34 @@ impl ChunksPlan {
 
     /// Begins an execution.
     pub fn start(&self, ambient: &Ambient<'_>) -> Result<ChunkPieces> {
-        let directories = self.directories(ambient)?.into();
-        Ok(ChunkPieces { directories })
-    }
-
-    fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
-        let paths = self.given.paths(ambient)?;
-        paths.into_iter().map(|path| self.list(path)).collect()
-    }
-
-    fn list(&self, path: PathBuf) -> Result<Listed> {
-        let dir = path.display().to_string();
-        let snapshot = directory::open(&path)?.snapshot()?;
-        let source = match &self.source {
-            None => None,
-            Some(name) => {
-                let found = snapshot
-                    .source(name)
-                    .map_err(|error| unknown(error, &dir))?;
-                Some(found.id)
-            }
-        };
-        Ok(Listed {
+        let snapshots = self.snapshots(ambient)?;
+        let listed = |dir: String, snapshot: Snapshot, source: Option<SourceId>| Listed {
             list: ChunkList::new(&snapshot, source),
             snapshot,
             dir,
             latest: None,
-        })
+        };
+        let directories = match &self.source {
+            None => snapshots
+                .into_iter()
+                .map(|(dir, snapshot)| listed(dir, snapshot, None))
+                .collect(),
+            Some(source) => Holders::find(snapshots, source, &self.given)?
+                .noted()
+                .into_iter()
+                .map(|holder| listed(holder.dir, holder.snapshot, Some(holder.source.id)))
+                .collect(),
+        };
+        Ok(ChunkPieces { directories })
+    }
+
+    fn snapshots(&self, ambient: &Ambient<'_>) -> Result<Vec<(String, Snapshot)>> {
+        let paths = self.given.paths(ambient)?;
+        let snapshot = |path: &PathBuf| {
+            let snapshot = directory::open(path)?.snapshot()?;
+            Ok((path.display().to_string(), snapshot))
+        };
+        paths.iter().map(snapshot).collect()
     }
 }
 

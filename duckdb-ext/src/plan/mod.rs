@@ -23,6 +23,7 @@ pub mod estimate;
 pub mod functions;
 pub mod heat;
 pub mod histogram;
+pub mod holders;
 pub mod macros;
 pub mod parameters;
 pub mod part;

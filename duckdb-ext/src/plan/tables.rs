@@ -319,6 +319,7 @@ pub fn scan_stats() -> Rows {
                 Cell::from(record.stats.chunks_pruned),
                 Cell::from(record.stats.chunks_read),
                 Cell::from(record.stats.bytes_read),
+                Cell::from(record.note.map(Cell::from)),
             ]
         })
         .collect()
@@ -399,5 +400,6 @@ pub fn scan_stats_columns() -> Vec<Column> {
         ("chunks_pruned", SqlType::U64),
         ("chunks_read", SqlType::U64),
         ("bytes_read", SqlType::U64),
+        ("note", SqlType::Text),
     ])
 }
