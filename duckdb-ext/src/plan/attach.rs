@@ -388,7 +388,7 @@ fn default_name(path: &Path) -> String {
 }
 
 /// One text, or a list of several.
-fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let literals: Vec<String> = texts.map(literal).collect();
     match literals.as_slice() {
         [one] => one.clone(),

@@ -13,9 +13,9 @@ use super::arguments::Arguments;
 use super::columns::{Column, columns};
 use super::directory;
 use super::function::{Function, Plan};
+use super::holders::Holders;
 use super::parameters::{DIR, Parameter, SOURCE};
 use super::paths::Given;
-use super::selection::unknown;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;
@@ -59,33 +59,20 @@ impl ChunksPlan {
                 ("previous_chunk", SqlType::U64),
             ]),
         };
-        plan.directories(ambient)?;
+        let snapshots = plan.snapshots(ambient)?;
+        if let Some(source) = &plan.source {
+            Holders::find(snapshots, source, &plan.given)?;
+        }
         Ok(plan)
     }
 
-    fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
+    fn snapshots(&self, ambient: &Ambient<'_>) -> Result<Vec<(String, Snapshot)>> {
         let paths = self.given.paths(ambient)?;
-        paths.into_iter().map(|path| self.list(path)).collect()
-    }
-
-    fn list(&self, path: PathBuf) -> Result<Listed> {
-        let dir = path.display().to_string();
-        let snapshot = directory::open(&path)?.snapshot()?;
-        let source = match &self.source {
-            None => None,
-            Some(name) => {
-                let found = snapshot
-                    .source(name)
-                    .map_err(|error| unknown(error, &dir))?;
-                Some(found.id)
-            }
+        let snapshot = |path: &PathBuf| {
+            let snapshot = directory::open(path)?.snapshot()?;
+            Ok((path.display().to_string(), snapshot))
         };
-        Ok(Listed {
-            list: ChunkList::new(&snapshot, source),
-            snapshot,
-            dir,
-            latest: None,
-        })
+        paths.iter().map(snapshot).collect()
     }
 }
 
@@ -95,9 +82,25 @@ impl Plan for ChunksPlan {
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
-        let directories = self.directories(ambient)?.into();
-        let pieces = ChunkPieces { directories };
-        Ok(TableRun::of(pieces, projected))
+        let snapshots = self.snapshots(ambient)?;
+        let listed = |dir: String, snapshot: Snapshot, source: Option<SourceId>| Listed {
+            list: ChunkList::new(&snapshot, source),
+            snapshot,
+            dir,
+            latest: None,
+        };
+        let directories = match &self.source {
+            None => snapshots
+                .into_iter()
+                .map(|(dir, snapshot)| listed(dir, snapshot, None))
+                .collect(),
+            Some(source) => Holders::find(snapshots, source, &self.given)?
+                .noted()
+                .into_iter()
+                .map(|holder| listed(holder.dir, holder.snapshot, Some(holder.source.id)))
+                .collect(),
+        };
+        Ok(TableRun::of(ChunkPieces { directories }, projected))
     }
 }
 

@@ -24,6 +24,7 @@ pub mod function;
 pub mod functions;
 pub mod heat;
 pub mod histogram;
+pub mod holders;
 pub mod macros;
 pub mod parameters;
 pub mod part;

@@ -408,6 +408,7 @@ fn scan_stats() -> Rows {
                 Cell::from(record.stats.chunks_pruned),
                 Cell::from(record.stats.chunks_read),
                 Cell::from(record.stats.bytes_read),
+                Cell::from(record.note.map(Cell::from)),
             ]
         })
         .collect()
@@ -480,5 +481,6 @@ fn scan_stats_columns() -> Vec<Column> {
         ("chunks_pruned", SqlType::U64),
         ("chunks_read", SqlType::U64),
         ("bytes_read", SqlType::U64),
+        ("note", SqlType::Text),
     ])
 }

@@ -44,7 +44,7 @@ impl ParquetFile {
         }
         Ok(ParquetFile {
             writer: ArrowWriter::try_new(file, schema.clone(), Some(properties.build()))?,
-            contents: Contents::new(schema.fields().len()),
+            contents: Contents::new(schema),
             out,
         })
     }
