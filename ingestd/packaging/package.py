@@ -36,6 +36,7 @@ FILES = [
     (ROOT / "ingestd/ring/c/loom_client.h", "usr/include/loom_client.h"),
     (ROOT / "README.md", "usr/share/doc/loom/README.md"),
     (ROOT / "sql/README.md", "usr/share/doc/loom/sql/README.md"),
+    (ROOT / "sql/functions.md", "usr/share/doc/loom/sql/functions.md"),
     *((page, f"usr/share/doc/loom/ingestd/docs/{page.name}") for page in sorted((ROOT / "ingestd/docs").glob("*.md"))),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),

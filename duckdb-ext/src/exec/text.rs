@@ -9,12 +9,12 @@ use loom_engine::schema::{FieldDef, FieldType, Slot};
 
 use super::fixed;
 use super::group::{At, Group};
-use super::vectors::{INLINE_BYTES, Output, RawVectors, StringEntry};
+use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::Result;
 
 /// Fills the column of a field that is bytes of some kind.
-pub fn text<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn text(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     field: usize,
@@ -26,8 +26,8 @@ pub fn text<V: RawVectors>(
 }
 
 /// Writes the texts of a field.
-pub fn strings<'a, V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn strings<'a>(
+    out: &mut Output<'_>,
     at: At,
     ty: FieldType,
     bytes: impl Iterator<Item = &'a [u8]>,
@@ -46,8 +46,8 @@ pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
-pub fn in_place<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn in_place(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     slot: Slot,
@@ -83,8 +83,8 @@ pub fn in_place<V: RawVectors>(
 }
 
 /// Fills the column of an integer with labels.
-pub fn labels<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn labels(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     slot: Slot,
@@ -108,8 +108,8 @@ pub fn labels<V: RawVectors>(
 }
 
 /// Fills the column of an integer with labels from its numbers, each in the lowest bytes. Fast while all of them are small.
-pub fn label_column<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn label_column(
+    out: &mut Output<'_>,
     at: At,
     ty: FieldType,
     numbers: &[u64],
@@ -132,8 +132,8 @@ pub fn label_column<V: RawVectors>(
 }
 
 /// Writes what numbers show as.
-fn write_labels<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn write_labels(
+    out: &mut Output<'_>,
     at: At,
     numbers: impl ExactSizeIterator<Item = i128> + Clone,
     labels: &Labels,

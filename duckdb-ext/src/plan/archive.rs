@@ -14,9 +14,9 @@ use loom_engine::schema::Source;
 use serde::Deserialize;
 
 use super::ambient::Ambient;
-use super::attach::{identifier, literal};
 use super::columns::{self, Column};
 use super::paths::at_home;
+use super::quoting::{identifier, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 

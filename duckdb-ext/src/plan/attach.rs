@@ -14,9 +14,11 @@ use super::archive::Archive;
 use super::arguments::Arguments;
 use super::columns::{self, Column};
 use super::directory;
-use super::parameters::Parameter;
+use super::function::{Function, SmallTable};
+use super::parameters::{DIR, Parameter};
 use super::paths::Given;
 use super::pins;
+use super::quoting::{identifier, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
@@ -87,10 +89,21 @@ struct IndexShown {
 /// A view's name, and the query that it stands for.
 pub type View = (ViewName, String);
 
-/// The columns of the table function.
-pub fn statement_columns() -> Vec<Column> {
-    vec![Column::new("statement", SqlType::Text)]
-}
+pub const FUNCTION: Function = Function {
+    name: "loom_attach",
+    description: "The statements that create a catalog with a view for each source of a Loom directory, in order.",
+    columns: "`statement`",
+    examples: &["FROM loom_attach('telemetry.loom', name := 'yesterday')"],
+    positional: &[DIR],
+    named: &[NAME, ARCHIVE],
+    bind: |arguments, ambient| {
+        let plan = AttachPlan::bind(arguments, ambient)?;
+        let columns = vec![Column::new("statement", SqlType::Text)];
+        Ok(SmallTable::bound(columns, move |ambient| {
+            plan.rows(ambient)
+        }))
+    },
+};
 
 /// Directories, and the catalog that shows them.
 pub struct AttachPlan {
@@ -269,7 +282,7 @@ impl AttachPlan {
     }
 
     /// In the order in which they are to run.
-    pub fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
+    fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
         let catalog = identifier(&self.catalog);
         let mut statements = vec![
             self.check(),
@@ -307,7 +320,7 @@ impl AttachPlan {
     }
 
     /// For the table function.
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+    fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let statements = self.statements(&self.views(ambient)?, &[]);
         let row = |statement| vec![Cell::Text(format!("{statement};"))];
         Ok(statements.into_iter().map(row).collect())
@@ -374,16 +387,8 @@ fn default_name(path: &Path) -> String {
     }
 }
 
-pub fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-pub fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 /// One text, or a list of several.
-fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let literals: Vec<String> = texts.map(literal).collect();
     match literals.as_slice() {
         [one] => one.clone(),

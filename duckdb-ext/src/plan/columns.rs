@@ -20,6 +20,14 @@ impl Column {
     }
 }
 
+/// Columns by name and type.
+pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
+    declared
+        .iter()
+        .map(|(name, ty)| Column::new(*name, *ty))
+        .collect()
+}
+
 /// What a column of `loom_scan` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {

@@ -263,6 +263,14 @@ fn is_lost(read: &Result<Origin>, chunk: &[u8]) -> bool {
     }
 }
 
+/// What was read; `None`: it is damaged.
+fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.is_damage() => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// What of the index logs verifies: the first `chunks` chunks are indexed.
 struct Indexed {
     uuid: [u8; 16],
@@ -283,11 +291,11 @@ impl Indexed {
         let mut chunks = complete_chunks(entries).min(in_records).min(most);
         let mut reader = NodeReader::new(opening);
         while chunks > first {
-            if let Ok(entry) = reader.entry(NodeId::last_before(chunks)) {
+            if let Some(entry) = unless_damaged(reader.entry(NodeId::last_before(chunks)))? {
                 let end = Address(entry.node.0.saturating_add(entry.node_bytes.into()));
                 // An entry without a node names the place of the next one.
                 let is_within = end.0.is_multiple_of(8) && end <= opening.end(LogKind::Chunks);
-                if is_within && reader.open_at(&entry).is_ok() {
+                if is_within && unless_damaged(reader.open_at(&entry))?.is_some() {
                     let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
                     return Ok(Self {
                         uuid,

@@ -30,6 +30,7 @@ pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{
     Catalog, Event, SOURCES_MAX, Source, decode_catalog, decode_whole_catalog, encode_line,
+    unknown_source,
 };
 pub use comparison::{Domain, Op};
 pub use encoder::{FieldValue, PayloadEncoder};

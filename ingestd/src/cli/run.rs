@@ -122,7 +122,7 @@ pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()
     Ok(())
 }
 
-fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
+pub(super) fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
     let Some(path) = path else {
         return Ok(Config::default());
     };

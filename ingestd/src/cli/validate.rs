@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
 use ingestd::daemon::definitions::{doubts, rehearse, rehearse_alone};
-use ingestd::daemon::other_staging;
+use ingestd::daemon::orphaned_staging;
 use loom_engine::Error;
 
 use super::stdout::say;
@@ -71,7 +71,7 @@ impl Args {
         notes.extend(doubts(&config));
         let sources = counted(config.sources.len() as u64, "source");
         say(format_args!("{path}: sound, with {sources}"))?;
-        notes.extend(other_staging(config.log.staging.get_ref(), None));
+        notes.extend(orphaned_staging(config.log.staging.get_ref(), None));
         for note in notes {
             say(format_args!("note: {note}"))?;
         }

@@ -56,7 +56,7 @@ use loom_engine::query::{Directory, set_cache_bytes_max};
 
 pub use error::DaemonError;
 pub use inlet::Inlet;
-pub use leftovers::other_staging;
+pub use leftovers::{orphaned_staging, remedy};
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
 
@@ -367,8 +367,8 @@ fn prepare(
         tracing::warn!("{note}");
     }
     let staging = config.log.staging.get_ref();
-    let others = other_staging(staging, Some(writer.meta().uuid));
-    for note in leftovers::in_short(others, staging) {
+    let orphans = orphaned_staging(staging, Some(writer.meta().uuid));
+    for note in leftovers::in_short(orphans, staging) {
         tracing::info!("{note}");
     }
     let rules = RuleFile::open(dir)

@@ -17,8 +17,9 @@ use crate::log::files::durable::{self, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
+use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
+use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
 use crate::log::options::ADDRESS_LIMIT;
@@ -266,6 +267,18 @@ impl LogReader {
         ColumnSegments::list(folder, &folder.list()?, end)
     }
 
+    /// What the segments of all logs take on the disk now. It looks at each of their files.
+    pub fn segment_bytes(&self) -> Result<u64> {
+        let mut all = 0;
+        for segments in self.segments.iter() {
+            for (first, generation) in segments.list()? {
+                let bytes = segments.file_bytes(SegmentName { first, generation })?;
+                all += bytes.unwrap_or(0);
+            }
+        }
+        Ok(all)
+    }
+
     /// Whether the last writer has closed the directory, and no other has begun.
     pub fn is_closed(&self) -> Result<bool> {
         let view = self.refresh()?;
@@ -383,12 +396,11 @@ impl LogReader {
         if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
             return Ok(None);
         }
-        let found = view.segment(segments, chunk).and_then(|(file, _)| {
-            let columns = file.columns();
-            columns
-                .map(|columns| columns.hold(chunk, wanted, held))
-                .transpose()
-        });
+        let found = match view.segment(segments, chunk) {
+            Ok((OpenSegment::Columns(columns), _)) => columns.hold(chunk, wanted, held).map(Some),
+            Ok((OpenSegment::Rows(_), _)) => Ok(None),
+            Err(error) => Err(error),
+        };
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
@@ -407,13 +419,17 @@ impl LogReader {
         }
         // What cannot be opened is reported when it is read.
         let found = view.segment(&self.segments[LogKind::Records], chunk);
-        let Ok((file, offset)) = found else {
+        let Ok((segment, offset)) = found else {
             return;
         };
-        match (file.columns(), wanted) {
-            (Some(columns), wanted) => columns.will_read_unit(chunk, wanted, cache),
-            (None, UnitWanted::Head) => file.will_read(offset, self.meta.chunk_bytes.into()),
-            (None, _) => {}
+        match (segment, wanted) {
+            (OpenSegment::Columns(columns), wanted) => {
+                columns.will_read_unit(chunk, wanted, cache);
+            }
+            (OpenSegment::Rows(file), UnitWanted::Head) => {
+                file.will_read(offset, self.meta.chunk_bytes.into());
+            }
+            (OpenSegment::Rows(_), _) => {}
         }
     }
 

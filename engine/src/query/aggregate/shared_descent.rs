@@ -218,13 +218,13 @@ impl<G: Descent> Hand<G> {
         let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
         let next = chunk.0 + 1;
         if !part.wants_rows()
-            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())
+            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())?
         {
             part.totals(&totals)?;
             self.claim.drain(..(end.0 - next) as usize);
             return Ok(true);
         }
-        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
+        let Some(end) = self.cursor.load_columns(chunks, source, reads)? else {
             return Ok(false);
         };
         let is_taken = part.columns(note, self.cursor.columns())?;

@@ -177,7 +177,7 @@ impl ChunkReader {
         // Of a row group in columns, one row costs as much as all.
         let form = match hint {
             Hint::Nothing => Form::Places,
-            _ => self.read_columns(chunk),
+            _ => self.read_columns(chunk)?,
         };
         if form != Form::Columns {
             let end = chunk.row_end(self.ahead.iter().map(|(chunk, _)| *chunk));
@@ -231,7 +231,7 @@ impl ChunkReader {
                 self.cursor.enter(chunk)?;
                 true
             }
-            _ if form == Form::Places && self.read_column_rows(chunk) => {
+            _ if form == Form::Places && self.read_column_rows(chunk)? => {
                 stride = stride_of(&self.rows);
                 true
             }
@@ -246,21 +246,21 @@ impl ChunkReader {
     }
 
     /// Takes the rows of a chunk, and of those behind it as far as they go together, column by column, where they stand so.
-    fn read_columns(&mut self, chunk: ChunkNo) -> Form {
+    fn read_columns(&mut self, chunk: ChunkNo) -> Result<Form> {
         let (times, test) = self.scan.column_filter();
         let Some(reads) = self.reads.columns(test) else {
-            return Form::Places;
+            return Ok(Form::Places);
         };
         // The rows of a chunk that is cut are told apart by their addresses.
         if chunk.address(self.scan.logs().chunk_bytes()) < self.scan.after() {
-            return Form::Places;
+            return Ok(Form::Places);
         }
         let wanted = self.ahead.iter();
         let wanted = wanted.take_while(|(_, hint)| !matches!(hint, Hint::Nothing));
         let chunks = chunk..chunk.row_end(wanted.map(|(chunk, _)| *chunk));
         let source = self.scan.source();
-        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
-            return Form::Chunk;
+        let Some(end) = self.cursor.load_columns(chunks, source, reads)? else {
+            return Ok(Form::Chunk);
         };
         let columns = self.cursor.columns();
         let part = match times {
@@ -268,16 +268,16 @@ impl ChunkReader {
             times => columns.within(times),
         };
         let Some(part) = part else {
-            return Form::Places;
+            return Ok(Form::Places);
         };
         let more = end.0 - chunk.0 - 1;
         self.ahead.drain(..more as usize);
         self.found = Found::Columns(part);
-        Form::Columns
+        Ok(Form::Columns)
     }
 
     /// Takes the rows of a chunk to their places, where it stands in columns.
-    fn read_column_rows(&mut self, chunk: ChunkNo) -> bool {
+    fn read_column_rows(&mut self, chunk: ChunkNo) -> Result<bool> {
         let ChunkReader {
             scan,
             cursor,
@@ -285,13 +285,13 @@ impl ChunkReader {
             placed,
             ..
         } = self;
-        if !cursor.load_column_rows(chunk, scan.source(), placed.as_deref()) {
-            return false;
+        if !cursor.load_column_rows(chunk, scan.source(), placed.as_deref())? {
+            return Ok(false);
         }
         let layout = scan.source().layout_at(cursor.base());
         rows.extend(cursor.column_rows(layout));
         scan.filter(rows, cursor);
-        true
+        Ok(true)
     }
 
     /// Returns the rows' stride.

@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::columns::Columns;
-use crate::format::{NumberRange, RangeTotals, Take, UnitRow, Wanted};
+use crate::error::Result;
+use crate::format::{FormatError, NumberRange, RangeTotals, Take, UnitRow, Wanted};
 use crate::log::{HeldUnit, UnitWanted};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::query::predicate::Test;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Layout, Pieces, RangeSet, Source};
+use crate::schema::{Layout, Pieces, RangeSet, Slot, Source};
 use crate::types::{ChunkNo, Key, SourceId};
 
 /// What is read of rows.
@@ -255,7 +256,10 @@ impl ColumnRows {
         logs.will_read_columns(chunks, wanted);
     }
 
-    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole; reading it reports why.
+    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole.
+    ///
+    /// # Errors
+    /// A part of the unit that is needed does not verify, or retention removed it meanwhile.
     pub fn columns(
         &mut self,
         logs: &SnapshotLogs,
@@ -263,7 +267,7 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         reads: ColumnReads<'_>,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>> {
         let (held, of, selection) = self.of(source, layout);
         let pieces = &of.pieces;
         let columns = of.columns.get_or_insert_with(|| of_reads(pieces, reads));
@@ -284,20 +288,22 @@ impl ColumnRows {
                 addresses: reads.addresses,
             },
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
-        let taken = if reads.together { count } else { 1 };
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
+        let undecoded = |error: FormatError| logs.undecoded(first, error);
+        let taken = nth..nth + if reads.together { count } else { 1 };
+        let end_of = |end: Option<usize>| end.map(|end| chunks.start + (end - nth) as u64);
         if !reads.is_selective() {
-            let end = unit.columns(nth..nth + taken, &take).ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+            return unit.columns(taken, &take).map(end_of).map_err(undecoded);
         }
         let numbers = of
             .numbers
             .get_or_insert_with(|| numbers_of(&of.layout, pieces, reads.keys, reads.test));
         if let Some(numbers) = numbers.as_ref().filter(|numbers| !numbers.is_empty()) {
-            let end = unit
-                .columns_where(nth..nth + taken, &take, numbers)
-                .ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+            let end = unit.columns_where(taken, &take, numbers);
+            return end.map(end_of).map_err(undecoded);
         }
         // First what decides: perhaps no row is left, and nothing else is decoded.
         let deciding = Take {
@@ -305,33 +311,44 @@ impl ColumnRows {
             addresses: false,
             ..take
         };
-        let mut wanted_end = nth + taken;
+        let no_memory = |refused: NoMemory| logs.undecoded(first, refused);
+        let mut wanted_end = taken.end;
         loop {
-            let end = unit.columns(nth..wanted_end, &deciding).ok()??;
+            let found = unit.columns(nth..wanted_end, &deciding);
+            let Some(end) = found.map_err(undecoded)? else {
+                return Ok(None);
+            };
             let columns = Columns {
                 layout: &of.layout,
                 pieces,
                 rows: unit.found(),
             };
             let all = columns.count();
-            selection.of(&columns, reads).ok()?;
+            selection.of(&columns, reads).map_err(no_memory)?;
             let selected = selection.rows.as_slice();
             if !selected.is_empty() {
-                wanted_end = unit.columns(nth..end, &take).ok()??;
+                let found = unit.columns(nth..end, &take);
+                let Some(end_of_all) = found.map_err(undecoded)? else {
+                    return Ok(None);
+                };
                 // Anchors may end it earlier where addresses are wanted.
-                if wanted_end < end {
+                if end_of_all < end {
+                    wanted_end = end_of_all;
                     continue;
                 }
             }
             if selected.len() < all {
-                unit.select(selected).ok()?;
+                unit.select(selected).map_err(no_memory)?;
             }
-            return Some(chunks.start + (end - nth) as u64);
+            return Ok(end_of(Some(end)));
         }
     }
 
     /// What the values of a field are together whose keys are wanted, in some chunks of one layout, and the end of these. `None`: the rows must be asked
     /// for.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn totals(
         &mut self,
         logs: &SnapshotLogs,
@@ -339,17 +356,18 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         keys: &[(usize, RangeSet<Key>)],
-    ) -> Option<(u64, RangeTotals)> {
+    ) -> Result<Option<(u64, RangeTotals)>> {
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
         let numbers = of
             .numbers
             .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys, &Test::All));
-        let (&[numbers], [(field, _)]) = (numbers.as_deref()?, keys) else {
-            return None;
+        let (Some(&[numbers]), [(field, _)]) = (numbers.as_deref(), keys) else {
+            return Ok(None);
         };
-        if of.layout.slot(*field)?.null_bit.is_some() {
-            return None;
+        let has_nulls = |slot: Slot| slot.null_bit.is_some();
+        if of.layout.slot(*field).is_none_or(has_nulls) {
+            return Ok(None);
         }
         let count = (chunks.end - chunks.start) as usize;
         let wanted = UnitWanted::Columns {
@@ -360,10 +378,13 @@ impl ColumnRows {
             ),
             addresses: false,
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
         let found = unit.totals(nth..nth + count, pieces.template(), numbers);
-        let (end, totals) = found.ok()??;
-        Some((chunks.start + (end - nth) as u64, totals))
+        let found = found.map_err(|error| logs.undecoded(first, error))?;
+        Ok(found.map(|(end, totals)| (chunks.start + (end - nth) as u64, totals)))
     }
 
     /// The rows that `columns` found.
@@ -379,7 +400,10 @@ impl ColumnRows {
         }
     }
 
-    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole, which reports why.
+    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn rows(
         &mut self,
         logs: &SnapshotLogs,
@@ -388,7 +412,7 @@ impl ColumnRows {
         layout: &Arc<Layout>,
         fields: Option<&[usize]>,
         bytes: &mut [u8],
-    ) -> bool {
+    ) -> Result<bool> {
         let mut rows = std::mem::take(&mut self.rows);
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
@@ -397,11 +421,14 @@ impl ColumnRows {
             wanted: (of.payloads).get_or_insert_with(|| pieces.wanted(fields)),
             addresses: true,
         };
-        let found = logs
-            .column_unit(chunk, UnitWanted::All, held)
-            .map(|(unit, nth)| unit.rows(nth, &take, bytes, &mut rows));
+        let found = match logs.column_unit(chunk, UnitWanted::All, held) {
+            Ok(Some((unit, nth))) => unit
+                .rows(nth, &take, bytes, &mut rows)
+                .map_err(|error| logs.undecoded(chunk, error)),
+            other => other.map(|_| false),
+        };
         self.rows = rows;
-        matches!(found, Some(Ok(true)))
+        found
     }
 
     /// The rows that `rows` took.

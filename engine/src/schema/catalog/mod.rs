@@ -11,7 +11,7 @@ mod event;
 mod line;
 mod trial;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 pub use entry::Source;
@@ -50,6 +50,33 @@ pub struct Catalog {
     label_index: OnceLock<Arc<LabelIndex>>,
 }
 
+/// The error for a name that no source of these catalogs has.
+pub fn unknown_source<'a>(catalogs: impl IntoIterator<Item = &'a Catalog>, name: &str) -> Error {
+    let hint = match name {
+        METRICS_SOURCE => {
+            "a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
+        }
+        LOSSES_SOURCE => {
+            "no loss has a record yet; the function loom_losses lists losses of every kind"
+                .to_owned()
+        }
+        ALERTS_SOURCE | RULES_SOURCE => {
+            "a daemon writes it once it has a rule; add one with 'ingestd rule add'".to_owned()
+        }
+        _ => {
+            let sources = catalogs.into_iter().flat_map(Catalog::sources);
+            let mut met = HashSet::new();
+            let names = sources.map(|source| source.name.as_str());
+            let known: Vec<&str> = names.filter(|name| met.insert(*name)).collect();
+            hint(name, "sources", known.iter().copied())
+        }
+    };
+    Error::UnknownSource {
+        name: name.to_owned(),
+        hint,
+    }
+}
+
 impl Catalog {
     pub fn new() -> Catalog {
         Catalog::default()
@@ -79,29 +106,12 @@ impl Catalog {
     /// Which fields hold which time series.
     pub fn label_index(&self) -> &Arc<LabelIndex> {
         self.label_index
-            .get_or_init(|| Arc::new(LabelIndex::of(self)))
+            .get_or_init(|| Arc::new(LabelIndex::of(self.sources())))
     }
 
     /// The error for a name that no source has.
     pub fn unknown_source(&self, name: &str) -> Error {
-        let known = self.sources.iter().map(|source| source.name.as_str());
-        let hint = match name {
-            METRICS_SOURCE => {
-                "a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
-            }
-            LOSSES_SOURCE => {
-                "no loss has a record yet; the function loom_losses lists losses of every kind"
-                    .to_owned()
-            }
-            ALERTS_SOURCE | RULES_SOURCE => {
-                "a daemon writes it once it has a rule; add one with 'ingestd rule add'".to_owned()
-            }
-            _ => hint(name, "sources", known),
-        };
-        Error::UnknownSource {
-            name: name.to_owned(),
-            hint,
-        }
+        unknown_source([self], name)
     }
 
     /// How many events made this catalog: the number of the next line.

@@ -9,11 +9,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::bail;
-use ingestd::client::{Client, ClientError, PATIENCE};
+use ingestd::client::{Client, ClientError, LastingOptions, PATIENCE};
 use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
@@ -27,8 +25,8 @@ use screen::Screen;
 /// Record what the kernel, the network and a program emit
 ///
 /// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several
-/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the
-/// process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
+/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording and a wait for the next daemon, and what was taken is stored or
+/// counted; a second one ends the process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
 ///
 /// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
@@ -91,8 +89,11 @@ impl Args {
             daemon.as_ref(),
             captures,
             whole.seconds,
-            &interrupted,
-            whole.patience.map_or(PATIENCE, |Span(time)| time),
+            LastingOptions {
+                name: String::new(),
+                patience: whole.patience.map_or(PATIENCE, |Span(time)| time),
+                stop: interrupted,
+            },
         );
         if let Some(daemon) = daemon {
             daemon.stop()?;
@@ -107,8 +108,7 @@ fn record(
     own: Option<&Daemon>,
     captures: Vec<Box<dyn Capture>>,
     seconds: Option<u64>,
-    interrupted: &Arc<AtomicBool>,
-    patience: Duration,
+    waiting: LastingOptions,
 ) -> anyhow::Result<Vec<Recorded>> {
     let shown = dir.display().to_string();
     let queries: Vec<_> = captures
@@ -120,7 +120,8 @@ fn record(
         Some(format!("source '{}': {choice}", capture.source().name))
     });
     let choices: Vec<_> = choices.collect();
-    let recording = Recording::start(dir, captures, own, patience)?;
+    let interrupted = Arc::clone(&waiting.stop);
+    let recording = Recording::start(dir, captures, own, waiting)?;
     let role = match own {
         Some(_) => ", and is its daemon: other recordings into it end with this one",
         None => "",
@@ -132,7 +133,7 @@ fn record(
     for choice in choices {
         eprintln!("ingestd: {choice}");
     }
-    let until = Until::new(interrupted, seconds);
+    let until = Until::new(&interrupted, seconds);
     let mut screen = Screen::new(&recording);
     recording.wait(&until, |recording| screen.show(recording));
     screen.clear();
