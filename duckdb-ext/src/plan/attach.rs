@@ -18,7 +18,7 @@ use super::function::{Function, SmallTable};
 use super::parameters::{DIR, Parameter};
 use super::paths::Given;
 use super::pins;
-use super::quoting::{identifier, literal};
+use super::quoting::{identifier, list, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
@@ -384,15 +384,6 @@ fn default_name(path: &Path) -> String {
     match name.strip_suffix(SUFFIX).unwrap_or(&name) {
         "" => "loom".to_owned(),
         bare => bare.to_owned(),
-    }
-}
-
-/// One text, or a list of several.
-pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let literals: Vec<String> = texts.map(literal).collect();
-    match literals.as_slice() {
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
     }
 }
 

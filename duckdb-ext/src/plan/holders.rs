@@ -9,8 +9,8 @@ use loom_engine::query::Snapshot;
 use loom_engine::schema::{Source, unknown_source};
 
 use super::access::may_look;
-use super::attach::list;
 use super::paths::Given;
+use super::quoting::list;
 use super::stats;
 use crate::error::{Problem, Result};
 

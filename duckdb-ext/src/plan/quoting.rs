@@ -7,3 +7,12 @@ pub fn identifier(name: &str) -> String {
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
+
+/// One text, or a list of several.
+pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let literals: Vec<String> = texts.map(literal).collect();
+    match literals.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}

@@ -14,13 +14,13 @@ use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
-use super::attach::literal;
 use super::columns::{self, Shown};
 use super::datum::Datum;
 use super::directory;
 use super::holders::{Holder, Holders, unknown};
 use super::part::{Chosen, Part};
 use super::paths::Given;
+use super::quoting::literal;
 use super::time::{TimeArguments, nanos, now};
 use crate::error::{Problem, Result};
 

@@ -90,7 +90,7 @@ pub const STATUS: Function = Function {
 pub const SCAN_STATS: Function = Function {
     name: "loom_scan_stats",
     description: "What the latest scans of this process opened, pruned and read.",
-    columns: "`scan`, `dir`, `source`, `nodes_opened`, `chunks_total`, `chunks_pruned`, `chunks_read`, `bytes_read`",
+    columns: "`scan`, `dir`, `source`, `nodes_opened`, `chunks_total`, `chunks_pruned`, `chunks_read`, `bytes_read`, `note`",
     examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
     positional: &[],
     named: &[],
