@@ -135,6 +135,7 @@ const CASES: [(&str, &[&str]); 11] = [
             "`[otlp]`",
             "requests that are cut, nested deep, packed bombs, too long, of another format or path",
             "records and points out of bounds, series that are always new",
+            "points out of order, sent again, after a restart",
             "a log that takes nothing, a thousand connections",
             "clocks of targets",
         ],

@@ -31,6 +31,7 @@ mod metrics;
 mod otlp;
 mod payload_batch;
 mod peer;
+mod peer_user;
 mod recorder;
 mod retention;
 mod rings;
