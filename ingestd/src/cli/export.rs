@@ -20,7 +20,8 @@ use super::stdout::say;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  ingestd export /var/lib/loom --source trades --out trades.parquet --from 2026-01-01T00:00:00Z --index price --min 100")]
+  ingestd export /var/lib/loom --source trades --out trades.parquet \\
+    --from 2026-01-01T00:00:00Z --index price --min 100")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
