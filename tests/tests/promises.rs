@@ -9,7 +9,7 @@ use loom_tests::machine::root;
 const PROMISES: usize = 13;
 
 /// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 11] = [
+const CASES: [(&str, &[&str]); 12] = [
     (
         "Crash",
         &[
@@ -97,6 +97,15 @@ const CASES: [(&str, &[&str]); 11] = [
             "very many sources",
             "malformed rows and packets",
             "bytes that unpack to far more than they weigh",
+        ],
+    ),
+    (
+        "Help",
+        &[
+            "a word to complete",
+            "a page of the manual",
+            "a key of the configuration",
+            "a link of a page",
         ],
     ),
     (

@@ -21,10 +21,12 @@ use super::stdout::{complain, say};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  ingestd export /var/lib/loom --source trades --out trades.parquet --from 2026-01-01T00:00:00Z --index price --min 100
+  ingestd export /var/lib/loom --source trades --out trades.parquet \\
+    --from 2026-01-01T00:00:00Z --index price --min 100
   ssh HOST ingestd export /var/lib/loom --source trades --out - > trades.parquet
 
-A program that reads Parquet looks at its end first: DuckDB takes a file, not a pipe. 'ingestd load' takes both.")]
+A program that reads Parquet looks at its end first: DuckDB takes a
+file, not a pipe. 'ingestd load' takes both.")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,

@@ -32,12 +32,13 @@ use storing::Storing;
 #[command(after_help = "\
 Examples:
   ingestd load DIR --source trades --ts time --index price trades.parquet
-  ingestd load DIR --source access --ts when --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
+  ingestd load DIR --source access --ts when \\
+    --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
   journalctl -o json | ingestd load DIR --source journal --format json -
 
 DuckDB reads what load does not, such as comment lines, other quotes, other texts for NULL, other encodings, and selects and converts:
-  duckdb -c \"COPY (SELECT * FROM read_csv('a.csv', comment = '#', nullstr = 'n/a')) TO '/dev/stdout' (FORMAT csv)\" |
-    ingestd load DIR --source a --format csv -")]
+  duckdb -c \"COPY (FROM read_csv('a.csv', comment = '#', nullstr = 'n/a'))
+    TO '/dev/stdout' (FORMAT csv)\" | ingestd load DIR --source a --format csv -")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
