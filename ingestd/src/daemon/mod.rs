@@ -272,6 +272,13 @@ impl Daemon {
             let group = config.access.group_id().map_err(DaemonError::Group)?;
             access::may_share(group).map_err(DaemonError::Group)?;
         }
+        let is_same = match (&self.otlp, &config.otlp) {
+            (Some(otlp), Some(def)) => otlp.is_as(def),
+            (running, wanted) => running.is_none() && wanted.is_none(),
+        };
+        if let (false, Some(def)) = (is_same, &config.otlp) {
+            Otlp::rehearse(self.otlp.as_ref(), def)?;
+        }
         let rules = self.rules.rules();
         let checked = rules.check(config).map_err(|_| DaemonError::WriterGone)?;
         checked.map_err(DaemonError::Rules)?;
@@ -288,10 +295,6 @@ impl Daemon {
         if self.metrics.listen != config.metrics.listen {
             notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
-        let is_same = match (&self.otlp, &config.otlp) {
-            (Some(otlp), Some(def)) => otlp.is_as(def),
-            (running, wanted) => running.is_none() && wanted.is_none(),
-        };
         if !is_same {
             notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
         }

@@ -409,6 +409,16 @@ fn a_reload_refuses_whole_what_the_next_start_would_refuse() {
             format!("{SMALL}{refusing}[metrics]\nlisten = '{address}'\n{fresh}{NUMBERS}"),
             "cannot serve metrics",
         ),
+        (
+            format!("{SMALL}{refusing}[otlp]\nlisten = ['{address}']\n{fresh}{NUMBERS}"),
+            "cannot receive OTLP",
+        ),
+        (
+            format!(
+                "{SMALL}{refusing}[otlp]\nlisten = ['127.0.0.1:0']\nbearer_file = '/no/such'\n{fresh}{NUMBERS}"
+            ),
+            "cannot read [otlp] bearer_file",
+        ),
     ] {
         let config = Config::parse(&config).unwrap();
         let error = here.daemon().reload(&config).unwrap_err().to_string();
