@@ -88,7 +88,7 @@ CREATE OR REPLACE MACRO host_stray(found, allowed) AS list_any_value(list_filter
 
 -- The first thing in a question's syntax tree that no list holds, as a sentence; NULL where there is none. Each `$..key` finds that key
 -- at every depth. Tables are only those that the question defines itself (WITH), by plain names. A name that the catalog has, such as
--- duckdb_logs, may not be defined: outside its WITH it would mean the catalog's.
+-- duckdb_logs, may not be defined: outside its WITH it would mean the catalog's. Neither may _, which means the command line's last result.
 CREATE OR REPLACE MACRO host_refusal(tree) AS (
     WITH found AS (
         SELECT json_extract_string(tree, '$..type') AS kinds,
@@ -110,7 +110,7 @@ CREATE OR REPLACE MACRO host_refusal(tree) AS (
             'it names the schema or catalog ' || host_stray(qualifiers, ['', 'main']),
             'it reads the table ' || host_stray(tables, defined) || ', which it does not define',
             'it defines a table by the name ' || list_any_value(list_filter(defined,
-                lambda name: NOT regexp_full_match(name, '[a-z_][a-z0-9_]*') OR name IN views)),
+                lambda name: NOT regexp_full_match(name, '_*[a-z][a-z0-9_]*') OR name IN views)),
             'it has a node of the kind ' || list_any_value(list_filter(kinds, lambda kind: NOT regexp_full_match(kind, host_kinds())))
         )
     END

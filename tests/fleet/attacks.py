@@ -39,6 +39,8 @@ REFUSED = {
     "a CTE named as a Loom path, in another scope": "SELECT * FROM (WITH \"{other}/request\" AS (SELECT 1) SELECT 1), '{other}/request'",
     "a CTE named as the catalog's view, in another scope": "SELECT * FROM (WITH duckdb_logs AS (SELECT 1) SELECT 1), duckdb_logs",
     "a CTE named as the catalog's view, in other letters": "SELECT * FROM (WITH DUCKDB_LOGS AS (SELECT 1) SELECT 1), Duckdb_Logs",
+    "a CTE named as the command line's last result, in another scope": "SELECT * FROM (WITH _ AS (SELECT 1) SELECT 1), _",
+    "a CTE named as the command line's last result": "WITH _ AS (SELECT 1) FROM _",
     "a function in capitals": "FROM READ_TEXT('{secret}')",
     "a function in quotes": "FROM \"read_text\"('{secret}')",
     "a function between comments": "FROM/**/read_text/**/('{secret}') -- host_scan",
@@ -169,6 +171,7 @@ ANSWERED = {
     "the catalog's name": ("SELECT current_catalog", "host"),
     "a text with a path in it": ("SELECT '/etc/passwd'", "/etc/passwd"),
     "a column by a function's name": ("SELECT a.read_text FROM (SELECT 1 AS read_text) AS a", 1),
+    "a CTE whose name begins with a line": ("WITH _a1 AS (SELECT 1 AS x) FROM _a1", 1),
     "a CTE in a CTE": ("WITH a AS (SELECT 1 AS x), b AS (FROM a) SELECT x FROM b", 1),
     "a text that ends a statement": ("SELECT '; SET threads = 1'", "; SET threads = 1"),
 }

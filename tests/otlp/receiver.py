@@ -39,10 +39,10 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiving(place: Path) -> Iterator[Receiver]:
-    """Run a daemon, and stop it in the end."""
+def receiving(place: Path, more: str = "") -> Iterator[Receiver]:
+    """Run a daemon, and stop it in the end; `more` stands in its `[otlp]`."""
     directory, config = place / "o.loom", place / "o.toml"
-    config.write_text('[otlp]\nlisten = ["127.0.0.1:0"]\npromote = [{ name = "http.route" }]\n')
+    config.write_text(f'[otlp]\nlisten = ["127.0.0.1:0"]\npromote = [{{ name = "http.route" }}]\n{more}\n')
     command = [os.environ["INGESTD"], "run", directory, "--config", config]
     with running(command, place / "o.log", r"receiving OTLP on (\S+)") as address:
         yield Receiver(directory, address)

@@ -237,6 +237,53 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
     Ok(())
 }
 
+/// A pin that the daemon did not write: what says what it holds is no file, or claims a terabyte.
+#[test]
+fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
+    let small = Small::new(100)?;
+    let shown = small.dir.display().to_string();
+    let pin = small.dir.join("pins/20260101T000000.000000000Z-rule");
+    fs::create_dir_all(&pin)?;
+    let about = pin.join("pin.json");
+    for kind in ["fifo", "folder", "link", "dangling link", "terabyte"] {
+        match kind {
+            "terabyte" => fs::File::create(&about)?.set_len(1 << 40)?,
+            _ => put_strange(kind, &about)?,
+        }
+        for version in Version::ALL {
+            let missing = format!("SELECT missing FROM loom_pins('{shown}')");
+            let told = Session::open(version)?.value(&missing)?;
+            ensure!(told.contains("cannot read pin.json: "), "{kind}: {told}");
+        }
+        let (is_sound, said) = in_little_memory(&small, "pins", &[])?;
+        ensure!(
+            is_sound && said.contains("cannot read pin.json: "),
+            "{kind}: {said}"
+        );
+        match fs::remove_file(&about) {
+            Ok(()) => {}
+            Err(_) => fs::remove_dir(&about)?,
+        }
+    }
+    // A start reads the pins and the rules that were added.
+    let rules = small.dir.join("rules.toml");
+    for path in [&about, &rules] {
+        put_strange("fifo", path)?;
+    }
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60"])
+        .arg(machine::ingestd()?)
+        .arg("run")
+        .arg(&small.dir)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("rules.toml"),
+        "{said}"
+    );
+    Ok(())
+}
+
 /// A hundred thousand names are enough to see what a million would cost.
 #[test]
 fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
@@ -269,17 +316,21 @@ fn column_segment(small: &Small) -> Result<PathBuf> {
     columns.min().context("no column segment")
 }
 
-/// What `ingestd check` says in little memory, and whether it finds the directory sound.
-fn check_in_little_memory(small: &Small, options: &[&str]) -> Result<(bool, String)> {
+/// What a command says about a directory in little memory, and whether it succeeds.
+fn in_little_memory(small: &Small, command: &str, options: &[&str]) -> Result<(bool, String)> {
+    let limits = "ulimit -v 1000000; exec timeout -s KILL 60 \"$@\"";
     let output = Command::new("bash")
-        .args(["-c", "ulimit -v 1000000; exec \"$@\"", "bash"])
+        .args(["-c", limits, "bash"])
         .arg(machine::ingestd()?)
-        .arg("check")
+        .arg(command)
         .arg(&small.dir)
         .args(options)
         .output()?;
     let said = [output.stdout, output.stderr].concat();
-    let code = output.status.code().context("check was killed")?;
+    let code = output
+        .status
+        .code()
+        .with_context(|| format!("{command} was killed"))?;
     Ok((code == 0, String::from_utf8_lossy(&said).into_owned()))
 }
 
@@ -303,18 +354,18 @@ fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result
     };
     // Without a directory the units are found by their own lengths.
     forge(None)?;
-    let (is_sound, said) = check_in_little_memory(&small, &[])?;
+    let (is_sound, said) = in_little_memory(&small, "check", &[])?;
     ensure!(
         !is_sound && said.contains("writes the directory again"),
         "{said}"
     );
     ensure!(unreadable(&small)?.is_empty());
-    let (is_sound, said) = check_in_little_memory(&small, &["--repair"])?;
+    let (is_sound, said) = in_little_memory(&small, "check", &["--repair"])?;
     ensure!(is_sound, "{said}");
     // The second unit takes all of it.
     forge(Some(vec![0, 0, 1 << 39]))?;
     for options in [&[][..], &["--repair"]] {
-        let (is_sound, said) = check_in_little_memory(&small, options)?;
+        let (is_sound, said) = in_little_memory(&small, "check", options)?;
         ensure!(!is_sound && said.contains("the length of a unit"), "{said}");
         ensure!(said.contains(".columns"), "{said}");
     }

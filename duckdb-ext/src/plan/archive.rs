@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use loom_engine::format::sealed_objects;
+use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::query::Directory;
 use loom_engine::schema::Source;
 use serde::Deserialize;
@@ -22,6 +22,8 @@ use crate::error::{Problem, Result};
 
 const MANIFEST: &str = "_manifest.jsonl";
 const POSITION: &str = "_position.json";
+/// As much as the names of many millions of files take.
+const TEXT_BYTES_MAX: u64 = 4 << 30;
 /// What `ingestd archive` writes.
 const FORMAT: u64 = 2;
 
@@ -206,7 +208,9 @@ fn objects<T>(
     path: &Path,
     mut decode: impl FnMut(u64, &[u8]) -> serde_json::Result<T>,
 ) -> Result<Vec<T>> {
-    let text = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    let text = read_file(&OsStorage::default(), path, TEXT_BYTES_MAX)
+        .map_err(|error| unreadable(path, &error))?
+        .ok_or_else(|| unreadable(path, &"no such file"))?;
     let wrong = |line: u64, what: &dyn Display| {
         unreadable(path, &format_args!("line {}: {what}", line + 1))
     };

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::schema::is_pin;
 use serde::Deserialize;
 
@@ -93,16 +94,11 @@ pub fn rows(dir: &str) -> Result<Vec<Vec<Cell>>> {
 
 /// What a pin says of itself, or why that cannot be read.
 fn about(path: &Path) -> std::result::Result<Pin, String> {
-    let about = path.join(ABOUT);
-    let read = || match fs::metadata(&about)?.len() {
-        0..=ABOUT_BYTES_MAX => fs::read(&about),
-        bytes => Err(std::io::Error::other(format!(
-            "it has {bytes} bytes; the limit is {ABOUT_BYTES_MAX}"
-        ))),
-    };
-    let text = read().map_err(|error| error.to_string());
-    let pin = text.and_then(|text| serde_json::from_slice(&text).map_err(|why| why.to_string()));
-    pin.map_err(|why| format!("cannot read {ABOUT}: {why}; remove the pin if it is of no use"))
+    read_file(&OsStorage::default(), &path.join(ABOUT), ABOUT_BYTES_MAX)
+        .map_err(|error| error.to_string())
+        .and_then(|text| text.ok_or_else(|| "it does not exist".to_owned()))
+        .and_then(|text| serde_json::from_slice(&text).map_err(|why| why.to_string()))
+        .map_err(|why| format!("cannot read {ABOUT}: {why}; remove the pin if it is of no use"))
 }
 
 fn bytes_of(path: &Path) -> std::io::Result<u64> {

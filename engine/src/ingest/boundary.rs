@@ -73,16 +73,17 @@ impl Boundary {
     }
 }
 
-/// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, or
-/// where the index logs do not reach past the oldest.
-pub(super) fn evict_oldest(opening: Opening) -> Result<bool> {
+/// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, where
+/// the index logs do not reach past the oldest, or where it reaches past what is to be kept.
+pub(super) fn evict_oldest(opening: Opening, kept_from: Option<Address>) -> Result<bool> {
     let segment_bytes = opening.meta().segment_bytes.records;
     let begins = PerLog::new(|log| opening.begin(log));
     let next = begins.records.align_down(segment_bytes) + segment_bytes;
     let chunk = next.chunk(opening.meta().chunk_bytes).0;
     let entries = opening.end(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
     let end = complete_chunks(entries);
-    if next >= opening.end(LogKind::Records) || chunk >= end {
+    let is_kept = kept_from.is_some_and(|kept| kept < next);
+    if is_kept || next >= opening.end(LogKind::Records) || chunk >= end {
         return Ok(false);
     }
     let mut nodes = NodeReader::new(&opening);

@@ -1,6 +1,7 @@
 //! How a writer opens its directory.
 
 use crate::log::LogOptions;
+use crate::types::Address;
 
 /// How a writer opens its directory.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,7 @@ pub enum WhenFull {
     /// It is refused.
     #[default]
     Refuse,
-    /// It gives up the oldest segments, one after the other, until there is room or only the last is left.
-    Evict,
+    /// It gives up the oldest segments, one after the other, until there is room or only the last is left. None reaches past `kept_from`, if that is
+    /// known.
+    Evict { kept_from: Option<Address> },
 }

@@ -42,14 +42,17 @@ impl Writer {
     ) -> Result<Self> {
         let open = || Opening::open_with(Arc::clone(&storage), dir, &options.log);
         loop {
-            match Self::recover(open()?, options, index_logs) {
-                Err(error) if options.when_full == WhenFull::Evict && error.is_for_space() => {
-                    if !boundary::evict_oldest(open()?)? {
+            match (
+                Self::recover(open()?, options, index_logs),
+                options.when_full,
+            ) {
+                (Err(error), WhenFull::Evict { kept_from }) if error.is_for_space() => {
+                    if !boundary::evict_oldest(open()?, kept_from)? {
                         return Err(error);
                     }
                     tracing::warn!("{error}; the oldest segment was evicted to make room");
                 }
-                result => return result,
+                (result, _) => return result,
             }
         }
     }

@@ -7,6 +7,9 @@ use crate::ingest::{WhenFull, Writer, WriterOptions};
 use crate::log::Durability;
 use crate::log::tests::Random;
 use crate::log::tests::simulated::{Disk, Luck, loom};
+use crate::types::Address;
+
+const EVICT: WhenFull = WhenFull::Evict { kept_from: None };
 
 /// How the writer before it ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -69,7 +72,7 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
         }
         let marks = std::sync::Arc::default();
         disk.remember(&marks);
-        let mut again = Client::start(&disk, &asked(WhenFull::Evict), client.sent.clone()).unwrap();
+        let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
         let past = disk.past();
         let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
         // A killed writer has the room that it allocated ahead.
@@ -89,6 +92,25 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
                 }
             }
         }
+    }
+}
+
+#[test]
+fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
+    for (kept_from, is_refused) in [
+        (Address::ZERO, true),
+        (Address(SEGMENT - 1), true),
+        (Address(SEGMENT), false),
+    ] {
+        let (disk, client) = full(Ended::Closed).unwrap();
+        let asked = asked(WhenFull::Evict {
+            kept_from: Some(kept_from),
+        });
+        let again = Client::start(&disk, &asked, client.sent.clone());
+        assert_eq!(again.is_err(), is_refused, "{kept_from}");
+        drop(again);
+        let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
+        assert_eq!(found.first == 0, is_refused, "{kept_from}");
     }
 }
 
@@ -113,7 +135,7 @@ fn on_a_full_disk_a_start_after_a_recovery_that_was_cut_off_tells_of_the_gap_and
         let disk = boundary.kill();
         // Others take what a start frees before it takes it again.
         disk.set_capacity(disk.used_bytes() - 1);
-        let options = asked(WhenFull::Evict);
+        let options = asked(EVICT);
         let mut again = Client::start(&disk, &options, known.to_vec()).unwrap();
         again.push(3).and_then(|()| again.sync()).unwrap();
         let owed = Owed {
@@ -140,7 +162,7 @@ fn a_full_disk_with_nothing_to_give_up_refuses_the_start() {
     let mut client = Client::start(&disk, &asked(WhenFull::Refuse), Vec::new()).unwrap();
     client.push(50).and_then(|()| client.close()).unwrap();
     disk.set_capacity(disk.used_bytes());
-    let refused = Client::start(&disk, &asked(WhenFull::Evict), client.sent.clone());
+    let refused = Client::start(&disk, &asked(EVICT), client.sent.clone());
     assert!(matches!(refused.err().unwrap(), Error::Io { .. }));
     assert_eq!(
         read(&disk, &client.sent, &owed(&client, 0)).unwrap().end,
@@ -156,7 +178,7 @@ fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
     let entry = crate::format::entries_before(chunk) * crate::format::TIME_ENTRY_BYTES as u64;
     let times = loom().join("times/00000000000000000000.0");
     disk.rot(&times, entry + 20, &[7; 4]);
-    let mut again = Client::start(&disk, &asked(WhenFull::Evict), client.sent.clone()).unwrap();
+    let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
     again.push(20).and_then(|()| again.sync()).unwrap();
     let found = read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
     assert!(found.first > 0);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
-use ingestd::daemon::definitions::{doubts, rehearse, rehearse_alone};
+use ingestd::daemon::definitions::{check_files, doubts, rehearse, rehearse_alone};
 use ingestd::daemon::orphaned_staging;
 use loom_engine::Error;
 
@@ -52,6 +52,10 @@ impl Args {
                 return Ok(ExitCode::from(EX_CONFIG));
             }
         };
+        if let Err(error) = check_files(&config) {
+            eprintln!("ingestd: {path}: {error}");
+            return Ok(ExitCode::from(EX_CONFIG));
+        }
         let rehearsed = match &self.dir {
             Some(dir) => rehearse(dir, &config),
             None => rehearse_alone(&config),

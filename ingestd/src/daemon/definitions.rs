@@ -13,7 +13,7 @@ use loom_engine::query::read_catalog;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Address, Error, IndexId, LogKind, SourceId};
 
-use super::{rules, scrape};
+use super::{DaemonError, otlp, rules, scrape};
 use crate::config::{ByteSize, Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
@@ -46,6 +46,7 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
     let added = RuleFile::open(dir).and_then(|rules| rules.fits(config));
     added.map_err(|error| Error::Schema(format!("{error:#}")))?;
     notes.extend(rule_notes(&catalog, config));
+    notes.extend(archive_notes(&catalog, config));
     let meta = reader.meta();
     let segment_bytes = meta.segment_bytes.records;
     for (key, configured, created_bytes) in [
@@ -72,11 +73,21 @@ pub fn rehearse_alone(config: &Config) -> Result<Vec<String>, Error> {
         catalog.define_source(source, Address::ZERO)?;
     }
     check_units(&catalog, config)?;
-    Ok(rule_notes(&catalog, config))
+    let mut notes = rule_notes(&catalog, config);
+    notes.extend(archive_notes(&catalog, config));
+    Ok(notes)
 }
 
 fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Error> {
     judge::check_units(catalog, &config.rules).map_err(|error| Error::Schema(error.to_string()))
+}
+
+/// Whether this machine has what a start needs beside the directory: the files of `[otlp]`.
+///
+/// # Errors
+/// One that cannot be used.
+pub fn check_files(config: &Config) -> Result<(), DaemonError> {
+    config.otlp.as_ref().map_or(Ok(()), otlp::check)
 }
 
 /// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts
@@ -98,6 +109,22 @@ fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
     notes.collect()
 }
 
+/// Which names of `[archive]` are no source's, in sentences for people: retention would wait for nothing that is misspelt.
+fn archive_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
+    let archive = &config.archive;
+    let named = [("sources", &archive.sources), ("except", &archive.except)];
+    let named = named
+        .into_iter()
+        .flat_map(|(key, names)| names.iter().map(move |name| (key, name)));
+    let unknown = named.filter(|(_, name)| !is_builtin(name) && catalog.find(name).is_none());
+    unknown
+        .map(|(key, name)| {
+            let error = catalog.unknown_source(name);
+            format!("[archive] {key} counts for '{name}' once it is defined: {error}")
+        })
+        .collect()
+}
+
 /// Defines the sources of a configuration, all or none, if its rules can watch them. Returns what does not take effect, in sentences for people.
 pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
@@ -108,6 +135,7 @@ pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<Stri
         planned.define_source(source, at)?;
     }
     check_units(&planned, config)?;
+    notes.extend(archive_notes(&planned, config));
     writer.define_sources(&wanted)?;
     Ok(notes)
 }

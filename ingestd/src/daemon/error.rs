@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use loom_engine::Error as EngineError;
 use thiserror::Error;
 
-use crate::config::OnFull;
+use crate::config::{Config, OnFull};
 
 #[derive(Debug, Error)]
 pub enum DaemonError {
@@ -37,11 +37,14 @@ pub enum DaemonError {
 
 impl DaemonError {
     /// Why a directory cannot be opened. If the disk has too little room, with a remedy.
-    pub(super) fn of_start(error: EngineError, on_full: OnFull) -> DaemonError {
+    pub(super) fn of_start(error: EngineError, config: &Config) -> DaemonError {
         if !error.is_for_space() {
             return error.into();
         }
-        let remedy = match on_full {
+        let remedy = match config.retention.on_full {
+            OnFull::Evict if config.archive.awaited().is_some() => {
+                "no older file is left to remove, or it is not archived yet, as [archive] required demands; run 'ingestd archive', or free some space"
+            }
             OnFull::Evict => "retention left no older file to remove; free some space",
             OnFull::Refuse => {
                 "free some space, or set [retention] on_full = \"evict\", which removes the oldest records"

@@ -6,8 +6,10 @@
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
 //! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
 //! through an [`Inlet`]. Each target of a scrape has a thread too ([`scrape`]). Rules are evaluated by a thread of their own, which reads as every reader does.
+//! Where retention waits for an archive, one more reads how far that reaches ([`archive_watch`]).
 
 mod access;
+mod archive_watch;
 mod backlog;
 mod buffer;
 mod catalog_json;
@@ -128,18 +130,13 @@ impl Daemon {
             ..config.log_options()
         };
         let durability = log.durability;
-        let when_full = match config.retention.on_full {
-            OnFull::Evict => WhenFull::Evict,
-            OnFull::Refuse => WhenFull::Refuse,
-        };
+        let distrusted = access::distrusted(dir);
         let options = WriterOptions {
             log,
             accept_clock,
-            when_full,
+            when_full: WhenFull::Refuse,
         };
-        let distrusted = access::distrusted(dir);
-        let mut writer = Writer::open(dir, options)
-            .map_err(|error| DaemonError::of_start(error, config.retention.on_full))?;
+        let mut writer = open(dir, options, config)?;
         for note in distrusted {
             tracing::warn!("{note}");
         }
@@ -276,6 +273,13 @@ impl Daemon {
             let group = config.access.group_id().map_err(DaemonError::Group)?;
             access::may_share(group).map_err(DaemonError::Group)?;
         }
+        let is_same = match (&self.otlp, &config.otlp) {
+            (Some(otlp), Some(def)) => otlp.is_as(def),
+            (running, wanted) => running.is_none() && wanted.is_none(),
+        };
+        if let (false, Some(def)) = (is_same, &config.otlp) {
+            Otlp::rehearse(self.otlp.as_ref(), def)?;
+        }
         let rules = self.rules.rules();
         let checked = rules.check(config).map_err(|_| DaemonError::WriterGone)?;
         checked.map_err(DaemonError::Rules)?;
@@ -292,10 +296,6 @@ impl Daemon {
         if self.metrics.listen != config.metrics.listen {
             notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
         }
-        let is_same = match (&self.otlp, &config.otlp) {
-            (Some(otlp), Some(def)) => otlp.is_as(def),
-            (running, wanted) => running.is_none() && wanted.is_none(),
-        };
         if !is_same {
             notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
         }
@@ -400,6 +400,25 @@ fn prepare(
         rules,
         socket: access::bind(dir, &config.access, group)?,
     })
+}
+
+/// Opens the directory. On a full disk the oldest records go, where the configuration says so and they are archived if they must be.
+fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, DaemonError> {
+    let opened = match (Writer::open(dir, options.clone()), config.retention.on_full) {
+        (Err(error), OnFull::Evict) if error.is_for_space() => {
+            let kept_from = retention::kept_from(dir, &config.archive);
+            let when_full = WhenFull::Evict { kept_from };
+            Writer::open(
+                dir,
+                WriterOptions {
+                    when_full,
+                    ..options
+                },
+            )
+        }
+        (opened, _) => opened,
+    };
+    opened.map_err(|error| DaemonError::of_start(error, config))
 }
 
 /// Waits for a thread to end. One that panicked does not keep the others from ending in good order.

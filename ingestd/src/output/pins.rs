@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use loom_engine::log::Access;
+use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
 use loom_engine::schema::{Source, TimeKind, is_builtin, is_pin};
 use loom_engine::{Address, Error, TimeRange, Timestamp};
@@ -25,6 +26,8 @@ use crate::rfc3339;
 /// The folder of all pins in a Loom directory.
 const FOLDER: &str = "pins";
 const ABOUT: &str = "pin.json";
+/// No pin says more of itself: a few hundred bytes for each of the sources that there may be.
+const ABOUT_BYTES_MAX: u64 = 64 << 20;
 /// How the folder of a pin that is not whole begins.
 const PARTIAL: &str = ".partial-";
 /// How the file begins that counts the tries of a pin: it has a byte for each.
@@ -360,8 +363,9 @@ pub fn list(dir: &Path) -> anyhow::Result<Vec<Pinned>> {
 
 /// What the folder of a pin holds.
 fn read(path: PathBuf, id: String) -> anyhow::Result<Pinned> {
-    let text = fs::read(path.join(ABOUT)).map_err(|error| error.to_string());
-    let about = text
+    let about = read_file(&OsStorage::default(), &path.join(ABOUT), ABOUT_BYTES_MAX)
+        .map_err(|error| error.to_string())
+        .and_then(|text| text.ok_or_else(|| "it does not exist".to_owned()))
         .and_then(|text| serde_json::from_slice::<Pin>(&text).map_err(|error| error.to_string()));
     let pin = about.unwrap_or_else(|why| Pin {
         missing: Some(format!(

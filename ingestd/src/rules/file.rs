@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use loom_engine::log::Access;
+use loom_engine::log::storage::{OsStorage, read_file};
 
 use crate::config::{Config, RuleDef, check_rules};
 
@@ -33,17 +34,8 @@ impl RuleFile {
     pub fn open(dir: &Path) -> anyhow::Result<RuleFile> {
         let path = dir.join(NAME);
         let shown = path.display();
-        let text = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-            Ok(found) if found.len() > BYTES_MAX => {
-                bail!(
-                    "{shown} has {} bytes; the limit is {BYTES_MAX}",
-                    found.len()
-                )
-            }
-            Ok(_) => fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?,
-        };
+        let text = read_file(&OsStorage::default(), &path, BYTES_MAX)?.unwrap_or_default();
+        let text = String::from_utf8(text).with_context(|| format!("cannot read {shown}"))?;
         let rules = parse(&text).with_context(|| format!("{shown}; mend or remove the file"))?;
         Ok(RuleFile { path, rules })
     }

@@ -149,6 +149,67 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     assert!(refused.contains("line 5"), "{refused}");
 }
 
+/// What a start refuses `validate` refuses too, in the same words, with or without the directory.
+#[test]
+fn a_configuration_that_cannot_be_used_exits_78() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("loom.toml");
+    let file = path.to_str().unwrap();
+    let empty = root.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let empty = empty.display();
+    let loom = root.path().join("loom");
+    let dir = loom.to_str().unwrap();
+    let rule = "[[rule]]\nname = 'r'\nsource = 'numbers'\nindex = 'n'\nover = '1s'\n";
+    let otlp = "[otlp]\nlisten = ['127.0.0.1:0']\n";
+    let tls = |file: &str| format!("{otlp}tls = {{ cert = '{file}', key = '{file}' }}\n");
+    for (text, why) in [
+        ("[log".to_owned(), "loom.toml"),
+        ("[log]\nchunk = '5KiB'\n".to_owned(), "chunk is 5KiB"),
+        (
+            "[log]\nsegment = '1152921504606846976B'\n".to_owned(),
+            "segment is",
+        ),
+        (
+            "[log]\nstaging = 'here'\n".to_owned(),
+            "staging is a relative path",
+        ),
+        (
+            "[metrics]\nlisten = '0.0.0.0:9464'\n".to_owned(),
+            "loopback",
+        ),
+        ("[archive]\nrequired = true\n".to_owned(), "to is missing"),
+        ("[access]\nsocket = 'group'\n".to_owned(), "group"),
+        (format!("{NUMBERS}{NUMBERS}"), "numbers"),
+        (
+            format!("{NUMBERS}{rule}when = 'p99 > 5ms'\n"),
+            "is not known",
+        ),
+        (
+            "[otlp]\nlisten = ['0.0.0.0:4317']\n".to_owned(),
+            "add tls with cert and key",
+        ),
+        (tls("/no/such.pem"), "cannot use /no/such.pem for TLS"),
+        (tls(file), "for TLS"),
+        (
+            format!("{otlp}bearer_file = '/no/such/token'\n"),
+            "cannot read [otlp] bearer_file /no/such/token",
+        ),
+        (format!("{otlp}bearer_file = '{empty}'\n"), "holds no token"),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        for arguments in [
+            &["validate", "--config", file][..],
+            &["validate", dir, "--config", file],
+        ] {
+            let refused = stderr_of_failure(arguments, 78);
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+        let by_daemon = stderr_of_failure(&["run", dir, "--config", file], 1);
+        assert!(by_daemon.contains(why), "{text}: {by_daemon}");
+    }
+}
+
 #[test]
 fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
     let root = tempfile::tempdir().unwrap();
@@ -171,7 +232,8 @@ fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
         job("token", "bearer_file = '/no/such/token'"),
         job("tls", "tls = { ca = '/no/such/ca.pem' }"),
     ];
-    let text = format!("{NUMBERS}{}{}", rules.concat(), jobs.concat());
+    let archive = "[archive]\nsources = ['numbers', 'nmbers']\nexcept = ['loom_metrics']\n";
+    let text = format!("{archive}{NUMBERS}{}{}", rules.concat(), jobs.concat());
     std::fs::write(&path, text).unwrap();
     let wanted = [
         "rule 'astray' cannot be evaluated yet: unknown source 'nmbers'; did you mean 'numbers'?",
@@ -179,6 +241,7 @@ fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
         "rule 'absent': run has {rle}, which stands for nothing and stays as it is; did you mean {rule}?",
         "job 'token' cannot be scraped yet: cannot read bearer_file /no/such/token: No such file",
         "job 'tls' cannot be scraped yet: cannot read /no/such/ca.pem: No such file",
+        "[archive] sources counts for 'nmbers' once it is defined: unknown source 'nmbers'; did you mean 'numbers'?",
     ];
     let dir = root.path().join("loom");
     let dir = dir.to_str().unwrap();

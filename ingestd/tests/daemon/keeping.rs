@@ -105,6 +105,45 @@ fn what_must_be_archived_goes_only_when_it_is() {
 }
 
 #[test]
+fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    let to = archive.display();
+    let limit = "[retention]\nmax_bytes = '8MiB'\n";
+    let required = format!("[archive]\nto = '{to}'\nrequired = true\n");
+    std::fs::create_dir(&archive).unwrap();
+    // Whoever opens it waits until somebody writes, as for a server that is gone.
+    let position = archive.join("_position.json");
+    let made = Command::new("mkfifo").arg(&position).status().unwrap();
+    assert!(made.success());
+    let here = Here::start(&format!("{SMALL}{limit}{required}{NUMBERS}"));
+    let client = here.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    let counts = push_numbers(&client, source, 0, 1_000_000);
+    assert_eq!(counts.stored, 1_000_000);
+    client.sync().unwrap();
+    assert_eq!(here.daemon().status().unwrap().evicted_segments, 0);
+    // It answers again.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&position)
+        .unwrap();
+    std::fs::remove_file(&position).unwrap();
+    let mut archiver = ingestd();
+    archiver.arg("archive").arg(here.path());
+    assert!(
+        archiver
+            .arg("--to")
+            .arg(&archive)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    eventually(|| (here.daemon().status().unwrap().evicted_segments > 0).then_some(()));
+}
+
+#[test]
 fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
     let full = "[retention]\nmin_free = '1000000TiB'\n";
     let here = Here::start(&format!("{SMALL}{full}{NUMBERS}"));
@@ -210,6 +249,45 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
     assert!(assert_suffix(&dir, 2_100_000) > 0);
     let report = check(&dir).unwrap();
     assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_start_on_a_full_file_system_evicts_nothing_that_must_be_archived_and_is_not() {
+    let Some(small) = Small::mount("80m") else {
+        return;
+    };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let archive = elsewhere.path().join("archive");
+    let dir = small.path().join("loom");
+    let config = format!(
+        "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\ncompact = 'off'\n\
+         [retention]\nmin_free = '0%'\n[archive]\nto = '{}'\nrequired = true\n{NUMBERS}",
+        archive.display()
+    );
+    let config = Config::parse(&config).unwrap();
+    let start = || Daemon::start(&dir, &config, false);
+    let daemon = start().unwrap();
+    let client = Client::connect(&dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    push_numbers(&client, source, 0, 2_000_000);
+    daemon.stop().unwrap();
+    let disk = rustix::fs::statvfs(&dir).unwrap();
+    let free = disk.f_bavail * disk.f_frsize;
+    let ballast = vec![1; (free - (1 << 20)) as usize];
+    std::fs::write(small.path().join("ballast"), ballast).unwrap();
+    for _ in 0..2 {
+        let error = start().err().unwrap().to_string();
+        assert!(
+            error.contains("not archived yet") && error.contains("run 'ingestd archive'"),
+            "{error}"
+        );
+        assert_eq!(assert_suffix(&dir, 2_000_000), 0);
+    }
+    let mut archiver = ingestd();
+    archiver.arg("archive").arg(&dir).arg("--to").arg(&archive);
+    assert!(archiver.output().unwrap().status.success());
+    start().unwrap().stop().unwrap();
+    assert!(assert_suffix(&dir, 2_000_000) > 0);
 }
 
 #[test]
@@ -330,6 +408,16 @@ fn a_reload_refuses_whole_what_the_next_start_would_refuse() {
         (
             format!("{SMALL}{refusing}[metrics]\nlisten = '{address}'\n{fresh}{NUMBERS}"),
             "cannot serve metrics",
+        ),
+        (
+            format!("{SMALL}{refusing}[otlp]\nlisten = ['{address}']\n{fresh}{NUMBERS}"),
+            "cannot receive OTLP",
+        ),
+        (
+            format!(
+                "{SMALL}{refusing}[otlp]\nlisten = ['127.0.0.1:0']\nbearer_file = '/no/such'\n{fresh}{NUMBERS}"
+            ),
+            "cannot read [otlp] bearer_file",
         ),
     ] {
         let config = Config::parse(&config).unwrap();

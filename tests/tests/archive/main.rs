@@ -483,6 +483,53 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     Ok(())
 }
 
+/// The files are the only copy of what retention removed since, whatever the manifest says.
+#[test]
+fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Result<()> {
+    let place = Place::new()?;
+    let (mut writer, ids) = place.open()?;
+    push(&mut writer, &ids, 100)?;
+    writer.publish()?;
+    place.archive()?;
+    let manifest = place.archive.join("_manifest.jsonl");
+    let backup = fs::read(&manifest)?;
+    push(&mut writer, &ids, 4000)?;
+    writer.publish()?;
+    assert!(place.archive()?.starts_with("records=8000 "));
+    let reached = archived(&place.archive, "early")?.position;
+    push(&mut writer, &ids, 12_000)?;
+    let limits = Limits {
+        bytes_max: Some(300 << 10),
+        ..Limits::default()
+    };
+    let evicted = wait_until(|| {
+        writer.publish()?;
+        writer.evict(&limits)?;
+        Ok(oldest(&place.dir)? > reached)
+    })?;
+    ensure!(evicted);
+    fs::write(&manifest, backup)?;
+    let mut session = Session::open(Version::V2)?;
+    for is_first in [true, false] {
+        let output = archiver(&place.dir, &place.archive, &[])?.output()?;
+        let said = String::from_utf8(output.stderr)?;
+        ensure!(output.status.success(), "{said}");
+        ensure!(
+            said.contains("it is kept in '_left_over'") == is_first,
+            "{said}"
+        );
+        for source in ["early", "late"] {
+            let kept = format!(
+                "SELECT count(DISTINCT addr) FROM '{}/_left_over/source={source}/*/*/*.parquet'",
+                place.archive.display()
+            );
+            assert_eq!(session.value(&kept)?, "4000");
+        }
+    }
+    writer.close()?;
+    Ok(())
+}
+
 /// The least address that is left.
 fn oldest(dir: &Path) -> Result<Option<u64>> {
     let mut segments = fs::read_dir(dir.join("records"))?

@@ -50,20 +50,31 @@ pub(super) struct Prepared {
 }
 
 pub(super) fn prepare(def: &OtlpDef) -> Result<Prepared, DaemonError> {
-    let tls = def.tls.as_ref().and_then(tls);
-    let token = def.bearer_file.as_deref().map(token).transpose()?;
-    let options = Options::new(def.body_bytes_max, tls.as_ref(), token)
-        .map_err(|error| DaemonError::Otlp(format!("[otlp] {error}")))?;
-    let bound = def.listen.iter().map(|address| {
-        TcpListener::bind(address).map_err(|error| {
-            DaemonError::Otlp(format!(
-                "cannot receive OTLP on {address}: {error}; change [otlp] listen"
-            ))
-        })
-    });
+    let options = options(def)?;
+    let bound = def.listen.iter().map(bind);
     Ok(Prepared {
         bound: bound.collect::<Result<_, _>>()?,
         options,
+    })
+}
+
+/// Whether the files that a configuration names can be used.
+pub(super) fn check(def: &OtlpDef) -> Result<(), DaemonError> {
+    options(def).map(drop)
+}
+
+fn options(def: &OtlpDef) -> Result<Options, DaemonError> {
+    let tls = def.tls.as_ref().and_then(tls);
+    let token = def.bearer_file.as_deref().map(token).transpose()?;
+    Options::new(def.body_bytes_max, tls.as_ref(), token)
+        .map_err(|error| DaemonError::Otlp(format!("[otlp] {error}")))
+}
+
+fn bind(address: &SocketAddr) -> Result<TcpListener, DaemonError> {
+    TcpListener::bind(address).map_err(|error| {
+        DaemonError::Otlp(format!(
+            "cannot receive OTLP on {address}: {error}; change [otlp] listen"
+        ))
     })
 }
 
@@ -84,6 +95,18 @@ impl Otlp {
     /// Whether it works as a configuration says.
     pub(super) fn is_as(&self, def: &OtlpDef) -> bool {
         self.def == *def
+    }
+
+    /// Whether the next start can receive as a configuration says. An address that is held now is free by then.
+    pub(super) fn rehearse(running: Option<&Otlp>, def: &OtlpDef) -> Result<(), DaemonError> {
+        check(def)?;
+        let is_held = |address: &&SocketAddr| {
+            running.is_some_and(|otlp| {
+                otlp.def.listen.contains(*address) || otlp.addresses().contains(*address)
+            })
+        };
+        let new = def.listen.iter().filter(|address| !is_held(address));
+        new.map(bind).try_for_each(|bound| bound.map(drop))
     }
 
     pub(super) fn addresses(&self) -> &[SocketAddr] {

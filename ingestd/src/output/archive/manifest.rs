@@ -406,8 +406,9 @@ impl Manifest {
         }
     }
 
-    /// Fails where a file is missing; removes files that no commit named, whose records are still to be archived.
-    pub fn clean_up(&self, archive: &Path) -> anyhow::Result<()> {
+    /// Fails where a file is missing; removes files that no commit named, whose records are still to be archived from the log, which begins at `begin`.
+    /// Returns those that it keeps aside, because the log no longer has all of their records.
+    pub fn clean_up(&self, archive: &Path, begin: Address) -> anyhow::Result<Vec<String>> {
         let named: BTreeSet<&str> = self
             .sources
             .iter()
@@ -425,13 +426,15 @@ impl Manifest {
         let positions: HashMap<&str, Address> = sources
             .map(|source| (source.path.as_str(), self.position(&source.name)))
             .collect();
+        let mut kept = Vec::new();
         for folder in super::place::source_folders(archive)? {
             // A source without a line was killed at its first commit.
             let position = positions.get(folder.as_str()).copied();
             let position = position.unwrap_or(Address::ZERO);
-            super::place::remove_left_over(archive, &folder, position, &named)?;
+            let own = super::place::remove_left_over(archive, &folder, position, begin, &named)?;
+            kept.extend(own);
         }
-        Ok(())
+        Ok(kept)
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Archive {
     sizes: Sizes,
     /// When the position was written last.
     positioned: Instant,
+    /// Files that no line of the manifest names and that may be the only copy of their records, until a pass has reported them.
+    kept: Vec<String>,
     _lock: File,
 }
 
@@ -74,7 +76,7 @@ impl Archive {
             Some(manifest) => manifest,
             None => Manifest::create(path, directory, unsigned)?,
         };
-        manifest.clean_up(path)?;
+        let kept = manifest.clean_up(path, directory.snapshot()?.begin())?;
         fs::remove_dir_all(&tmp)
             .and_then(|()| fs::create_dir(&tmp))
             .with_context(|| format!("cannot empty '{}'", tmp.display()))?;
@@ -87,6 +89,7 @@ impl Archive {
             unsigned,
             sizes: Sizes::USUAL,
             positioned: Instant::now(),
+            kept,
             _lock: lock,
         })
     }
@@ -114,7 +117,10 @@ impl Archive {
                 .map(|name| snapshot.source(name))
                 .collect::<Result<_, _>>()?,
         };
-        let mut passed = Passed::default();
+        let mut passed = Passed {
+            gaps: self.kept.drain(..).map(|file| kept_aside(&file)).collect(),
+            ..Passed::default()
+        };
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for source in chosen {
             let reached = self.manifest.position(&source.name);
@@ -216,6 +222,13 @@ impl Archive {
         self.positioned = Instant::now();
         Ok(())
     }
+}
+
+fn kept_aside(file: &str) -> String {
+    format!(
+        "no line of the manifest names '{file}', and the log no longer has all of its records: it is kept in '{}', where no reader takes it for a part",
+        place::ASIDE
+    )
 }
 
 /// The records of a source on their way into the archive.

@@ -18,6 +18,8 @@ const NAME_BYTES_MAX: usize = 255;
 const FOLDER_KEY: &str = "source=";
 const HOUR_NS: i64 = 3_600_000_000_000;
 const SUFFIX: &str = ".parquet";
+/// The folder of files that no commit names and that may be the only copy of their records.
+pub(super) const ASIDE: &str = "_left_over";
 /// Enough for every address, so that names sort as addresses do.
 const ADDRESS_DIGITS: usize = 20;
 
@@ -133,13 +135,16 @@ pub(super) fn source_folders(archive: &Path) -> anyhow::Result<Vec<String>> {
     Ok(all.filter(|name| name.starts_with(FOLDER_KEY)).collect())
 }
 
-/// Removes the files of a source's folder that the archiver wrote and no commit names; all below the address are named.
+/// Removes the files of a source's folder that the archiver wrote and no commit names; all below `position` are named. One with records that the log, which
+/// begins at `begin`, no longer has is kept aside: it may be the only copy, such as beside a manifest from a backup. Returns these.
 pub(super) fn remove_left_over(
     archive: &Path,
     folder: &str,
     position: Address,
+    begin: Address,
     named: &BTreeSet<&str>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
+    let mut kept = Vec::new();
     for date in children(archive, folder)? {
         for hour in children(archive, &date)? {
             for file in children(archive, &hour)? {
@@ -147,18 +152,25 @@ pub(super) fn remove_left_over(
                     continue;
                 }
                 let path = archive.join(&file);
-                if address(&file).is_none_or(|address| address < position.0) {
-                    bail!(
+                let aside = archive.join(ASIDE);
+                match address(&file) {
+                    Some(address) if address >= position.0.max(begin.0) => {
+                        fs::remove_file(&path)
+                            .with_context(|| format!("cannot remove '{}'", path.display()))?;
+                    }
+                    Some(address) if address >= position.0 && !aside.join(&file).exists() => {
+                        move_in(&aside, &path, &file)?;
+                        kept.push(file);
+                    }
+                    _ => bail!(
                         "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
                         path.display()
-                    );
+                    ),
                 }
-                fs::remove_file(&path)
-                    .with_context(|| format!("cannot remove '{}'", path.display()))?;
             }
         }
     }
-    Ok(())
+    Ok(kept)
 }
 
 /// The address that a file's name says.

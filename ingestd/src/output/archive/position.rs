@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use loom_engine::Address;
@@ -67,13 +68,13 @@ impl Position {
 }
 
 /// How far an archive reaches, as it was read last.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Archived {
-    known: Option<(Identity, Position)>,
+    known: Option<(Identity, Arc<Position>)>,
 }
 
 /// Which file was read: each is another one.
-#[derive(PartialEq, Eq)]
+#[derive(Copy, Clone, PartialEq, Eq)]
 struct Identity {
     inode: u64,
     modified_ns: i128,
@@ -106,7 +107,7 @@ impl Archived {
             return Ok(());
         }
         self.known = None;
-        self.known = Some((identity, Position::read(archive, uuid)?));
+        self.known = Some((identity, Arc::new(Position::read(archive, uuid)?)));
         Ok(())
     }
 

@@ -1,0 +1,91 @@
+//! How far the archive reaches, as a thread of its own reads it: a folder on another machine may not answer, and recording must not wait for it.
+//!
+//! The writer thread asks again and again, and goes by the latest answer: an archive only grows, so an older one keeps more.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::output::archive::Archived;
+
+/// An answer that takes longer is a reason to warn.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct ArchiveWatch {
+    path: PathBuf,
+    requests: Sender<()>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// `None`: there was no answer yet.
+    answer: Option<Result<Archived, String>>,
+    /// When the question was asked that is not answered.
+    asked: Option<Instant>,
+}
+
+/// What is known when it is asked.
+pub(super) struct Known {
+    pub answer: Option<Result<Archived, String>>,
+    /// Why it is an old answer, or none.
+    pub delay: Option<String>,
+}
+
+impl ArchiveWatch {
+    /// Watches the archive of the directory with this UUID.
+    pub(super) fn start(path: &Path, uuid: String) -> std::io::Result<ArchiveWatch> {
+        let (requests, asked) = bounded(1);
+        let shared = Arc::<Mutex<Shared>>::default();
+        // Nobody joins it: it may never return from the folder. It ends when nobody asks any more.
+        std::thread::Builder::new()
+            .name("loom-archive".to_owned())
+            .spawn({
+                let (path, shared) = (path.to_owned(), Arc::clone(&shared));
+                move || answer(&path, &uuid, &asked, &shared)
+            })?;
+        Ok(ArchiveWatch {
+            path: path.to_owned(),
+            requests,
+            shared,
+        })
+    }
+
+    /// Asks again, and returns the latest answer at once.
+    pub(super) fn ask(&self) -> Known {
+        let mut shared = lock(&self.shared);
+        // One that waits asks for the same. A thread that has panicked has left its answer.
+        if let Ok(()) | Err(TrySendError::Disconnected(())) = self.requests.try_send(()) {
+            shared.asked.get_or_insert_with(Instant::now);
+        }
+        let silent = shared.asked.map(|asked| asked.elapsed());
+        let silent = silent.filter(|silent| *silent > PATIENCE);
+        Known {
+            answer: shared.answer.clone(),
+            delay: silent.map(|silent| {
+                format!(
+                    "the archive '{}' has not answered for {} s",
+                    self.path.display(),
+                    silent.as_secs()
+                )
+            }),
+        }
+    }
+}
+
+fn answer(path: &Path, uuid: &str, asked: &Receiver<()>, shared: &Mutex<Shared>) {
+    let mut archived = Archived::default();
+    while asked.recv().is_ok() {
+        let looked = archived.look(path, uuid);
+        let looked = looked.map_err(|error| format!("{error:#}"));
+        let mut shared = lock(shared);
+        shared.answer = Some(looked.map(|()| archived.clone()));
+        shared.asked = None;
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
