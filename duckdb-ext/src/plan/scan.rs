@@ -10,7 +10,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at;
 use super::clause::Clause;
-use super::columns::{self, Column};
+use super::columns::Column;
 use super::parameters::{
     AFTER, AROUND, AT, COMPLETE, FILTER, INDEX, LABELS, LAST, Parameter, T_FROM, T_TO, V_MAX,
     V_MIN, WIDTH,
@@ -51,7 +51,7 @@ impl ScanPlan {
         let after = after.transpose()?.map(Address);
         require_present(after, &parts)?;
         Ok(ScanPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             records: records(&parts)?,
             offered: Mutex::new(Clause::Opaque),
             selection,

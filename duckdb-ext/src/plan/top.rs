@@ -4,7 +4,7 @@ use loom_engine::query::{Poll, TopSpec, top};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{self, Column};
+use super::columns::Column;
 use super::parameters::{AT, COMPLETE, FILTER, LAST, LEAST, Parameter, T_FROM, T_TO};
 use super::part;
 use super::selection::{Selection, newest};
@@ -36,7 +36,7 @@ impl TopPlan {
         let times = arguments.times()?;
         times.range(None)?;
         Ok(TopPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             selection,
             times,
             rows,
