@@ -11,6 +11,7 @@ use super::text::{self, Labels};
 use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
 use crate::plan::time::micros;
+use crate::plan::types::SqlType;
 
 /// Writes rows into every column from row `from` on, except columns that are the same in all rows.
 pub fn write(out: &mut Output<'_>, from: usize, rows: Columns<'_>, fills: &[Fill]) -> Result<()> {
@@ -60,13 +61,19 @@ fn field(
         return group::nulls(out, at, rows.count());
     };
     match (column, labels) {
-        (FieldColumn::Numbers(numbers), Some(labels)) => match one_of(numbers) {
-            Some(number) => {
-                let text = labels.text(fixed::whole(slot.ty, number));
-                out.repeated(at.position, at.from, numbers.len(), &text)?;
+        (FieldColumn::Numbers(numbers), Some(labels)) => {
+            match (out.types().get(at.position), one_of(numbers)) {
+                (Some(SqlType::Enum(texts)), _) => {
+                    let whole = |number: &u64| Some(fixed::whole(slot.ty, *number));
+                    text::members(out, at, texts, numbers.iter().map(whole), labels)?;
+                }
+                (_, Some(number)) => {
+                    let text = labels.text(fixed::whole(slot.ty, number));
+                    out.repeated(at.position, at.from, numbers.len(), &text)?;
+                }
+                (_, None) => text::label_column(out, at, slot.ty, numbers, labels)?,
             }
-            None => text::label_column(out, at, slot.ty, numbers, labels)?,
-        },
+        }
         (FieldColumn::Numbers(numbers), None) => {
             fixed::number(out, at, slot.ty, Numbers::InColumn(numbers))?;
         }

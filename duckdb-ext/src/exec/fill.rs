@@ -236,7 +236,7 @@ mod tests {
         }
 
         fn filled_at(&self, field: usize, def: &FieldDef, stride: Option<usize>) -> MemoryVectors {
-            let types = [of_field(def)];
+            let types = [of_field("requests", def)];
             let mut memory = MemoryVectors::new(&types);
             let labels = (!def.labels.is_empty()).then(|| Labels::of(def));
             let at = At {

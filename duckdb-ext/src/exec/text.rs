@@ -10,7 +10,8 @@ use loom_engine::schema::{FieldDef, FieldType, Slot};
 use super::fixed;
 use super::group::{At, Group};
 use super::vectors::{INLINE_BYTES, Output, StringEntry};
-use crate::error::Result;
+use crate::error::{Problem, Result};
+use crate::plan::types::SqlType;
 
 /// Fills the column of a field that is bytes of some kind.
 pub fn text(
@@ -93,6 +94,14 @@ pub fn labels(
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("integers alone have labels");
+    if let Some(SqlType::Enum(texts)) = out.types().get(at.position) {
+        let numbers = group.rows.iter().map(|row| {
+            let start = row.start as usize + offset;
+            let bytes = group.bytes.get(start..start + width)?;
+            Some(fixed::integer(slot.ty, bytes))
+        });
+        return members(out, at, texts, numbers, labels);
+    }
     let numbers = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
         let bytes = group.bytes.get(start..start + width);
@@ -105,6 +114,31 @@ pub fn labels(
         bytes.map_or(0, |bytes| fixed::integer(slot.ty, bytes))
     });
     write_labels(out, at, numbers, labels)
+}
+
+/// Fills the column of an ENUM of these texts, from the numbers that stand for them. A record that ends before the field is NULL there.
+pub fn members(
+    out: &mut Output<'_>,
+    at: At,
+    texts: &[&str],
+    numbers: impl ExactSizeIterator<Item = Option<i128>>,
+    labels: &Labels,
+) -> Result<()> {
+    let place = |number: i128| {
+        let label = labels.text(number);
+        let place = texts.iter().position(|text| text.as_bytes() == &*label);
+        place.ok_or_else(|| {
+            Problem::input(format!(
+                "cannot show the number {number} of an ENUM: a later release of Loom recorded it; use the extension of that release, or labels := false"
+            ))
+        })
+    };
+    let column = out.column::<u8>(at.position, at.from, numbers.len())?;
+    for (entry, number) in column.iter_mut().zip(numbers) {
+        let place = number.map_or(Ok(0), place)?;
+        entry.write(place as u8);
+    }
+    Ok(())
 }
 
 /// Fills the column of an integer with labels from its numbers, each in the lowest bytes. Fast while all of them are small.

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loom_engine::schema::{ALERTS_SOURCE, Source, is_builtin};
+use loom_engine::schema::{ALERT_STATES, ALERTS_SOURCE, Source, is_builtin};
 
 use super::ambient::Ambient;
 use super::archive::Archive;
@@ -51,9 +51,14 @@ const CHECKED: &str = "loom_attach_checked";
 const QUANTILES: &str = ", quantiles := [0.5, 0.9, 0.99, 0.999, 0.9999], approx := true";
 
 /// The alerts of a directory whose daemon has had no rule: none, with the columns that others have, so that a dashboard needs no rule to open.
-const NO_ALERTS: &str = "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
-    NULL::VARCHAR AS state, NULL::DOUBLE AS value, NULL::DOUBLE AS threshold, NULL::TIMESTAMP_NS AS from_ts, NULL::TIMESTAMP_NS AS to_ts, \
-    NULL::UBIGINT AS position, NULL::VARCHAR AS detail, NULL::UBIGINT AS addr, NULL::VARCHAR AS dir WHERE false";
+fn no_alerts() -> String {
+    format!(
+        "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
+         NULL::{} AS state, NULL::DOUBLE AS value, NULL::DOUBLE AS threshold, NULL::TIMESTAMP_NS AS from_ts, NULL::TIMESTAMP_NS AS to_ts, \
+         NULL::UBIGINT AS position, NULL::VARCHAR AS detail, NULL::UBIGINT AS addr, NULL::VARCHAR AS dir WHERE false",
+        SqlType::Enum(&ALERT_STATES).name()
+    )
+}
 
 /// The part of a directory's name that its catalog's default name leaves out.
 const SUFFIX: &str = ".loom";
@@ -196,7 +201,7 @@ impl AttachPlan {
                 views.push(((BUILTIN_SCHEMA, name.to_owned()), query));
             }
         };
-        sure(ALERTS_SOURCE, NO_ALERTS.to_owned());
+        sure(ALERTS_SOURCE, no_alerts());
         let dirs = list(self.given.texts().iter().map(String::as_str));
         sure(pins::FUNCTION, format!("FROM {}({dirs})", pins::FUNCTION));
         let asked = sources
@@ -230,7 +235,7 @@ impl AttachPlan {
             for source in snapshot.catalog().sources() {
                 let place = *places.entry(source.name.clone()).or_insert(sources.len());
                 let indexes = open_indexes(source);
-                let columns = columns::of_fields(&source.fields);
+                let columns = columns::of_source(&source.name, &source.fields);
                 match sources.get_mut(place) {
                     Some(met) => {
                         if columns.len() > met.columns.len() {

@@ -10,7 +10,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at;
 use super::clause::Clause;
-use super::columns::{self, Column};
+use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{
     AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, Parameter, SOURCE, T_FROM, T_TO,
@@ -66,7 +66,7 @@ impl ScanPlan {
         let after = after.transpose()?.map(Address);
         require_present(after, &parts)?;
         Ok(ScanPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             records: records(&parts)?,
             offered: Mutex::new(Clause::Opaque),
             selection,

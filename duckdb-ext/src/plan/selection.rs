@@ -14,7 +14,7 @@ use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
-use super::columns::{self, Shown};
+use super::columns::{self, Column, Shown};
 use super::datum::Datum;
 use super::directory;
 use super::holders::{Holder, Holders, unknown};
@@ -99,6 +99,11 @@ impl Selection {
             )));
         }
         Ok(parts)
+    }
+
+    /// The columns of the source, as the call was bound with them.
+    pub fn columns(&self) -> Vec<Column> {
+        columns::of_source(&self.source, &self.fields)
     }
 
     /// Fields of the source that the call was bound with.

@@ -6,7 +6,7 @@ use loom_engine::query::RawScan;
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{self, Column};
+use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{DIR, FILTER, N, Parameter, SOURCE};
 use super::scan::records;
@@ -42,7 +42,7 @@ impl TailPlan {
         let rows = arguments.required_count("n")?;
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         Ok(TailPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             rows_estimate: rows.min(records(&parts)?),
             selection,
             rows,

@@ -6,7 +6,7 @@ use loom_engine::query::{Poll, TopSpec, top};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{self, Column};
+use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{
     AT, COMPLETE, DIR, FILTER, INDEX, LAST, LEAST, N, Parameter, SOURCE, T_FROM, T_TO,
@@ -52,7 +52,7 @@ impl TopPlan {
         let times = arguments.times()?;
         times.range(None)?;
         Ok(TopPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             selection,
             times,
             rows,

@@ -25,7 +25,9 @@ mod source;
 mod widen;
 
 pub use crate::error::PayloadError;
-pub use crate::types::{ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE};
+pub use crate::types::{
+    ALERT_STATES, ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULE_STATES, RULES_SOURCE,
+};
 pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{

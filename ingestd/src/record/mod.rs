@@ -5,6 +5,7 @@
 
 mod blockio;
 mod command;
+mod devices;
 mod drainer;
 mod kernel_losses;
 mod outlet;

@@ -167,8 +167,8 @@ impl What {
                 };
                 syscalls(&filter, source)
             }
-            What::Blockio { device, source, .. } => blockio(device.as_deref(), source),
-            What::Pagecache { source, .. } => pagecache(source),
+            What::Blockio { device, source, .. } => blockio(device.as_deref(), source, dir),
+            What::Pagecache { source, .. } => pagecache(source, dir),
             What::Command {
                 source,
                 format,
