@@ -7,6 +7,7 @@ mod chunks;
 mod columns;
 mod damage;
 mod forged;
+mod forgotten;
 mod kept_units;
 mod live;
 mod losses;
