@@ -20,6 +20,7 @@ pub mod definitions;
 mod error;
 mod exposition;
 mod fate;
+mod forgetting;
 mod home;
 mod http;
 mod inlet;
