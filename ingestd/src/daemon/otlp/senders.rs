@@ -14,8 +14,9 @@ use super::points::{Request, Sender, Sent};
 use super::shares::Shares;
 use super::{WayIn, gone};
 use crate::config::OtlpDef;
+use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::message::Gone;
-use crate::daemon::series::{Arrived, Failed, GroupStore, PREFIX, Series, Stored};
+use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
 use crate::exposition::Sample;
 use crate::wall_clock;
 
@@ -197,7 +198,11 @@ impl Senders {
             self.writer.inbox.clone(),
             Arc::clone(&self.writer.peer),
             Arc::clone(&self.directory),
-            format!("{PREFIX}{}/{}", part(&sender.job), part(&sender.instance)),
+            format!(
+                "{SERIES_PREFIX}{}/{}",
+                part(&sender.job),
+                part(&sender.instance)
+            ),
             labels,
             self.series_max,
             Overload::Block,

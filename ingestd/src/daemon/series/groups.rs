@@ -14,6 +14,8 @@ use loom_engine::schema::{
     SERIES_BYTES_MAX, Source, SourceDef, TimeKind, is_reserved_field,
 };
 
+use crate::daemon::forgetting::holds_series;
+
 /// The labels of a series, with the metric's name among them.
 pub(in crate::daemon) type Series = BTreeMap<String, String>;
 
@@ -23,8 +25,6 @@ const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
 /// Of a record: its time and what fills its last byte of null bits; for each field a number and a null bit.
 const TIME_BYTES: usize = 16;
 const FIELD_BITS: usize = 65;
-/// How the name of every group begins.
-pub(in crate::daemon) const PREFIX: &str = "metrics/";
 /// What the series of a group may take in the catalog, about: so much stays for the sake of one that goes on.
 const GROUP_BYTES: u64 = 512 << 10;
 /// How many layouts a group may have: the catalog holds all fields of each, and has a limit.
@@ -300,17 +300,6 @@ impl Group {
     }
 }
 
-fn holds_series(source: &Source) -> bool {
-    let is_series = |field: &FieldDef| field.nullable && !field.series.is_empty();
-    source.time == TimeKind::Own && source.fields.iter().all(is_series)
-}
-
-/// Whether a source is a group that the catalog may forget with its records. One that was closed stays so.
-pub(in crate::daemon) fn is_forgettable(source: &Source) -> bool {
-    let is_group = source.name.starts_with(PREFIX) && !source.fields.is_empty();
-    is_group && holds_series(source) && source.is_open()
-}
-
 /// A series as Prometheus writes it, without the labels that all series of its target share.
 pub(in crate::daemon) fn shown(series: &Series, shared: &[String]) -> String {
     let mut text = series.get(METRIC_LABEL).cloned().unwrap_or_default();
@@ -336,6 +325,8 @@ mod tests {
     use super::*;
     use loom_engine::Address;
     use loom_engine::schema::decode_catalog;
+
+    use crate::daemon::forgetting::is_forgettable;
 
     const DROP: Overload = Overload::DropNew;
 

@@ -10,5 +10,5 @@ mod taken;
 
 use groups::{Groups, NoPlace, Slot, shown};
 
-pub(super) use groups::{PREFIX, Series, is_forgettable};
+pub(super) use groups::Series;
 pub(super) use storing::{Arrived, Failed, GroupStore, Stored};
