@@ -170,6 +170,8 @@ impl Catalog {
 }
 
 #[cfg(test)]
+mod canonical_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod trial_tests;
