@@ -22,6 +22,7 @@ pub mod definitions;
 mod error;
 mod exposition;
 mod fate;
+mod forgetting;
 mod home;
 mod http;
 mod inlet;

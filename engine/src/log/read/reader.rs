@@ -28,7 +28,7 @@ use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
 use crate::log::write::savings::ColumnSegments;
-use crate::types::{Address, LogKind, PerLog, Timestamp};
+use crate::types::{Address, CATALOG_NAME, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
@@ -448,6 +448,27 @@ impl LogReader {
         locked(&self.view).forget_lists();
     }
 
+    /// Where the logs begin for a reader that loaded `tails` before a catalog that no longer describes records below an address: there, or past it.
+    /// What lies below was given up in between.
+    pub fn begins_described(
+        &self,
+        tails: &Tails,
+        forgotten_below: Address,
+    ) -> Result<PerLog<Address>> {
+        if tails.begin.records >= forgotten_below {
+            return Ok(tails.begin);
+        }
+        let begin = self.tails()?.begin;
+        if begin.records >= forgotten_below {
+            return Ok(begin);
+        }
+        let what = format!(
+            "it does not describe records below address {forgotten_below}, and the log begins at {}; restore the whole directory from one backup",
+            begin.records
+        );
+        Err(Error::damaged(&self.dir.join(CATALOG_NAME), what))
+    }
+
     /// The catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
         Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
@@ -513,7 +534,7 @@ impl LogReader {
         Ok(!is_empty(&list_all(&self.segments)?))
     }
 
-    /// Length of the catalog's file, to see whether it grew.
+    /// Length of all that the catalog's file ever held, to see whether it changed.
     pub fn catalog_len(&self) -> Result<u64> {
         if self.is_beside_writer
             && let Some(view) = self.standing_view()?
@@ -521,7 +542,7 @@ impl LogReader {
         {
             return staging.daemon_word(DaemonWord::CatalogBytes);
         }
-        catalog_file::file_bytes(&*self.storage, &self.dir)
+        catalog_file::bytes_ever(&*self.storage, &self.dir, &self.meta.uuid)
     }
 
     /// What was refused or dropped and is not recorded, with up to where the log must be read to find what was.

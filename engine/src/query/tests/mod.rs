@@ -8,6 +8,7 @@ mod column_filters;
 mod columns;
 mod damage;
 mod forged;
+mod forgotten;
 mod kept_units;
 mod live;
 mod losses;

@@ -1,10 +1,12 @@
 //! The catalog: all sources and indexes that a directory ever had, and the events that made it.
 //!
 //! The writer asks for a change; the catalog checks it, applies it and gives the events to be appended to the file.
-//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. Ids are never reused.
+//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. An id is of one name for ever. A catalog that is
+//! rewritten says the same in fewer events of all that the log retains, and no longer describes what it does not.
 //! A clone shares everything and costs nothing; the first change beside one copies what they share.
 
 mod apply;
+mod canonical;
 mod change;
 mod entry;
 mod event;
@@ -23,11 +25,12 @@ use super::index::Index;
 use super::label_index::LabelIndex;
 use super::names::hint;
 use crate::error::{Error, Result};
+use crate::format::Rewritten;
 use crate::types::{
     ALERTS_SOURCE, Address, IndexId, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE, SourceId,
 };
 
-/// The most sources of a directory, closed ones included.
+/// The most sources of a directory, closed and forgotten ones included.
 pub const SOURCES_MAX: usize = 65_000;
 /// The most indexes of a source, closed ones included.
 const INDEXES_EVER_MAX: usize = 4096;
@@ -42,6 +45,7 @@ pub struct Catalog {
     ids: Arc<HashMap<String, SourceId>>,
     /// The source of the index of id n stands at n - 1.
     index_sources: Arc<Vec<SourceId>>,
+    rewritten: Rewritten,
     event_count: u64,
     latest_at: Address,
     parts: usize,
@@ -82,17 +86,36 @@ impl Catalog {
         Catalog::default()
     }
 
-    /// All sources, ascending by id; closed ones too.
-    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.sources.iter()
+    /// An empty one, whose events follow the first line of a catalog that was rewritten.
+    fn following(rewritten: Rewritten) -> Catalog {
+        Catalog {
+            event_count: match rewritten.lines {
+                0 => 0,
+                lines => lines + 1,
+            },
+            rewritten,
+            ..Catalog::default()
+        }
     }
 
+    /// All sources, ascending by id: closed ones too, and no forgotten ones.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> + Clone {
+        self.sources.iter().filter(|source| !source.is_forgotten())
+    }
+
+    /// The source of an id; a forgotten one too, of which the name is known.
     pub fn source(&self, id: SourceId) -> Option<&Arc<Source>> {
         self.sources.get(usize::from(id.0).checked_sub(1)?)
     }
 
     /// The source of a name, open or closed.
     pub fn find(&self, name: &str) -> Option<&Arc<Source>> {
+        self.find_even_forgotten(name)
+            .filter(|source| !source.is_forgotten())
+    }
+
+    /// The source of a name, open, closed or forgotten.
+    pub fn find_even_forgotten(&self, name: &str) -> Option<&Arc<Source>> {
         self.source(*self.ids.get(name)?)
     }
 
@@ -114,9 +137,19 @@ impl Catalog {
         unknown_source([self], name)
     }
 
-    /// How many events made this catalog: the number of the next line.
+    /// The number of the file's next line: how many events made this catalog and those that it was rewritten from.
     pub fn event_count(&self) -> u64 {
         self.event_count
+    }
+
+    /// How many bytes the file ever held before it was rewritten for the last time.
+    pub fn bytes_before(&self) -> u64 {
+        self.rewritten.bytes
+    }
+
+    /// Records below are not described any more: their sources may be forgotten, their layouts gone.
+    pub fn forgotten_below(&self) -> Address {
+        self.rewritten.forgotten_below
     }
 
     /// The greatest `at` of all events. Records that are appended must lie at or above it, also after a crash that lost
@@ -146,6 +179,8 @@ impl Catalog {
     }
 }
 
+#[cfg(test)]
+mod canonical_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::points::{Request, Sender, Sent};
 use super::shares::Shares;
 use super::{WayIn, gone};
 use crate::config::OtlpDef;
+use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::message::Gone;
 use crate::daemon::series::{Arrived, Failed, GroupStore, Memory, Series, Stored};
 use crate::exposition::Sample;
@@ -178,7 +179,8 @@ impl Senders {
             let store = self.store_of(sender);
             let source = store.source().to_owned();
             let is_known = self.writer.inbox.call(None, move |recorder| {
-                recorder.writer.catalog().find(&source).is_some()
+                let catalog = recorder.writer.catalog();
+                catalog.find_even_forgotten(&source).is_some()
             })?;
             if !is_known && let Err(why) = self.shares.add_sender(from) {
                 return Ok(Err(why));
@@ -217,7 +219,11 @@ impl Senders {
             self.writer.inbox.clone(),
             Arc::clone(&self.writer.peer),
             Arc::clone(&self.directory),
-            format!("metrics/{}/{}", part(&sender.job), part(&sender.instance)),
+            format!(
+                "{SERIES_PREFIX}{}/{}",
+                part(&sender.job),
+                part(&sender.instance)
+            ),
             labels,
             self.series_max,
             Overload::Block,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{METRIC_LABEL, Overload, SourceDef};
-use loom_engine::{TimeRange, Timestamp};
+use loom_engine::{Address, TimeRange, Timestamp};
 
 use super::pushing::Push;
 use super::taken::Taken;
@@ -87,11 +87,23 @@ pub(in crate::daemon) struct GroupStore {
     honors_labels: bool,
     series_max: usize,
     on_overload: Overload,
-    /// Read from the catalog when they are first needed, and after a definition was refused.
+    /// Read from the catalog when they are first needed, after a definition was refused, and after the catalog forgot some of any target.
     groups: Option<Groups>,
+    /// Of the catalog that they were read from.
+    forgotten_below: Address,
+    /// Since when new series are counted, and how many there were, where groups that are read next count on.
+    day: Option<(Instant, usize)>,
     directory: Arc<Directory>,
     /// Of the samples with times of their own.
     windows: Windows,
+}
+
+/// What the writer thread says of what it was given.
+struct HandedOver {
+    /// By how much the catalog file grew.
+    catalog_bytes: u64,
+    /// Below what the catalog forgot groups.
+    forgotten_below: Address,
 }
 
 /// Whether a sample may have this time of its own.
@@ -121,6 +133,8 @@ impl GroupStore {
             series_max,
             on_overload,
             groups: None,
+            forgotten_below: Address::ZERO,
+            day: None,
             windows: Windows::new(Duration::ZERO, Arc::default()),
         }
     }
@@ -143,13 +157,15 @@ impl GroupStore {
         }
     }
 
-    /// A failure leaves no groups: what it did not store must not be known.
+    /// A failure leaves no groups: what it did not store must not be known. Nor do groups stay of which the catalog forgot some since.
     fn try_store(&mut self, arrived: &Arrived<'_>, takes_new: bool) -> Result<Stored, Failed> {
         let mut groups = match self.groups.take() {
             Some(groups) => groups,
             None => {
                 self.windows.clear();
-                self.load()?
+                let (groups, forgotten_below) = self.load()?;
+                self.forgotten_below = forgotten_below;
+                groups.counting_on(self.day)
             }
         };
         let samples = arrived.samples.unwrap_or_default();
@@ -175,11 +191,17 @@ impl GroupStore {
                 is_limited |= [CHURN, NOT_NOW].contains(&why);
             }
         }
-        let catalog_bytes = self.hand_over(&groups, &taken, arrived.catalog_bytes_max)?;
+        let HandedOver {
+            catalog_bytes,
+            forgotten_below,
+        } = self.hand_over(&groups, &taken, arrived.catalog_bytes_max)?;
         if arrived.samples.is_some() {
             groups.scraped(Instant::now());
         }
-        self.groups = Some(groups);
+        self.day = groups.day();
+        if forgotten_below == self.forgotten_below {
+            self.groups = Some(groups);
+        }
         Ok(Stored {
             is_limited,
             catalog_bytes,
@@ -190,21 +212,23 @@ impl GroupStore {
         })
     }
 
-    fn load(&self) -> Result<Groups, Failed> {
+    /// The groups, and below what the catalog forgot others.
+    fn load(&self) -> Result<(Groups, Address), Failed> {
         let (source, new_max) = (self.source.clone(), self.series_max);
         let on_overload = self.on_overload;
         let shared = self.target.keys().cloned().collect();
         let loaded = self.inbox.call(None, move |recorder| {
             let writer = &recorder.writer;
             let payload_bytes_max = writer.payload_bytes_max();
-            Groups::load(
+            let groups = Groups::load(
                 writer.catalog(),
                 &source,
                 payload_bytes_max,
                 new_max,
                 shared,
                 on_overload,
-            )
+            )?;
+            Ok((groups, writer.catalog().forgotten_below()))
         })?;
         loaded.map_err(Failed::Defining)
     }
@@ -375,21 +399,24 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. Returns by how much the catalog
-    /// file grew.
+    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. A group that was forgotten meanwhile
+    /// is defined again as it was.
     fn hand_over(
         &self,
         groups: &Groups,
         taken: &Taken,
         catalog_bytes_max: u64,
-    ) -> Result<u64, Failed> {
+    ) -> Result<HandedOver, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
         // A restart finds a group only if it finds those before.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
         let mut defs: Vec<SourceDef> = defs.collect();
         let mut records = taken.records.iter().peekable();
-        let mut catalog_bytes = 0;
+        let mut all = HandedOver {
+            catalog_bytes: 0,
+            forgotten_below: self.forgotten_below,
+        };
         while !defs.is_empty() || records.peek().is_some() {
             let (mut pushes, mut bytes) = (Vec::new(), 0);
             while bytes < PIECE_BYTES
@@ -400,7 +427,7 @@ impl GroupStore {
                 pushes.push(push);
             }
             let defs = std::mem::take(&mut defs);
-            catalog_bytes += self.push(defs, pushes, catalog_bytes_max)?;
+            self.push(defs, pushes, catalog_bytes_max, &mut all)?;
         }
         let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
         if !taken.refused.is_empty() {
@@ -409,31 +436,35 @@ impl GroupStore {
                 recorder.refuse_samples(&peer, &first, &refused);
             })?;
         }
-        Ok(catalog_bytes)
+        Ok(all)
     }
 
-    /// Pushes records; where the log is full, as soon as it is not. Returns by how much the catalog file grew.
+    /// Pushes records; where the log is full, as soon as it is not.
     fn push(
         &self,
         mut defs: Vec<SourceDef>,
         mut pushes: Vec<Push>,
         catalog_bytes_max: u64,
-    ) -> Result<u64, Failed> {
-        let mut catalog_bytes = 0;
+        all: &mut HandedOver,
+    ) -> Result<(), Failed> {
         loop {
-            let peer = Arc::clone(&self.peer);
+            let (peer, forgotten_below) = (Arc::clone(&self.peer), self.forgotten_below);
             let left = self.inbox.call(None, move |recorder| {
                 let before = recorder.writer.catalog_bytes();
-                recorder.define_series(&defs, catalog_bytes_max)?;
-                let grown = recorder.writer.catalog_bytes() - before;
-                Ok((recorder.push_samples(&peer, pushes)?, grown))
+                recorder.define_series(&defs, catalog_bytes_max, forgotten_below)?;
+                let handed_over = HandedOver {
+                    catalog_bytes: recorder.writer.catalog_bytes().saturating_sub(before),
+                    forgotten_below: recorder.writer.catalog().forgotten_below(),
+                };
+                Ok((recorder.push_samples(&peer, pushes)?, handed_over))
             })?;
             let failed = |error: loom_engine::Error| Failed::Defining(error.to_string());
-            let (left, grown) = left.map_err(failed)?;
+            let (left, handed_over) = left.map_err(failed)?;
             pushes = left;
-            catalog_bytes += grown;
+            all.catalog_bytes += handed_over.catalog_bytes;
+            all.forgotten_below = handed_over.forgotten_below;
             if pushes.is_empty() {
-                return Ok(catalog_bytes);
+                return Ok(());
             }
             defs = Vec::new();
             std::thread::sleep(RETRY);
