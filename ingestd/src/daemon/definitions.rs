@@ -13,7 +13,8 @@ use loom_engine::query::read_catalog;
 use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
 use loom_engine::{Address, Error, IndexId, LogKind, SourceId};
 
-use super::{DaemonError, otlp, rules, scrape};
+use super::otlp::check as check_otlp;
+use super::{DaemonError, rules, scrape};
 use crate::config::{ByteSize, Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
@@ -87,7 +88,7 @@ fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Error> {
 /// # Errors
 /// One that cannot be used.
 pub fn check_files(config: &Config) -> Result<(), DaemonError> {
-    config.otlp.as_ref().map_or(Ok(()), otlp::check)
+    config.otlp.as_ref().map_or(Ok(()), check_otlp)
 }
 
 /// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts

@@ -236,8 +236,8 @@ fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
     let other = request("one", &[(now_ms, "c", 2.0)]);
     let (refused, why) = receiving.post("/v1/metrics", &other)?.refused()?;
     ensure!(refused == 1 && why.contains("several values"), "{why}");
-    let kept = "SELECT string_agg(of || n, ' ' ORDER BY of) \
-                FROM (SELECT labels['of'] of, count(*) n FROM loom_series(DIR, 'sold') GROUP BY 1)";
+    let kept = "SELECT string_agg(series || n, ' ' ORDER BY series) \
+                FROM (SELECT labels['of'] AS series, count(*) AS n FROM loom_series(DIR, 'sold') GROUP BY ALL)";
     ensure!(ask(&dir, kept)? == "a2 b1 c1", "{}", ask(&dir, kept)?);
     receiving.daemon.stop()
 }

@@ -4,6 +4,7 @@
 //! what it counts as refused. What it has answered a kill of the daemon does not lose.
 
 mod batch;
+mod files;
 mod points;
 mod records;
 mod senders;
@@ -11,25 +12,27 @@ mod shares;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::log::Durability;
 use loom_engine::query::Directory;
 use loom_engine::schema::{LossReason, SourceDef};
-use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken, Tls};
+use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken};
 
 use super::inlet::mute_peer;
 use super::message::{Gone, Inbox};
 use super::peer::Peer;
 use super::recorder::Recorder;
 use super::{DaemonError, UNFOLDED, join};
-use crate::config::{LOGS_SOURCE, OtlpDef, SPANS_SOURCE, TlsDef};
+use crate::config::{LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::losses::Lost;
 use batch::{Batch, Refused};
+use files::options;
 use records::RecordSource;
 use senders::Senders;
+
+pub(super) use files::check;
 
 /// How soon a full log, or an fsync under way, is looked at again.
 const RETRY: Duration = Duration::from_millis(1);
@@ -56,18 +59,6 @@ pub(super) fn prepare(def: &OtlpDef) -> Result<Prepared, DaemonError> {
         bound: bound.collect::<Result<_, _>>()?,
         options,
     })
-}
-
-/// Whether the files that a configuration names can be used.
-pub(super) fn check(def: &OtlpDef) -> Result<(), DaemonError> {
-    options(def).map(drop)
-}
-
-fn options(def: &OtlpDef) -> Result<Options, DaemonError> {
-    let tls = def.tls.as_ref().and_then(tls);
-    let token = def.bearer_file.as_deref().map(token).transpose()?;
-    Options::new(def.body_bytes_max, tls.as_ref(), token)
-        .map_err(|error| DaemonError::Otlp(format!("[otlp] {error}")))
 }
 
 fn bind(address: &SocketAddr) -> Result<TcpListener, DaemonError> {
@@ -123,28 +114,6 @@ impl Otlp {
                 join(thread);
             }
         }
-    }
-}
-
-fn tls(def: &TlsDef) -> Option<Tls> {
-    Some(Tls {
-        cert: def.cert.clone()?,
-        key: def.key.clone()?,
-        ca: def.ca.clone(),
-    })
-}
-
-fn token(path: &Path) -> Result<String, DaemonError> {
-    let shown = path.display();
-    let read = std::fs::read_to_string(path).map_err(|error| {
-        DaemonError::Otlp(format!("cannot read [otlp] bearer_file {shown}: {error}"))
-    })?;
-    let token = read.trim();
-    match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(token.to_owned()),
-        false => Err(DaemonError::Otlp(format!(
-            "[otlp] bearer_file {shown} holds no token"
-        ))),
     }
 }
 
