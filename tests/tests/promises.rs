@@ -95,6 +95,7 @@ const CASES: [(&str, &[&str]); 12] = [
             "strange names",
             "a record longer than a chunk",
             "very many sources",
+            "a catalog that is rewritten",
             "malformed rows and packets",
             "bytes that unpack to far more than they weigh",
         ],

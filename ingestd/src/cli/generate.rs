@@ -22,6 +22,11 @@ const COMPLETIONS: [(&dyn EnvCompleter, &str); 3] = [
     (&Fish, "fish/vendor_completions.d/ingestd.fish"),
 ];
 
+/// What the foot of a page names.
+const SOURCE: &str = concat!("Loom ", env!("CARGO_PKG_VERSION"));
+/// The same program makes the same pages. An empty word would be left out of the line.
+const NO_DATE: &str = " ";
+
 /// Write man pages and shell completions
 #[derive(clap::Args)]
 #[command(
@@ -76,7 +81,7 @@ fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Re
     for below in command.get_subcommands() {
         pages_of(below, pages)?;
     }
-    let man = Man::new(command.clone()).source(concat!("Loom ", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone()).date(NO_DATE).source(SOURCE);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -92,12 +97,14 @@ fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Re
         examples(&mut roff, &help.to_string());
     }
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([
-        bold("ingestd"),
-        roman("(1), "),
-        bold("loom.toml"),
-        roman("(5)"),
-    ]);
+    let mut also = vec![bold("loom.toml"), roman("(5)")];
+    if let Some((above, _)) = command
+        .get_display_name()
+        .and_then(|name| name.rsplit_once('-'))
+    {
+        also.splice(0..0, [bold(above), roman("(1), ")]);
+    }
+    roff.text(also);
     roff.to_writer(&mut page)?;
     pages.push((format!("man1/{}", man.get_filename()), page));
     Ok(())
@@ -105,8 +112,10 @@ fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Re
 
 /// The end of a help text: indented lines are examples and stay as they are; a line that only announces them is left out.
 fn examples(roff: &mut Roff, help: &str) {
-    for paragraph in help.split("\n\n") {
-        roff.control("PP", []);
+    for (at, paragraph) in help.split("\n\n").enumerate() {
+        if at > 0 {
+            roff.control("PP", []);
+        }
         let mut is_example = false;
         for line in paragraph.lines() {
             if line.starts_with(' ') != is_example {
@@ -126,17 +135,21 @@ fn examples(roff: &mut Roff, help: &str) {
 /// loom.toml(5).
 fn configuration() -> anyhow::Result<Vec<u8>> {
     let mut roff = Roff::default();
-    let source = concat!("Loom ", env!("CARGO_PKG_VERSION"));
-    roff.control("TH", ["loom.toml", "5", "", source]);
+    roff.control("TH", ["loom.toml", "5", NO_DATE, SOURCE]);
     roff.control("SH", ["NAME"]);
     roff.text([roman("loom.toml - configuration of the Loom daemon")]);
     roff.control("SH", ["DESCRIPTION"]);
-    for paragraph in [
+    for (at, paragraph) in [
         "'ingestd run DIR --config FILE' reads a TOML file; the Debian package's service reads /etc/loom/loom.toml. Every key has a default, unless it is required. A key that is not listed here is an error, which names its line.",
         "A size is a number of bytes with a unit, such as 64MiB or 10MB. A duration is a number with a unit: 500ms, 10s, 24h or 7d.",
         "'ingestd validate --config FILE' checks a configuration. 'ingestd validate --keys' prints one with every key. On SIGHUP the daemon reads it again.",
-    ] {
-        roff.control("PP", []);
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        if at > 0 {
+            roff.control("PP", []);
+        }
         roff.text([roman(paragraph)]);
     }
     for table in key_tables() {

@@ -36,6 +36,9 @@ pub(super) struct Whole {
 )]
 pub(super) enum What {
     /// Record system calls, one record at the end of each
+    #[command(
+        after_help = "Example:\n  ingestd record live.loom syscalls --comm redis-server --min-latency 1ms"
+    )]
     Syscalls {
         /// Process to record, by its id; may be repeated
         #[arg(long = "pid", value_name = "PID")]
@@ -59,6 +62,7 @@ pub(super) enum What {
         whole: Whole,
     },
     /// Record packets, with tcpdump
+    #[command(after_help = "Example:\n  ingestd record live.loom packets -i lo port 6379")]
     Packets {
         /// Interface to listen on; without it, the first that tcpdump finds
         #[arg(short, long, value_name = "NAME")]
@@ -72,6 +76,9 @@ pub(super) enum What {
         whole: Whole,
     },
     /// Record requests to block devices, one record at the completion of each
+    #[command(
+        after_help = "Example:\n  ingestd record live.loom blockio --device /dev/sda --seconds 60"
+    )]
     Blockio {
         /// Disk to record, such as /dev/sda; without it, all
         #[arg(long, value_name = "DEVICE")]
@@ -83,6 +90,7 @@ pub(super) enum What {
         whole: Whole,
     },
     /// Record which pages of files enter and leave the page cache
+    #[command(after_help = "Example:\n  ingestd record live.loom pagecache --seconds 60")]
     Pagecache {
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "pagecache")]
@@ -91,6 +99,9 @@ pub(super) enum What {
         whole: Whole,
     },
     /// Record what a program writes; it comes last, after '--'
+    #[command(
+        after_help = "Example:\n  ingestd record live.loom command --source log -- journalctl --follow"
+    )]
     Command {
         /// Source to record into
         #[arg(long, value_name = "NAME")]

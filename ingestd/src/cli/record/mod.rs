@@ -69,7 +69,10 @@ fn after_help() -> String {
 /// Each capture as a command, which stands behind the directory.
 pub(super) fn captures() -> impl Iterator<Item = clap::Command> {
     let captures: Vec<_> = What::command().get_subcommands().cloned().collect();
-    captures.into_iter()
+    captures.into_iter().map(|capture| {
+        let name = format!("ingestd record DIR {}", capture.get_name());
+        capture.bin_name(name)
+    })
 }
 
 /// The command with its captures as subcommands, as man pages and completions show it; `then` adds to each.
@@ -83,6 +86,7 @@ pub(super) fn with_captures(
         .subcommand_required(true)
         .subcommand_value_name("CAPTURE")
         .subcommand_help_heading("CAPTURES")
+        .disable_help_subcommand(true)
         .subcommands(captures().map(then))
 }
 
