@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build test test-clients test-cases test-dashboards test-fleet test-otlp environments package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -24,16 +24,19 @@ build: check
 test: build .venv/complete
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
-	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
+	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
 # The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
-wheel: .clients-venv/complete $(EXTENSIONS)
-	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
-	cd duckdb-ext/python/page && npm ci --no-audit --no-fund --ignore-scripts --silent && npm run --silent build
+wheel: .clients-venv/complete $(EXTENSIONS) duckdb-ext/python/page/node_modules/.package-lock.json
+	cd duckdb-ext/python/page && npm run --silent build
 	cd duckdb-ext/python && ../../.clients-venv/bin/hatchling build --target wheel --directory ../../dist
 
-$(EXTENSIONS):
+$(EXTENSIONS) &:
 	$(MAKE) --no-print-directory build
+
+# The wheel of now, in an environment.
+.clients-venv/wheel .clients-venv-v1/wheel .superset-venv/wheel .dashboards-venv/wheel .fleet-venv/wheel: %/wheel: wheel %/complete
+	$*/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 
 # The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build.
 package: wheel
@@ -45,12 +48,17 @@ package-test: package .venv/complete .fleet-venv/complete
 	.clients-venv/bin/ruff format --check ingestd/packaging
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
 
+# First what loads the whole machine, then the others, two at a time, each with its output in one piece.
+test-clients: test-cases
+	$(MAKE) --no-print-directory --jobs 2 --output-sync test-beside
+
+# The longest first.
+test-beside: test-fleet test-dashboards test-wheel package-test test-otlp
+
 # The wheel in environments of its own, with the newest DuckDB 2 and 1. INGESTD: another daemon than the release build.
-test-clients: package-test test-cases test-dashboards test-fleet test-otlp .clients-venv-v1/complete
+test-wheel: .clients-venv/wheel .clients-venv-v1/wheel
 	.clients-venv/bin/ruff check duckdb-ext/python
 	.clients-venv/bin/ruff format --check duckdb-ext/python
-	.clients-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
-	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .clients-venv-v1/bin/python -m pytest duckdb-ext/python/tests/test_wheel.py duckdb-ext/python/tests/test_guard.py
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest duckdb-ext/python/tests
 
@@ -71,7 +79,7 @@ lint: check
 	$(CARGO) fmt --all --manifest-path engine/fuzz/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
-	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/fuzz" $(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
+	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test style --test dependencies
 
 # Whether PyPI has a release of DuckDB that Loom has no file for.
@@ -86,27 +94,22 @@ deny:
 	done
 
 # Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
-test-dashboards: wheel .clients-venv/complete .superset-venv/complete .dashboards-venv/complete
+test-dashboards: .clients-venv/wheel .superset-venv/wheel .dashboards-venv/wheel
 	.clients-venv/bin/ruff check sql/dashboards
 	.clients-venv/bin/ruff format --check sql/dashboards
-	for venv in .clients-venv .superset-venv .dashboards-venv; do \
-		$$venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL) || exit 1; \
-	done
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
 
 # A fleet, with DuckDB 1.5.5, the latest that Quack has a build for; and Spark: a part of test-clients.
-test-fleet: wheel .clients-venv/complete .fleet-venv/complete
+test-fleet: .clients-venv/complete .fleet-venv/wheel
 	.clients-venv/bin/ruff check tests/fleet
 	.clients-venv/bin/ruff format --check tests/fleet
-	.fleet-venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
 # OpenTelemetry's SDKs, its telemetrygen and a Collector send over gRPC and HTTP: a part of test-clients.
-test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete
+test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete tests/otlp/node/node_modules/.package-lock.json
 	@command -v go >/dev/null || { echo "make: no go; install Go 1.25 or later (Debian, Ubuntu: golang-go)." >&2; exit 1; }
 	.clients-venv/bin/ruff check tests/otlp
 	.clients-venv/bin/ruff format --check tests/otlp
-	cd tests/otlp/node && npm ci --no-audit --no-fund --ignore-scripts --silent
 	cd tests/otlp/go && go build -o "$(CARGO_TARGET_DIR)/otlp/" ./collector tool
 	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .otlp-venv/bin/python -m pytest tests/otlp
 
@@ -120,7 +123,7 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 .bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
-	.$*-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	.$*-venv/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
 
 # Small by default, within three minutes on a quiet machine; `make bench FULL=1` takes far longer and keeps its table in the repository.
@@ -147,6 +150,18 @@ clean:
 	$(CARGO) clean
 	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv .otlp-venv
 
+# What a package in JavaScript depends on.
+%/node_modules/.package-lock.json: %/package-lock.json
+	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
+	cd $* && npm ci --no-audit --no-fund --ignore-scripts --silent
+	@touch $@
+
+# What the clients' tests download, apart from the environments.
+downloads: duckdb-ext/python/page/node_modules/.package-lock.json tests/otlp/node/node_modules/.package-lock.json \
+		sql/dashboards/node/node_modules/.package-lock.json
+	cd tests/otlp/go && go mod download
+	cd sql/dashboards/go && go mod download
+
 # The environments of Python that the tests use.
 environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete
 
@@ -154,15 +169,15 @@ environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .s
 .venv/complete: tests/requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	.venv/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement tests/requirements.txt
 	for release in $(EARLIER); do \
-		.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --target .venv/duckdb-$$release duckdb==$$release || exit 1; \
+		.venv/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps --target .venv/duckdb-$$release duckdb==$$release || exit 1; \
 	done
 	@touch $@
 
 .clients-venv-v1/complete: tests/clients-v1-requirements.txt
 	@tests/prerequisites.sh
 	python3 -m venv --clear .clients-venv-v1
-	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --requirement tests/clients-v1-requirements.txt
+	.clients-venv-v1/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement tests/clients-v1-requirements.txt
 	@touch $@
 

@@ -110,12 +110,16 @@ CREATE OR REPLACE TEMP MACRO fleet_index(source, index) AS (
         ELSE {'field': (SELECT any_value(field) FROM defined)} END
 );
 
+-- A filter as a parameter of a question; nothing without one.
+CREATE OR REPLACE TEMP MACRO fleet_filter(filter) AS coalesce(', filter := ' || nullif(fleet_quoted(filter), 'NULL'), '');
+
 -- Exact aggregates of an index over all hosts; with bucket, a row for each bucket, and otherwise one row whose bucket is NULL.
-CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_from := NULL, t_to := NULL) AS TABLE
+CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_from := NULL, t_to := NULL, filter := NULL) AS TABLE
     SELECT found.bucket, sum(found.count)::BIGINT AS count, sum(found.sum) AS sum, min(found.min) AS min, max(found.max) AS max,
         sum(found.sum) / sum(found.count) AS avg
     FROM fleet_ask(concat('FROM host_aggregate(', fleet_quoted(source), ', ', fleet_quoted(index), ', bucket := ',
-        fleet_quoted(bucket::INTERVAL), ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) SELECT ',
+        fleet_quoted(bucket::INTERVAL), ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), fleet_filter(filter),
+        ', at := {at}) SELECT ',
         CASE WHEN bucket IS NULL THEN 'NULL::TIMESTAMPTZ AS ' ELSE '' END, 'bucket, count, sum, min, max')) AS found
     WHERE fleet_index(source, index) IS NOT NULL
     GROUP BY found.bucket ORDER BY found.bucket;
@@ -125,14 +129,15 @@ CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS CASE WHEN q::DOUBLE BETWEEN 0 A
     ELSE error(format('the quantile {} is not between 0 and 1', coalesce(q::VARCHAR, 'NULL'))) END;
 
 -- The first round of an exact quantile: the bin that holds its rank, from the bins of all hosts. Hosts with different bins are refused.
--- Where there are no values, the rank is NULL, and so is the quantile.
+-- Where there are no values, the rank is NULL, and so is the quantile. The bin keeps the window and the filter for the second round.
 --
 --   SET VARIABLE fleet = fleet_frozen();
 --   SET VARIABLE bin = fleet_bin('request', 'latency_us', 0.9999);
 --   SELECT fleet_quantile('request', 'latency_us', getvariable('bin'));
-CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to := NULL) AS (
+CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to := NULL, filter := NULL) AS (
     WITH found AS MATERIALIZED (FROM fleet_ask(concat('FROM host_histogram(', fleet_quoted(source), ', ', fleet_quoted(index),
-            ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), ', at := {at}) SELECT lower, upper, count'))),
+            ', t_from := ', fleet_instant(t_from), ', t_to := ', fleet_instant(t_to), fleet_filter(filter),
+            ', at := {at}) SELECT lower, upper, count'))),
         merged AS (SELECT lower, upper, sum(count) AS count FROM found WHERE count > 0 GROUP BY lower, upper),
         counted AS (SELECT *, sum(count) OVER (ORDER BY lower NULLS FIRST) AS reached FROM merged),
         wanted AS (SELECT greatest(1, ceil(fleet_decimal(q) * sum(count)::DECIMAL(20, 0))) AS rank FROM found),
@@ -141,7 +146,7 @@ CREATE OR REPLACE TEMP MACRO fleet_bin(source, index, q, t_from := NULL, t_to :=
         WHEN field IS NULL THEN error(concat('the index ', index, ' of ', source,
             ' only counts records and has no values; fleet_aggregate counts them'))
         ELSE {'lower': lower, 'upper': upper, 'rank': (rank - reached + count)::BIGINT, 'count': count::BIGINT, 'field': field,
-            't_from': t_from::TIMESTAMPTZ, 't_to': t_to::TIMESTAMPTZ}
+            't_from': t_from::TIMESTAMPTZ, 't_to': t_to::TIMESTAMPTZ, 'filter': filter::VARCHAR}
     END
     FROM defined, wanted LEFT JOIN counted ON reached >= rank ORDER BY reached LIMIT 1
 );
@@ -161,8 +166,8 @@ CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
         SELECT value, sum(n) OVER (ORDER BY value) AS reached
         FROM fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', index := ', fleet_quoted(index), ', v_min := ',
             fleet_typed(bin['lower']), ', v_max := ', fleet_typed(bin['upper']), ', t_from := ', fleet_instant(bin['t_from']), ', t_to := ',
-            fleet_instant(bin['t_to']), ', at := {at}, labels := false) AS found SELECT found.', fleet_field(bin),
-            ' AS value, count(*) AS n',
+            fleet_instant(bin['t_to']), fleet_filter(bin['filter']), ', at := {at}, labels := false) AS found SELECT found.',
+            fleet_field(bin), ' AS value, count(*) AS n',
             coalesce(' WHERE found.' || fleet_field(bin) || ' >= ' || nullif(fleet_typed(bin['lower']), 'NULL'), ' WHERE true'),
             coalesce(' AND found.' || fleet_field(bin) || ' < ' || nullif(fleet_typed(bin['upper']), 'NULL'), ''), ' GROUP BY ALL'))
     )
@@ -172,10 +177,11 @@ CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
 CREATE OR REPLACE TEMP MACRO fleet_count(n) AS coalesce(n::BIGINT, error('n is NULL; give a number of records'))::VARCHAR;
 
 -- The n records with the greatest values of an index on all hosts; field is that of the index.
-CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n) AS TABLE
+CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n, filter := NULL) AS TABLE
     SELECT * EXCLUDE (fleet_value)
     FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n),
-        ', at := {at}) SELECT *, ', coalesce(fleet_name(field), error('field is NULL; name the field of the index')), ' AS fleet_value'))
+        fleet_filter(filter), ', at := {at}) SELECT *, ', coalesce(fleet_name(field), error('field is NULL; name the field of the index')),
+        ' AS fleet_value'))
     WHERE fleet_index(source, index).field = field OR error(concat('the index ', index, ' of ', source, ' does not summarise ', field,
         '; name the field of the index, which FROM fleet_ask(''FROM host_indexes()'') shows')) AND fleet_alike(source)
     ORDER BY CASE WHEN typeof(fleet_value) = 'VARCHAR'
@@ -183,9 +189,9 @@ CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n) AS TABLE
         ELSE fleet_value END DESC, ts_ns LIMIT n;
 
 -- The latest n records of a source on all hosts, the newest first.
-CREATE OR REPLACE TEMP MACRO fleet_tail(source, n) AS TABLE
-    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), ')')) WHERE fleet_alike(source)
-    ORDER BY ts_ns DESC LIMIT n;
+CREATE OR REPLACE TEMP MACRO fleet_tail(source, n, filter := NULL) AS TABLE
+    FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), fleet_filter(filter), ')'))
+    WHERE fleet_alike(source) ORDER BY ts_ns DESC LIMIT n;
 
 -- The times around which records are asked for, and how far around.
 CREATE OR REPLACE TEMP MACRO fleet_times(hits) AS coalesce(hits::TIMESTAMPTZ[], error('hits is NULL; give a list of times'));
@@ -193,10 +199,10 @@ CREATE OR REPLACE TEMP MACRO fleet_width(width) AS coalesce(width::INTERVAL,
     error('width is NULL; give an interval, such as INTERVAL 1 SECOND'));
 
 -- The records of a source on all hosts within width of some times, which another source gave: with the time as hit, and the time since.
-CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width) AS TABLE
+CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width, filter := NULL) AS TABLE
     SELECT near.hit, found.ts - near.hit AS since_hit, found.*
     FROM (SELECT DISTINCT unnest(fleet_times(hits)) AS hit) AS near
     JOIN fleet_ask(concat('FROM host_scan(', fleet_quoted(source), ', around := ', fleet_quoted(fleet_times(hits)), '::TIMESTAMPTZ[], ',
-            'width := ', fleet_quoted(fleet_width(width)), ', at := {at})')) AS found
+            'width := ', fleet_quoted(fleet_width(width)), fleet_filter(filter), ', at := {at})')) AS found
         ON found.ts >= near.hit - width::INTERVAL AND found.ts < near.hit + width::INTERVAL
     WHERE fleet_alike(source);

@@ -136,3 +136,83 @@ CREATE OR REPLACE TEMP MACRO loom_counter_rate(dir, metric, over, labels := NULL
     SELECT grown.ts, grown.labels, grown.value / epoch(over::INTERVAL) AS value, grown.dir
     FROM loom_increase(dir, metric, over, labels := labels, every := every, t_from := t_from, t_to := t_to, last := last,
         at := "at", complete := complete) AS grown;
+
+-- The names of TCP's flags, as Wireshark writes them: 'SYN, ACK' for 18.
+CREATE OR REPLACE TEMP MACRO loom_tcp_flags(flags) AS (
+    CASE WHEN flags IS NOT NULL THEN concat_ws(', ',
+        CASE WHEN flags & 1 > 0 THEN 'FIN' END, CASE WHEN flags & 2 > 0 THEN 'SYN' END,
+        CASE WHEN flags & 4 > 0 THEN 'RST' END, CASE WHEN flags & 8 > 0 THEN 'PSH' END,
+        CASE WHEN flags & 16 > 0 THEN 'ACK' END, CASE WHEN flags & 32 > 0 THEN 'URG' END,
+        CASE WHEN flags & 64 > 0 THEN 'ECE' END, CASE WHEN flags & 128 > 0 THEN 'CWR' END) END
+);
+
+-- The payload of a captured TCP segment or UDP datagram, as far as it was captured; NULL for any other packet. It goes by the bytes alone:
+-- Ethernet with VLAN tags, Linux cooked of both versions, loopback of BSD, and bare IP. NULL behind the extension headers of IPv6, and in
+-- fragments except the first.
+CREATE OR REPLACE TEMP MACRO loom_payload(packet) AS (
+    WITH frame AS (
+        SELECT hex((packet::BLOB)[:64]) AS h
+    ), link AS (
+        SELECT CASE
+            WHEN h[:8] IN ('08000000', '86DD0000') THEN 20
+            WHEN h[:2] = '45' THEN 0
+            WHEN regexp_matches(h[25:], '^((8100|88A8|9100).{4})*(08004|86DD6)')
+                THEN 14 + length(regexp_extract(h[25:], '^((8100|88A8|9100).{4})*')) // 2
+            WHEN regexp_matches(h[29:], '^(08004|86DD6)') THEN 16
+            WHEN regexp_matches(h, '^((0[2A]|1[8CE])000000|000000(0[2A]|1[8CE]))[46]') THEN 4
+            ELSE 0 END AS link_bytes
+        FROM frame
+    ), net AS (
+        SELECT (packet::BLOB)[link_bytes + 1:] AS ip FROM link
+    ), header AS (
+        SELECT ip, hex(ip[:40]) AS h FROM net
+    ), bounds AS (
+        SELECT CASE
+                WHEN h[1] = '6' THEN h[13:14]
+                WHEN h[1] = '4' AND h[13] IN ('0', '2', '4', '6') AND h[14:16] = '000' THEN h[19:20] END AS protocol,
+            CASE WHEN h[1] = '6' THEN 40 ELSE ('0x0' || h[2])::INTEGER * 4 END AS header_bytes,
+            CASE WHEN h[1] = '6' THEN ('0x0' || h[9:12])::INTEGER ELSE ('0x0' || h[5:8])::INTEGER - header_bytes END AS rest_bytes,
+            ip
+        FROM header
+    ), transport AS (
+        SELECT protocol, CASE WHEN rest_bytes > 0 THEN ip[header_bytes + 1:header_bytes + rest_bytes] ELSE ip[header_bytes + 1:] END AS rest
+        FROM bounds
+    ), segment AS (
+        SELECT rest, CASE
+            WHEN protocol = '11' THEN 8
+            WHEN protocol = '06' AND hex(rest[13:13])[1] >= '5' THEN ('0x0' || hex(rest[13:13])[1])::INTEGER * 4 END AS begin
+        FROM transport
+    )
+    SELECT CASE WHEN octet_length(rest) >= begin THEN rest[begin + 1:] END FROM segment
+);
+
+-- Bytes as text, on one line: printable ASCII as it is, and a dot for every other byte.
+CREATE OR REPLACE TEMP MACRO loom_text(bytes) AS (
+    replace(replace(replace(regexp_replace(bytes::BLOB::VARCHAR, '\\x([01][0-9A-F]|7F|[89A-F][0-9A-F])', '.', 'g'),
+        '\x22', '"'), '\x27', ''''), '\x5C', '\')
+);
+
+-- The name of the error that a system call returned, such as 'ENOENT' for -2; NULL for a call that succeeded. -512 to -516 are codes of the
+-- kernel, for calls that a signal interrupted.
+CREATE OR REPLACE TEMP MACRO loom_errno(result) AS (
+    CASE WHEN result BETWEEN -4095 AND -1 THEN coalesce([
+        'EPERM', 'ENOENT', 'ESRCH', 'EINTR', 'EIO', 'ENXIO', 'E2BIG', 'ENOEXEC', 'EBADF', 'ECHILD', 'EAGAIN',
+        'ENOMEM', 'EACCES', 'EFAULT', 'ENOTBLK', 'EBUSY', 'EEXIST', 'EXDEV', 'ENODEV', 'ENOTDIR', 'EISDIR', 'EINVAL',
+        'ENFILE', 'EMFILE', 'ENOTTY', 'ETXTBSY', 'EFBIG', 'ENOSPC', 'ESPIPE', 'EROFS', 'EMLINK', 'EPIPE', 'EDOM',
+        'ERANGE', 'EDEADLK', 'ENAMETOOLONG', 'ENOLCK', 'ENOSYS', 'ENOTEMPTY', 'ELOOP', NULL, 'ENOMSG', 'EIDRM',
+        'ECHRNG', 'EL2NSYNC', 'EL3HLT', 'EL3RST', 'ELNRNG', 'EUNATCH', 'ENOCSI', 'EL2HLT', 'EBADE', 'EBADR', 'EXFULL',
+        'ENOANO', 'EBADRQC', 'EBADSLT', NULL, 'EBFONT', 'ENOSTR', 'ENODATA', 'ETIME', 'ENOSR', 'ENONET', 'ENOPKG',
+        'EREMOTE', 'ENOLINK', 'EADV', 'ESRMNT', 'ECOMM', 'EPROTO', 'EMULTIHOP', 'EDOTDOT', 'EBADMSG', 'EOVERFLOW',
+        'ENOTUNIQ', 'EBADFD', 'EREMCHG', 'ELIBACC', 'ELIBBAD', 'ELIBSCN', 'ELIBMAX', 'ELIBEXEC', 'EILSEQ', 'ERESTART',
+        'ESTRPIPE', 'EUSERS', 'ENOTSOCK', 'EDESTADDRREQ', 'EMSGSIZE', 'EPROTOTYPE', 'ENOPROTOOPT', 'EPROTONOSUPPORT',
+        'ESOCKTNOSUPPORT', 'EOPNOTSUPP', 'EPFNOSUPPORT', 'EAFNOSUPPORT', 'EADDRINUSE', 'EADDRNOTAVAIL', 'ENETDOWN',
+        'ENETUNREACH', 'ENETRESET', 'ECONNABORTED', 'ECONNRESET', 'ENOBUFS', 'EISCONN', 'ENOTCONN', 'ESHUTDOWN',
+        'ETOOMANYREFS', 'ETIMEDOUT', 'ECONNREFUSED', 'EHOSTDOWN', 'EHOSTUNREACH', 'EALREADY', 'EINPROGRESS', 'ESTALE',
+        'EUCLEAN', 'ENOTNAM', 'ENAVAIL', 'EISNAM', 'EREMOTEIO', 'EDQUOT', 'ENOMEDIUM', 'EMEDIUMTYPE', 'ECANCELED',
+        'ENOKEY', 'EKEYEXPIRED', 'EKEYREVOKED', 'EKEYREJECTED', 'EOWNERDEAD', 'ENOTRECOVERABLE', 'ERFKILL',
+        'EHWPOISON'
+        ][-result],
+        ['ERESTARTSYS', 'ERESTARTNOINTR', 'ERESTARTNOHAND', 'ENOIOCTLCMD', 'ERESTART_RESTARTBLOCK']
+            [CASE WHEN result < -511 THEN -result - 511 END],
+        result::VARCHAR) END
+);

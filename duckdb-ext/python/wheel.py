@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(ROOT / "ingestd/packaging")]
+import pages  # noqa: E402
 import versions  # noqa: E402
 
 # What the wheel takes, where it goes in the package, and what makes it.
@@ -32,11 +33,16 @@ PARTS = [
 ]
 
 
-class Explorer(MetadataHookInterface):
-    """The explorer runs on the newest DuckDB that Loom has a file for: before 2.0, no version confines the extension to the directories."""
+class Metadata(MetadataHookInterface):
+    """Adds what other files of the repository decide."""
 
     def update(self, metadata: dict) -> None:
-        """Add the extra."""
+        """Add the description and the extras.
+
+        An index of packages shows the description by itself: links to other files would be dead. The explorer runs on the newest DuckDB
+        that Loom has a file for: before 2.0, no version confines the extension to the directories.
+        """
+        metadata["readme"] = {"content-type": "text/markdown", "text": pages.alone((HERE / "README.md").read_text())}
         extras = {name: list(packages) for name, packages in self.config["extras"].items()}
         extras["explore"].append(f"duckdb=={versions.NEWEST}")
         metadata["optional-dependencies"] = extras

@@ -18,6 +18,20 @@ pub const METRICS_SOURCE: &str = "loom_metrics";
 pub const ALERTS_SOURCE: &str = "loom_alerts";
 /// The built-in source of how far rules were evaluated.
 pub const RULES_SOURCE: &str = "loom_rules";
+/// The states of alerts: the labels of the field `state` of `loom_alerts`, which has no others, by their numbers from 1 on.
+pub const ALERT_STATES: [&str; 9] = [
+    "firing",
+    "resolved",
+    "failed",
+    "acted",
+    "action failed",
+    "pinned",
+    "pin failed",
+    "pinning",
+    "clock stepped",
+];
+/// The states of rules: the labels of the field `state` of `loom_rules`, which has no others, by their numbers from 0 on.
+pub const RULE_STATES: [&str; 3] = ["normal", "pending", "firing"];
 
 /// A byte position in a log, counted from 0 and never reused.
 #[derive(

@@ -23,10 +23,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = ["strip", "dpkg-deb", "dpkg-shlibdeps"]
 
-sys.path.insert(0, str(ROOT / "duckdb-ext"))
+sys.path[:0] = [str(ROOT / "duckdb-ext"), str(HERE)]
 import versions  # noqa: E402
 
-# What is copied, and its place below the root of a machine.
+import pages  # noqa: E402
+
+# What is copied, and its place below the root of a machine. The first page stands with all that it leads to, so that no link is dead.
 FILES = [
     *((ROOT / f"dist/{folder}/loom.duckdb_extension", f"usr/lib/loom/{folder}/loom.duckdb_extension") for folder in versions.FILES),
     (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
@@ -34,9 +36,7 @@ FILES = [
     (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
     (ROOT / "ingestd/clients/python/loom_ring.py", "usr/share/loom/loom_ring.py"),
     (ROOT / "ingestd/ring/c/loom_client.h", "usr/include/loom_client.h"),
-    (ROOT / "README.md", "usr/share/doc/loom/README.md"),
-    (ROOT / "sql/README.md", "usr/share/doc/loom/sql/README.md"),
-    *((page, f"usr/share/doc/loom/ingestd/docs/{page.name}") for page in sorted((ROOT / "ingestd/docs").glob("*.md"))),
+    *((file, f"usr/share/doc/loom/{file.relative_to(ROOT)}") for file in sorted(pages.reachable(ROOT / "README.md"))),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),
     (HERE / "loom-serve@.service", "usr/lib/systemd/system/loom-serve@.service"),
@@ -94,7 +94,7 @@ def stage(ingestd: Path, tree: Path) -> None:
     run("strip", "--strip-debug", "-o", program, ingestd)
     run("strip", "--strip-debug", "-o", place(tree / "usr/lib/libloom_client.so"), ingestd.with_name("libloom_client.so"))
     run(ingestd, "generate", tree / "usr/share")
-    for page in (tree / "usr/share/man").rglob("*.1"):
+    for page in (tree / "usr/share/man").rglob("*.[15]"):
         page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
         page.unlink()
     settle(tree)

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -193,6 +194,82 @@ fn what_is_exported_loads_again() {
             .success()
     );
     assert_eq!(read(Path::new(copy)), first);
+}
+
+#[test]
+fn standard_output_and_a_pipe_get_the_rows_that_a_file_gets() {
+    let home = Home::with_rows();
+    let rows = home.export(&[]);
+    let output = home.run("export", &["--source", "s", "--out", "-"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), &*said),
+        (Some(0), "ingestd: rows=4\n")
+    );
+    let redirected = home.path("redirected.parquet");
+    fs::write(&redirected, &output.stdout).unwrap();
+    assert_eq!(read(&redirected), rows);
+    // A pipe that has a name stays one.
+    let pipe = home.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    let output = home.run(
+        "export",
+        &["--source", "s", "--out", pipe.to_str().unwrap()],
+    );
+    assert_eq!(output.stdout, b"rows=4\n");
+    fs::write(&redirected, reader.join().unwrap()).unwrap();
+    assert_eq!(read(&redirected), rows);
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn what_is_exported_to_standard_output_loads_from_a_pipe() {
+    let home = Home::with_rows();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    command.args(["export", &home.dir, "--source", "s", "--out", "-"]);
+    let mut exported = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    command.args(["load", &home.dir, "--source", "again", "--ts", "ts", "-"]);
+    let loaded = command.stdin(exported.stdout.take().unwrap()).output();
+    let loaded = loaded.unwrap();
+    assert!(exported.wait().unwrap().success());
+    assert!(
+        loaded.status.success(),
+        "{}",
+        String::from_utf8_lossy(&loaded.stderr)
+    );
+    let copy = home.path("copy.parquet");
+    let again = ["--source", "again", "--out", copy.to_str().unwrap()];
+    assert!(home.run("export", &again).status.success());
+    assert_eq!(read(&copy), home.export(&[]));
+}
+
+#[test]
+fn a_reader_that_is_gone_and_a_full_device_fail_the_export() {
+    let home = Home::with_rows();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
+    command.args(["export", &home.dir, "--source", "s", "--out", "-"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdout(writer).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("cannot write to standard output: Broken pipe"),
+        "{said}"
+    );
+    let output = home.run("export", &["--source", "s", "--out", "/dev/full"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("cannot write '/dev/full': No space left"),
+        "{said}"
+    );
 }
 
 #[test]

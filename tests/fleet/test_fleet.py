@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import loom_duckdb
+from loom_duckdb.connection import quoted
 
 from conftest import ROOT, TOKEN, CountingProxy, Host, client, latest_scan, requests
 
@@ -151,6 +152,57 @@ def test_macros_give_the_top_and_the_tail_of_all_hosts(asked: duckdb.DuckDBPyCon
     assert set(top) == set(expected)
     tail = asked.execute("SELECT ts_ns FROM fleet_tail('request', 5)").fetchall()
     assert tail == union.execute("SELECT ts_ns FROM records ORDER BY ts_ns DESC LIMIT 5").fetchall()
+
+
+@pytest.fixture
+def sets(union: duckdb.DuckDBPyConnection) -> tuple[str, duckdb.DuckDBPyConnection]:
+    """Return a filter, and the records of both directories that match it as the table `sets`."""
+    matching = "op = 'SET' AND id BETWEEN 1000 AND 300000"
+    union.execute(f"CREATE TABLE sets AS FROM records WHERE {matching}")
+    return matching, union
+
+
+def test_a_filter_tests_the_records_before_they_are_summarised(
+    fleet: loom_duckdb.Fleet, asked: duckdb.DuckDBPyConnection, sets: tuple[str, duckdb.DuckDBPyConnection]
+) -> None:
+    matching, union = sets
+    expected = union.execute("SELECT count(*), sum(latency_us), min(latency_us), max(latency_us), avg(latency_us) FROM sets").fetchone()
+    assert tuple(fleet.aggregate("request", "latency_us", filter=matching).table.to_pylist()[0].values()) == expected
+    text = quoted(matching)
+    assert asked.execute(f"SELECT * EXCLUDE bucket FROM fleet_aggregate('request', 'latency_us', filter := {text})").fetchone() == expected
+    (expected,) = union.execute(f"SELECT quantile_disc(latency_us, {QUANTILES}) FROM sets").fetchone()
+    assert fleet.quantiles("request", "latency_us", QUANTILES, filter=matching).table["value"].to_pylist() == expected
+    asked.execute("SET VARIABLE fleet = fleet_frozen()")
+    for q, value in zip(QUANTILES, expected, strict=True):
+        asked.execute(f"SET VARIABLE bin = fleet_bin('request', 'latency_us', {q}, filter := {text})")
+        assert asked.execute("SELECT fleet_quantile('request', 'latency_us', getvariable('bin'))").fetchone() == (value,)
+
+
+def test_quantiles_of_buckets_are_those_of_the_records_that_match_a_filter(
+    fleet: loom_duckdb.Fleet, sets: tuple[str, duckdb.DuckDBPyConnection]
+) -> None:
+    matching, union = sets
+    found = fleet.quantiles("request", "latency_us", [0.5, 0.99], bucket="7 seconds", filter=matching).table
+    question = """SELECT unnest([0.5, 0.99]::DOUBLE[]) AS quantile, unnest(quantile_disc(latency_us, [0.5, 0.99])) AS value,
+        time_bucket(INTERVAL 7 SECOND, ts::TIMESTAMP)::TIMESTAMPTZ AS bucket FROM sets GROUP BY bucket"""
+    expected = union.execute(f"SELECT bucket, quantile, value FROM ({question}) ORDER BY bucket, quantile").to_arrow_table()
+    assert found.to_pydict() == expected.to_pydict()
+
+
+def test_a_filter_tests_the_records_before_they_are_chosen(
+    asked: duckdb.DuckDBPyConnection, sets: tuple[str, duckdb.DuckDBPyConnection]
+) -> None:
+    matching, union = sets
+    text = quoted(matching)
+    top = asked.execute(f"SELECT op, latency_us FROM fleet_top('request', 'latency_us', 'latency_us', 10, filter := {text})").fetchall()
+    assert top == union.execute("SELECT op, latency_us FROM sets ORDER BY latency_us DESC LIMIT 10").fetchall()
+    tail = asked.execute(f"SELECT op, ts_ns FROM fleet_tail('request', 5, filter := {text})").fetchall()
+    assert tail == union.execute("SELECT op, ts_ns FROM sets ORDER BY ts_ns DESC LIMIT 5").fetchall()
+    hit = "TIMESTAMPTZ '2026-03-01 00:00:07+00'"
+    near = asked.execute(f"SELECT host, id FROM fleet_near('request', [{hit}], '1 ms', filter := {text}) ORDER BY ALL").fetchall()
+    window = f"ts >= {hit} - INTERVAL '1 ms' AND ts < {hit} + INTERVAL '1 ms'"
+    assert near == union.execute(f"SELECT host, id FROM sets WHERE {window} ORDER BY ALL").fetchall()
+    assert near
 
 
 def test_macros_join_the_sources_of_two_hosts_around_a_time(asked: duckdb.DuckDBPyConnection, union: duckdb.DuckDBPyConnection) -> None:

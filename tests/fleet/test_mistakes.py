@@ -97,7 +97,7 @@ def test_a_source_that_one_host_does_not_have_names_the_host_in_sql_too(
         ({"points": 10}, "aggregate of many hosts takes no points; give bucket, such as '1 minute'"),
         ({"quantiles": [0.5]}, r"aggregate of many hosts takes no quantiles; use quantiles\(source, index, \[0.99\]\)"),
         ({"last": "1 minute"}, "aggregate of many hosts takes no last; give t_from"),
-        ({"buckets": "1 minute"}, "takes no buckets; its options are bucket, t_from, t_to, v_min, v_max, complete"),
+        ({"buckets": "1 minute"}, "takes no buckets; its options are bucket, t_from, t_to, v_min, v_max, filter, complete"),
     ],
 )
 def test_an_option_that_an_aggregate_of_many_hosts_cannot_have_is_refused(

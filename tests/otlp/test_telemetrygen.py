@@ -18,6 +18,8 @@ WORKERS = 3
 # Of each worker.
 TRACES = LOGS = POINTS = 100
 CHILDREN = 2
+# Of one series.
+IN_A_ROW = 1000
 # As `telemetrygen` has it.
 BATCH = 100
 
@@ -62,7 +64,7 @@ REFUSED = [
 every_way = pytest.mark.parametrize("way", [*DIRECT, *EXPORTERS])
 
 
-def send(way: str, receiver: Receiver, place: Path, signal: str, *options: str) -> str:
+def send(way: str, receiver: Receiver, place: Path, signal: str, *options: str, batch: int = BATCH) -> str:
     """Send until all is answered; what the sender reports of the answers."""
     if way in DIRECT:
         return generate(receiver.address, signal, *DIRECT[way], *options)
@@ -70,7 +72,7 @@ def send(way: str, receiver: Receiver, place: Path, signal: str, *options: str) 
     pipeline = {"receivers": ["otlp"], "processors": ["batch"], "exporters": [*exporter]}
     config = {
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
-        "processors": {"batch": {"send_batch_size": BATCH, "send_batch_max_size": BATCH}},
+        "processors": {"batch": {"send_batch_size": batch, "send_batch_max_size": batch}},
         "exporters": exporter,
         "service": {
             "telemetry": {"metrics": {"level": "none"}, "logs": {"sampling": {"enabled": False}}},
@@ -221,6 +223,20 @@ def test_points_of_one_series_are_stored_or_counted_as_refused(receiver: Receive
     assert (stored + lost, greatest) == (POINTS, POINTS - 1)
     # Seldom do two fall into one millisecond.
     assert lost < POINTS / 10
+    assert receiver.losses() == lost
+
+
+@pytest.mark.parametrize("way", EXPORTERS)
+def test_points_that_consumers_of_a_queue_send_in_any_order_are_stored(receiver: Receiver, tmp_path: Path, way: str) -> None:
+    # A request has one point, and ten consumers send those of one series.
+    options = ["--otlp-metric-name", "sold", "--metric-type", "Sum", "--metrics", str(IN_A_ROW)]
+    options += ["--rate", "500", "--workers", "1", "--batch-size", "1"]
+    report = send(way, receiver, tmp_path, "metrics", *options, batch=1)
+    lost = refused(report)
+    stored, greatest = receiver.ask("SELECT count(DISTINCT value), max(value) FROM loom_series(DIR, 'sold_total')")
+    assert (stored + lost, greatest) == (IN_A_ROW, IN_A_ROW - 1)
+    assert "out_of_order" not in report
+    assert lost < IN_A_ROW / 10
     assert receiver.losses() == lost
 
 

@@ -8,8 +8,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::duckdb::Version;
-
 /// The root of the checkout.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -50,21 +48,6 @@ pub fn client_library() -> Result<PathBuf> {
 /// The Python of the tests' environment, which holds the newest DuckDB 2.
 pub fn python() -> Result<PathBuf> {
     environment("python")
-}
-
-/// The Python of the benchmark's environment, which holds the other systems.
-pub fn bench_python(duckdb: Version) -> Result<PathBuf> {
-    let environment = match duckdb.is_v2() {
-        true => ".bench-venv",
-        false => ".clients-venv-v1",
-    };
-    let path = root().join(environment).join("bin/python");
-    ensure!(
-        path.exists(),
-        "{} is missing; 'make bench' makes it",
-        path.display()
-    );
-    Ok(path)
 }
 
 /// The folder of the tests' environment that holds Python's package of an earlier DuckDB 2.

@@ -1,5 +1,6 @@
 //! A real capture: `tcpdump` on loopback, while `redis-benchmark` loads a `redis-server`, piped into a running daemon that DuckDB
-//! asks meanwhile. Every packet that tcpdump says it captured must be there, and be what the capture file says.
+//! asks meanwhile. Every packet that tcpdump says it captured must be there, and be what the capture file says. A recording of a short
+//! conversation shows in names and texts what it was.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,6 +17,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const REQUESTS: u32 = 60_000;
 const LAST_WORD: &str = "the-end-of-the-capture";
+const REQUEST: &[u8] = b"SET \"k\" 'v\\'\r\n";
+/// As DuckDB shows it.
+const REQUEST_SHOWN: &str = r"SET \x22k\x22 \x27v\x5C\x27\x0D\x0A";
+const REPLY: &[u8] = b"+OK\r\n\xff";
 
 #[test]
 fn a_live_capture_of_redis_holds_every_packet() -> Result<()> {
@@ -353,4 +358,92 @@ fn end_of(file: &Path) -> Result<Vec<u8>> {
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[test]
+fn a_recording_names_interfaces_and_macros_name_flags_and_payloads() -> Result<()> {
+    let name = "packets";
+    if !machine::has(name, &["tcpdump"])? {
+        return Ok(());
+    }
+    for interface in ["lo", "any"] {
+        let place = tempfile::tempdir()?;
+        let dir = place.path().join("packets.loom");
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let port = listener.local_addr()?.port();
+        let Some(mut recording) = record(&dir, place.path(), interface, port)? else {
+            return machine::skip(name, "this user may not capture on loopback");
+        };
+        converse(&listener)?;
+        let mut sessions = Version::ALL
+            .into_iter()
+            .map(|version| Session::open(version)?.with_macros())
+            .collect::<Result<Vec<_>>>()?;
+        let from = format!("FROM loom_scan('{}', 'packet')", dir.display());
+        let ends = format!("SELECT count(*) {from} WHERE loom_tcp_flags(tcp_flags) LIKE '%FIN%'");
+        let both_ended = |session: &mut Session| Ok(session.value(&ends).is_ok_and(|n| n == "2"));
+        for session in &mut sessions {
+            ensure!(wait_until(|| both_ended(session))?, "no end was recorded");
+        }
+        kill_process(Pid::from_child(&recording), Signal::INT)?;
+        ensure!(recording.wait()?.success(), "the recording failed");
+        for session in &mut sessions {
+            check_conversation(session, &from, port)?;
+        }
+    }
+    Ok(())
+}
+
+/// Records the packets of a port; none where this user may not capture.
+fn record(dir: &Path, place: &Path, interface: &str, port: u16) -> Result<Option<Child>> {
+    let said = place.join("record.said");
+    let mut recording = Command::new(machine::ingestd()?)
+        .arg("record")
+        .arg(dir)
+        .args(["packets", "-i", interface, "tcp", "port", &port.to_string()])
+        .stdout(Stdio::null())
+        .stderr(File::create(&said)?)
+        .spawn()?;
+    let words = || Ok::<String, anyhow::Error>(std::fs::read_to_string(&said)?);
+    wait_until(|| Ok(words()?.contains("recording into") || recording.try_wait()?.is_some()))?;
+    let words = words()?;
+    if words.contains("recording into") {
+        return Ok(Some(recording));
+    }
+    recording.wait()?;
+    ensure!(words.contains("CAP_NET_RAW"), "no recording: {words}");
+    Ok(None)
+}
+
+/// A client asks, the server answers, and both close.
+fn converse(listener: &TcpListener) -> Result<()> {
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    client.write_all(REQUEST)?;
+    server.read_exact(&mut vec![0; REQUEST.len()])?;
+    server.write_all(REPLY)?;
+    client.read_exact(&mut vec![0; REPLY.len()])?;
+    Ok(())
+}
+
+fn check_conversation(session: &mut Session, from: &str, port: u16) -> Result<()> {
+    let names = format!("SELECT DISTINCT interface {from}");
+    assert_eq!(session.value(&names)?, "lo");
+    let flags = format!(
+        "SELECT string_agg(flags, '; ' ORDER BY ts_ns) FROM (SELECT ts_ns, loom_tcp_flags(tcp_flags) AS flags {from} ORDER BY ts_ns LIMIT 3)"
+    );
+    assert_eq!(session.value(&flags)?, "SYN; SYN, ACK; ACK");
+    let said = format!(
+        "SELECT dst_port = {port}, loom_tcp_flags(tcp_flags), loom_payload(packet), loom_text(loom_payload(packet)) {from}
+        WHERE loom_payload(packet) <> ''::BLOB ORDER BY ts_ns"
+    );
+    let row = |row: [&str; 4]| row.map(|cell| Some(cell.to_owned())).to_vec();
+    assert_eq!(
+        session.query(&said)?,
+        [
+            row(["true", "PSH, ACK", REQUEST_SHOWN, "SET \"k\" 'v\\'.."]),
+            row(["false", "PSH, ACK", r"+OK\x0D\x0A\xFF", "+OK..."]),
+        ]
+    );
+    Ok(())
 }

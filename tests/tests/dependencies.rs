@@ -1,6 +1,7 @@
 //! Which crate may depend on which, and under which licences: held against what cargo itself resolved.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,38 @@ struct Package {
     name: String,
     source: Option<String>,
     license: Option<String>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    src_path: PathBuf,
+    test: bool,
+    doctest: bool,
+    kind: Vec<String>,
+}
+
+impl Target {
+    /// The texts of its files: of a folder, where that holds no other target.
+    fn texts(&self) -> Result<Vec<String>> {
+        let is_alone = !self.src_path.ends_with("src/main.rs");
+        let is_root = ["lib.rs", "main.rs"].map(|root| self.src_path.ends_with(root));
+        let mut found = Vec::new();
+        let mut open = match self.src_path.parent() {
+            Some(folder) if is_alone && is_root.contains(&true) => vec![folder.to_owned()],
+            _ => vec![self.src_path.clone()],
+        };
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                let entries = std::fs::read_dir(&path)?;
+                open.extend(entries.flatten().map(|entry| entry.path()));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(std::fs::read_to_string(&path)?);
+            }
+        }
+        Ok(found)
+    }
 }
 
 #[derive(Deserialize)]
@@ -189,6 +222,66 @@ fn the_fuzzer_knows_no_tokio() -> Result<()> {
     for name in ["tokio", "tonic", "hyper", "loom-otlp"] {
         let entry = format!("name = \"{name}\"\n");
         ensure!(!lock.contains(&entry), "the fuzzer builds {name}");
+    }
+    Ok(())
+}
+
+/// The crates that a build or a test run compiles, with their features.
+fn features(edges: &str) -> Result<BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--workspace"])
+        .args(["--prefix", "none", "--format", "{p} {f}", "--edges", edges])
+        .current_dir(root())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "cargo tree: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout)?;
+    // A crate whose dependencies were listed above ends in a star.
+    let crates = text.lines().map(|line| line.trim_end_matches(" (*)"));
+    Ok(crates.map(str::to_owned).collect())
+}
+
+#[test]
+fn tests_turn_on_no_feature_that_a_build_does_not_have() -> Result<()> {
+    let tested = features("normal,build,dev")?;
+    for built in features("no-dev")? {
+        ensure!(
+            tested.contains(&built),
+            "tests compile another form of '{built}': add what turns on its features to the dependencies of loom-tests"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn where_cargo_looks_for_no_tests_there_are_none() -> Result<()> {
+    for package in Metadata::read()?.packages {
+        if package.source.is_some() {
+            continue;
+        }
+        for target in package.targets {
+            let is_program = target.kind.iter().any(|kind| kind == "bin");
+            let is_library = target.kind.iter().any(|kind| kind.ends_with("lib"));
+            let mut unseen = Vec::new();
+            if (is_program || is_library) && !target.test {
+                unseen.extend(["#[test]", "proptest!"]);
+            }
+            if is_library && !target.doctest {
+                unseen.extend(["/// ```", "//! ```"]);
+            }
+            for text in target.texts()? {
+                let lines = text.lines().map(str::trim_start);
+                let found = lines.filter(|line| unseen.iter().any(|mark| line.starts_with(mark)));
+                ensure!(
+                    found.count() == 0,
+                    "{} has {unseen:?}, and its Cargo.toml says that it has none",
+                    target.name
+                );
+            }
+        }
     }
     Ok(())
 }

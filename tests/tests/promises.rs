@@ -9,7 +9,7 @@ use loom_tests::machine::root;
 const PROMISES: usize = 13;
 
 /// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 11] = [
+const CASES: [(&str, &[&str]); 12] = [
     (
         "Crash",
         &[
@@ -100,6 +100,15 @@ const CASES: [(&str, &[&str]); 11] = [
         ],
     ),
     (
+        "Help",
+        &[
+            "a word to complete",
+            "a page of the manual",
+            "a key of the configuration",
+            "a link of a page",
+        ],
+    ),
+    (
         "Overload",
         &[
             "producers faster than the disk",
@@ -135,6 +144,7 @@ const CASES: [(&str, &[&str]); 11] = [
             "`[otlp]`",
             "requests that are cut, nested deep, packed bombs, too long, of another format or path",
             "records and points out of bounds, series that are always new",
+            "points out of order, sent again, after a restart",
             "a log that takes nothing, a thousand connections",
             "clocks of targets",
         ],

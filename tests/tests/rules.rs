@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ingestd::client::Client;
+use loom_engine::schema::{ALERT_STATES, RULE_STATES};
 use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
@@ -152,6 +153,16 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
         "{end}"
     );
 
+    for version in Version::every()? {
+        let mut session = Session::open(version)?;
+        check_enum(&mut session, &alerts, &ALERT_STATES)?;
+        let rules = format!("loom_scan('{shown}', 'loom_rules')");
+        check_enum(&mut session, &rules, &RULE_STATES)?;
+        let numbers = format!("loom_scan('{shown}', 'loom_alerts', labels := false)");
+        let types = format!("SELECT DISTINCT typeof(state) FROM {numbers}");
+        ensure!(session.value(&types)? == "UTINYINT");
+    }
+
     let tried = ingestd([
         "rule",
         "test",
@@ -180,6 +191,53 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
         "{listed}"
     );
     daemon.stop()
+}
+
+/// Checks that the column `state` is an ENUM of these texts, and what each comparison of two of its values means.
+fn check_enum(session: &mut Session, from: &str, states: &[&str]) -> Result<()> {
+    let types = session.value(&format!("SELECT DISTINCT typeof(state) FROM {from}"))?;
+    assert_eq!(types, format!("ENUM('{}')", states.join("', '")));
+    let place = |state: &Option<String>| {
+        let place = states
+            .iter()
+            .position(|known| Some(*known) == state.as_deref());
+        place.with_context(|| format!("{state:?} is not a state"))
+    };
+    let seen = format!("(SELECT DISTINCT state FROM {from})");
+    let pairs = session.query(&format!(
+        "SELECT a.state, b.state, a.state < b.state, a.state < b.state::VARCHAR, a.state = b.state, a.state = b.state::VARCHAR
+        FROM {seen} AS a, {seen} AS b"
+    ))?;
+    ensure!(!pairs.is_empty());
+    for pair in &pairs {
+        let [a, b, less, less_than_text, same, same_text] = pair.as_slice() else {
+            bail!("{pair:?}");
+        };
+        let same_place = (place(a)? == place(b)?).to_string();
+        assert_eq!(less.as_deref(), Some(&*(place(a)? < place(b)?).to_string()));
+        assert_eq!(less_than_text.as_deref(), Some(&*(a < b).to_string()));
+        assert_eq!(
+            [same.as_deref(), same_text.as_deref()],
+            [Some(&*same_place); 2]
+        );
+    }
+    for state in states {
+        let as_texts = session.query(&format!(
+            "SELECT state, state < '{state}', state = '{state}' FROM {seen} AS seen ORDER BY state"
+        ))?;
+        let mut places = Vec::new();
+        for row in &as_texts {
+            let [seen, less, same] = row.as_slice() else {
+                bail!("{row:?}");
+            };
+            places.push(place(seen)?);
+            let text = seen.as_deref().unwrap_or_default();
+            assert_eq!(less.as_deref(), Some(&*(text < *state).to_string()));
+            assert_eq!(same.as_deref(), Some(&*(text == *state).to_string()));
+        }
+        ensure!(places.is_sorted(), "{places:?}");
+    }
+    Ok(())
 }
 
 /// Writes the body of each request into a file, and answers.

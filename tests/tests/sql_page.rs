@@ -49,6 +49,7 @@ fn the_examples_of_the_page_run() -> Result<()> {
             }
             answers.entry(range.start).or_insert((range, answer));
         }
+        functions_have_the_columns_of_their_page(&mut session)?;
     }
     if bless {
         let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
@@ -58,6 +59,71 @@ fn the_examples_of_the_page_run() -> Result<()> {
         std::fs::write(&file, lines.join("\n") + "\n")?;
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    Ok(())
+}
+
+/// Each function's columns, as `sql/functions.md` lists them and as a call of the example data has them.
+fn functions_have_the_columns_of_their_page(session: &mut Session) -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("sql/functions.md"))?;
+    let mut checked = 0;
+    for section in page.split("\n## `").skip(1) {
+        let (name, rest) = section
+            .split_once('(')
+            .context("a heading without a call")?;
+        let (parameters, rest) = rest.split_once(")`").context("an open heading")?;
+        let listed = rest
+            .split_once("\nColumns: ")
+            .and_then(|(_, rest)| rest.split_once(".\n"))
+            .context("no columns")?
+            .0;
+        if listed.starts_with("those of") {
+            continue;
+        }
+        let arguments = parameters
+            .split(", ")
+            .filter_map(|parameter| match parameter {
+                "dir" => Some("'shop.loom'"),
+                "source" => Some("'request'"),
+                "index" => Some("'latency_us'"),
+                "metric" => Some("'none'"),
+                "n" => Some("3"),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let asked = format!("SELECT column_name FROM (DESCRIBE FROM {name}({arguments}))");
+        let has: Vec<String> = session
+            .query(&asked)?
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
+        let mut at = 0;
+        for one in listed.split(", ") {
+            let Some(column) = one.split('`').nth(1) else {
+                continue;
+            };
+            let may_be_absent = !one.ends_with('`') || one.starts_with("one for each");
+            match has.iter().skip(at).position(|name| name == column) {
+                Some(found) => at += found + 1,
+                None => ensure!(may_be_absent, "{name} has no column {column}: {has:?}"),
+            }
+        }
+        let has_others = listed.contains("the fields");
+        let count = listed
+            .split(", ")
+            .filter(|one| one.ends_with('`') && one.starts_with('`'));
+        ensure!(has_others || has.len() >= count.count(), "{name}: {has:?}");
+        ensure!(
+            has_others
+                || has
+                    .iter()
+                    .all(|column| listed.contains(&format!("`{column}`"))),
+            "{name} has columns that its page omits: {has:?}"
+        );
+        checked += 1;
+    }
+    ensure!(checked > 15, "the page of functions has lost its sections");
     Ok(())
 }
 

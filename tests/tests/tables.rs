@@ -445,6 +445,74 @@ fn a_cut_with_a_directory_that_is_gone_is_refused_with_its_name() -> Result<()> 
 }
 
 #[test]
+fn a_directory_of_several_without_the_source_is_skipped_and_noted_unless_none_has_it() -> Result<()>
+{
+    const CALLS: [&str; 10] = [
+        "SELECT count(*) FROM loom_scan(%, 'mine')",
+        "SELECT sum(count) FROM loom_aggregate(%, 'mine', 'n')",
+        "SELECT sum(count) FROM loom_histogram(%, 'mine', 'n')",
+        "SELECT sum(count) FROM loom_heat(%, 'mine', 'n', bucket := INTERVAL 1 SECOND)",
+        "SELECT sum(count) FROM loom_rate(%, 'mine')",
+        "SELECT sum(n) FROM loom_top(%, 'mine', 'n', 2)",
+        "SELECT count(*) FROM loom_tail(%, 'mine', 50)",
+        "SELECT sum(chunks) FROM loom_estimate(%, 'mine', index := 'n')",
+        "SELECT sum(records) FROM loom_chunks(%, source := 'mine')",
+        "SELECT count(*) FROM loom_scan(%, 'mine', at := getvariable('cut'), complete := true)",
+    ];
+    let place = tempfile::tempdir()?;
+    let one = directory(&place, "one", &[("both", 3), ("mine", 4)])?;
+    let two = directory(&place, "two", &[("both", 5)])?;
+    let path = |dir: &Path| format!("'{}'", dir.display());
+    let glob = path(&place.path().join("*.loom"));
+    let (list, reversed) = (
+        format!("[{}, {}]", path(&one), path(&two)),
+        format!("[{}, {}]", path(&two), path(&one)),
+    );
+    let mut sessions = Vec::new();
+    for version in Version::ALL {
+        let mut session = Session::open(version)?;
+        for dirs in [&glob, &list, &reversed] {
+            session.query(&format!(
+                "SET VARIABLE cut = (SELECT list(row) FROM loom_snapshot({dirs}) AS row)"
+            ))?;
+            for call in CALLS {
+                let skipped = format!(
+                    "SELECT count(*) FROM loom_scan_stats() WHERE source = 'mine' AND dir = {} \
+                     AND note = 'skipped: the directory does not have the source' AND chunks_total = 0",
+                    path(&two)
+                );
+                let before: u64 = session.value(&skipped)?.parse()?;
+                let alone = session.value(&call.replace('%', &path(&one)))?;
+                assert_eq!(session.value(&skipped)?, before.to_string(), "{call}");
+                assert_eq!(session.value(&call.replace('%', dirs))?, alone, "{call}");
+                assert_eq!(session.value(&skipped)?, (before + 1).to_string(), "{call}");
+            }
+        }
+        for call in &CALLS[..9] {
+            let call = call.replace("'mine'", "'other'").replace('%', &glob);
+            let error = told(session.query(&call))?;
+            let named = format!(
+                "unknown source 'other'; the sources are: 'both', 'mine'; loom_sources({glob}) lists the sources"
+            );
+            ensure!(error.contains(&named), "{call}: {error}");
+        }
+        let error = told(session.query(&format!("FROM loom_scan({list}, 'mime')")))?;
+        let named = format!("did you mean 'mine'? loom_sources({list}) lists the sources");
+        ensure!(error.contains(&named), "{error}");
+        session.query(&format!(
+            "PREPARE again AS SELECT count(*) FROM loom_scan({glob}, 'mine')"
+        ))?;
+        assert_eq!(session.value("EXECUTE again")?, "4");
+        sessions.push(session);
+    }
+    load(&two, "mine", 6)?;
+    for session in &mut sessions {
+        assert_eq!(session.value("EXECUTE again")?, "10");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_directory_that_is_given_twice_is_read_once_and_a_copy_is_refused() -> Result<()> {
     let place = tempfile::tempdir()?;
     let one = directory(&place, "one", &[("r", 30)])?;

@@ -235,6 +235,29 @@ def test_a_brush_over_all_of_the_map_has_every_record(page: Page, odd: Explorer)
     assert "v with any value" in page.locator("#selection .what").inner_text()
 
 
+def test_a_brush_over_an_index_with_a_filter_has_its_records_alone(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
+    times = "TIMESTAMP '2026-03-01' + to_seconds(i) AS ts"
+    rows = f"SELECT {times}, (i % 100)::UINTEGER AS v, (i % 3)::UTINYINT AS kind FROM range(3000) AS numbers(i)"
+    directory = load(ingestd, tmp_path / "some.loom", "request", rows)
+    add = [ingestd, "index", "add", str(directory), "--source", "request", "--index", "some", "--value", "v", "--where", "kind = 1"]
+    subprocess.run(add, check=True, capture_output=True)
+    page.goto(f"{explore(directory).url}#source=request&index=some&last=0")
+    drawn(page)
+    drag(page, 0, 0, 1, 1)
+    chosen = selected(page)
+    assert chosen["index"] == "some"
+    window = f"ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}'"
+    with loom_duckdb.connect() as db:
+        ((count,),) = db.execute(f"SELECT count(*) FROM loom_scan('{directory}', 'request') WHERE {window} AND kind = 1").fetchall()
+        # The pictures choose among the index's records too.
+        page.locator("#heat .quiet").click()
+        ((pictured,),) = db.execute(f"SELECT sum(count) FROM ({page.locator('#heat pre').inner_text()})").fetchall()
+    assert counted(page) == count
+    assert pictured == 1000
+    kinds = page.locator("#selection tbody tr td:last-child").all_inner_texts()
+    assert kinds == ["1"] * min(count, 1000)
+
+
 def test_an_infinite_value_leaves_the_pictures_of_the_others(page: Page, odd: Explorer) -> None:
     directory = page.request.get(f"{odd.url}about").json()["directories"][1]
     page.goto(f"{odd.url}#dir={directory}&last=0")

@@ -80,6 +80,21 @@ def test_the_statements_for_a_tool_load_and_attach(shop: Path) -> None:
         assert db.execute(f"SELECT loom_position('{shop}') > 0").fetchall() == [(True,)]
 
 
+@pytest.mark.parametrize("version", [None, "1.5.6"])
+def test_a_tool_that_cuts_the_statements_at_each_semicolon_loads_and_attaches(version: str | None, shop: Path, tmp_path: Path) -> None:
+    """Harlequin does that with the file of `-init`, and reads the answer of each piece."""
+    odd = tmp_path / ("it's;odd.loom" if version else "it's.loom")
+    odd.symlink_to(shop)
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as db:
+        for piece in loom_duckdb.init_sql(odd, name="odd", duckdb_version=version).split(";"):
+            if piece.strip():
+                db.execute(piece).fetchall()
+        assert db.sql("SELECT count(*) FROM odd.request").fetchall() == [(RECORDS,)]
+        assert db.sql("SELECT loom_tcp_flags(18), loom_text('a\\x00;'::BLOB)").fetchall() == [("SYN, ACK", "a.;")]
+        directory = str(odd).replace("'", "''")
+        assert db.sql(f"SELECT loom_quantile('{directory}', 'request', 'latency_us', 0.5)").fetchall() == [(499,)]
+
+
 def test_a_locked_database_reads_its_directory_and_no_other_file(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with loom_duckdb.connect(shop) as db:

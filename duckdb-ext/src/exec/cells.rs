@@ -2,13 +2,14 @@
 //! others piece by piece as they are read.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::proven;
 use loom_engine::query::Poll;
 
 use super::group::{At, nulls};
-use super::vectors::{CAPACITY, Huge, Output, Plain, RawVectors};
+use super::run::{Run, Worker};
+use super::vectors::{CAPACITY, Huge, Output, Plain};
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
 
@@ -69,22 +70,29 @@ struct State {
 }
 
 impl TableRun {
-    pub fn new(rows: Vec<Vec<Cell>>, projected: Vec<usize>) -> TableRun {
+    pub fn of_rows(rows: Vec<Vec<Cell>>, projected: &[usize]) -> Arc<dyn Run> {
         TableRun::of(Whole(Some(rows)), projected)
     }
 
-    pub fn of(pieces: impl Pieces + 'static, projected: Vec<usize>) -> TableRun {
-        TableRun {
+    pub fn of(pieces: impl Pieces + 'static, projected: &[usize]) -> Arc<dyn Run> {
+        Arc::new(TableRun {
             state: Mutex::new(State {
                 pieces: Box::new(pieces),
                 rows: VecDeque::new(),
             }),
-            projected,
-        }
+            projected: projected.to_vec(),
+        })
     }
+}
 
-    /// Writes up to a vector of rows. 0: there are no more.
-    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+impl Run for TableRun {
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(self)
+    }
+}
+
+impl Worker for Arc<TableRun> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.rows.len() < CAPACITY {
             match state.pieces.next(poll)? {
@@ -111,7 +119,7 @@ impl TableRun {
     }
 }
 
-fn write<V: RawVectors>(out: &mut Output<'_, V>, at: At, ty: SqlType, cell: &Cell) -> Result<()> {
+fn write(out: &mut Output<'_>, at: At, ty: SqlType, cell: &Cell) -> Result<()> {
     match (ty, cell) {
         (SqlType::Bool, Cell::Bool(value)) => put(out, at, u8::from(*value)),
         (SqlType::I8, Cell::Int(value)) => put(out, at, *value as i8),
@@ -134,7 +142,7 @@ fn write<V: RawVectors>(out: &mut Output<'_, V>, at: At, ty: SqlType, cell: &Cel
     }
 }
 
-fn put<T: Plain, V: RawVectors>(out: &mut Output<'_, V>, at: At, value: T) -> Result<()> {
+fn put<T: Plain>(out: &mut Output<'_>, at: At, value: T) -> Result<()> {
     for entry in out.column::<T>(at.position, at.from, 1)? {
         entry.write(value);
     }
@@ -165,10 +173,10 @@ mod tests {
             ],
             vec![Cell::Null, Cell::Int(7), Cell::from("short"), Cell::Null],
         ];
-        let run = TableRun::new(rows, vec![0, 1, 2, 3]);
+        let mut worker = TableRun::of_rows(rows, &[0, 1, 2, 3]).worker();
         let mut out = Output::new(&mut memory, &types);
-        assert_eq!(run.fill(&mut out, &Poll::never()).unwrap(), 2);
-        assert_eq!(run.fill(&mut out, &Poll::never()).unwrap(), 0);
+        assert_eq!(worker.fill(&mut out, &Poll::never()).unwrap(), 2);
+        assert_eq!(worker.fill(&mut out, &Poll::never()).unwrap(), 0);
         assert_eq!(memory.integer(0, 1, 0) as u8, 200);
         assert_eq!(memory.integer(1, 16, 0), -1 << 100);
         assert_eq!(memory.string(2, 0), long.as_bytes());
@@ -181,9 +189,9 @@ mod tests {
     fn a_cell_of_another_type_is_refused() {
         let types = [SqlType::U8];
         let mut memory = MemoryVectors::new(&types);
-        let run = TableRun::new(vec![vec![Cell::from("x")]], vec![0]);
+        let mut worker = TableRun::of_rows(vec![vec![Cell::from("x")]], &[0]).worker();
         let mut out = Output::new(&mut memory, &types);
-        assert!(run.fill(&mut out, &Poll::never()).is_err());
+        assert!(worker.fill(&mut out, &Poll::never()).is_err());
     }
 
     /// Numbers up to 5000, a few a piece.
@@ -203,11 +211,11 @@ mod tests {
     #[test]
     fn a_table_in_pieces_comes_out_whole_and_in_order() {
         let types = [SqlType::I64];
-        let run = TableRun::of(Counting(0), vec![0]);
+        let mut worker = TableRun::of(Counting(0), &[0]).worker();
         let mut numbers = Vec::new();
         loop {
             let mut memory = MemoryVectors::new(&types);
-            let rows = run
+            let rows = worker
                 .fill(&mut Output::new(&mut memory, &types), &Poll::never())
                 .unwrap();
             assert!(rows <= CAPACITY && (rows == CAPACITY || numbers.len() + rows >= 5001));

@@ -8,17 +8,13 @@ use super::fill::Fill;
 use super::fixed::{self, Numbers};
 use super::group::{self, At};
 use super::text::{self, Labels};
-use super::vectors::{INLINE_BYTES, Output, RawVectors, StringEntry};
+use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
 use crate::plan::time::micros;
+use crate::plan::types::SqlType;
 
 /// Writes rows into every column from row `from` on, except columns that are the same in all rows.
-pub fn write<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    from: usize,
-    rows: Columns<'_>,
-    fills: &[Fill],
-) -> Result<()> {
+pub fn write(out: &mut Output<'_>, from: usize, rows: Columns<'_>, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         let at = At { position, from };
         match fill {
@@ -33,8 +29,8 @@ pub fn write<V: RawVectors>(
     Ok(())
 }
 
-fn times<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn times(
+    out: &mut Output<'_>,
     at: At,
     rows: Columns<'_>,
     shown: impl Fn(i64) -> i64,
@@ -46,7 +42,7 @@ fn times<V: RawVectors>(
     Ok(())
 }
 
-fn addresses<V: RawVectors>(out: &mut Output<'_, V>, at: At, rows: Columns<'_>) -> Result<()> {
+fn addresses(out: &mut Output<'_>, at: At, rows: Columns<'_>) -> Result<()> {
     let column = out.column::<u64>(at.position, at.from, rows.count())?;
     for (entry, address) in column.iter_mut().zip(rows.addresses()) {
         entry.write(*address);
@@ -54,8 +50,8 @@ fn addresses<V: RawVectors>(out: &mut Output<'_, V>, at: At, rows: Columns<'_>) 
     Ok(())
 }
 
-fn field<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn field(
+    out: &mut Output<'_>,
     at: At,
     rows: Columns<'_>,
     field: usize,
@@ -65,13 +61,19 @@ fn field<V: RawVectors>(
         return group::nulls(out, at, rows.count());
     };
     match (column, labels) {
-        (FieldColumn::Numbers(numbers), Some(labels)) => match one_of(numbers) {
-            Some(number) => {
-                let text = labels.text(fixed::whole(slot.ty, number));
-                out.repeated(at.position, at.from, numbers.len(), &text)?;
+        (FieldColumn::Numbers(numbers), Some(labels)) => {
+            match (out.types().get(at.position), one_of(numbers)) {
+                (Some(SqlType::Enum(texts)), _) => {
+                    let whole = |number: &u64| Some(fixed::whole(slot.ty, *number));
+                    text::members(out, at, texts, numbers.iter().map(whole), labels)?;
+                }
+                (_, Some(number)) => {
+                    let text = labels.text(fixed::whole(slot.ty, number));
+                    out.repeated(at.position, at.from, numbers.len(), &text)?;
+                }
+                (_, None) => text::label_column(out, at, slot.ty, numbers, labels)?,
             }
-            None => text::label_column(out, at, slot.ty, numbers, labels)?,
-        },
+        }
         (FieldColumn::Numbers(numbers), None) => {
             fixed::number(out, at, slot.ty, Numbers::InColumn(numbers))?;
         }
@@ -97,13 +99,7 @@ fn one_of<T: Copy + PartialEq>(column: &[T]) -> Option<T> {
 }
 
 /// Fills the column of a `char` or `bytes` field. Fast while all of it is short ASCII.
-fn in_place<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    at: At,
-    slot: Slot,
-    words: &[&[u64]],
-    rows: usize,
-) -> Result<()> {
+fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: usize) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("a field in one place has a fixed width");
     let same: Option<Vec<u64>> = words.iter().map(|column| one_of(column)).collect();
@@ -141,8 +137,8 @@ fn in_place<V: RawVectors>(
 }
 
 /// Writes texts of at most 16 bytes, which end at the first NUL; false, with nothing that counts written, if one is not short ASCII.
-fn short_texts<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn short_texts(
+    out: &mut Output<'_>,
     at: At,
     width: usize,
     words: impl ExactSizeIterator<Item = (u64, u64)>,

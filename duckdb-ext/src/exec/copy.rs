@@ -8,7 +8,7 @@ use std::time::Duration;
 use loom_engine::proven::{at, at_mut};
 use loom_engine::schema::{FieldValue, PayloadEncoder};
 use loom_engine::{SourceId, Timestamp};
-use loom_sink::{Finished, InputBatch, Sink};
+use loom_sink::{Finished, InputBatch, LastingOptions, Sink};
 
 use crate::error::{Problem, Result};
 use crate::plan::copy::{CopyPlan, problem};
@@ -21,6 +21,14 @@ const CLIENT: &str = "copy";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a length before a payload.
 const LENGTH_BYTES: usize = 2;
+
+fn waiting() -> LastingOptions {
+    LastingOptions {
+        name: CLIENT.to_owned(),
+        patience: PATIENCE,
+        ..LastingOptions::default()
+    }
+}
 
 /// The values of a column in some rows.
 pub enum Values<'a> {
@@ -157,7 +165,7 @@ impl Storing {
     /// Neither a daemon nor this process can write the directory.
     pub fn open(plan: &CopyPlan) -> Result<Storing> {
         let way = match plan.dir.exists() {
-            true => Way::Open(loom_sink::open(&plan.dir, CLIENT, PATIENCE).map_err(problem)?),
+            true => Way::Open(loom_sink::open(&plan.dir, waiting()).map_err(problem)?),
             false => Way::Unopened,
         };
         let open = Arc::new(Mutex::new(Open {
@@ -259,7 +267,7 @@ impl Open {
             return Ok(());
         }
         if matches!(self.way, Way::Unopened) {
-            self.way = Way::Open(loom_sink::open(&plan.dir, CLIENT, PATIENCE).map_err(problem)?);
+            self.way = Way::Open(loom_sink::open(&plan.dir, waiting()).map_err(problem)?);
         }
         let Way::Open(sink) = &mut self.way else {
             return Err(Problem::missing("an open directory"));

@@ -8,7 +8,7 @@ use super::fixed::{self, Numbers};
 use super::group::{self, At, Group};
 use super::text;
 use super::text::Labels;
-use super::vectors::{Output, RawVectors};
+use super::vectors::Output;
 use crate::error::Result;
 use crate::plan::columns::Shown;
 
@@ -92,12 +92,7 @@ impl Fill {
 const BLOCK_ROWS: usize = 256;
 
 /// Writes a group of rows into every column from row `from` on, except columns that are the same in all rows.
-pub fn group<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    from: usize,
-    group: Group<'_>,
-    fills: &[Fill],
-) -> Result<()> {
+pub fn group(out: &mut Output<'_>, from: usize, group: Group<'_>, fills: &[Fill]) -> Result<()> {
     let mut from = from;
     for rows in group.rows.chunks(BLOCK_ROWS) {
         let block = Group { rows, ..group };
@@ -110,12 +105,7 @@ pub fn group<V: RawVectors>(
 }
 
 /// Writes the columns that are the same in all `rows` rows of the output.
-pub fn constants<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    source: &str,
-    rows: usize,
-    fills: &[Fill],
-) -> Result<()> {
+pub fn constants(out: &mut Output<'_>, source: &str, rows: usize, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         if matches!(fill, Fill::Source) {
             out.repeated(position, 0, rows, source.as_bytes())?;
@@ -125,12 +115,7 @@ pub fn constants<V: RawVectors>(
 }
 
 /// Writes the directory of some rows of an output that has rows of several.
-pub fn dirs<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    from: usize,
-    rows: usize,
-    fills: &[Fill],
-) -> Result<()> {
+pub fn dirs(out: &mut Output<'_>, from: usize, rows: usize, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         if let Fill::Dir(dir) = fill {
             out.repeated(position, from, rows, dir.as_bytes())?;
@@ -139,12 +124,7 @@ pub fn dirs<V: RawVectors>(
     Ok(())
 }
 
-fn write<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    at: At,
-    group: Group<'_>,
-    fill: &Fill,
-) -> Result<()> {
+fn write(out: &mut Output<'_>, at: At, group: Group<'_>, fill: &Fill) -> Result<()> {
     match fill {
         Fill::Source | Fill::Dir(_) | Fill::Unknown => Ok(()),
         Fill::Ts => group::ts(out, at, group),
@@ -155,8 +135,8 @@ fn write<V: RawVectors>(
     }
 }
 
-fn write_field<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn write_field(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     field: usize,
@@ -256,7 +236,7 @@ mod tests {
         }
 
         fn filled_at(&self, field: usize, def: &FieldDef, stride: Option<usize>) -> MemoryVectors {
-            let types = [of_field(def)];
+            let types = [of_field("requests", def)];
             let mut memory = MemoryVectors::new(&types);
             let labels = (!def.labels.is_empty()).then(|| Labels::of(def));
             let at = At {

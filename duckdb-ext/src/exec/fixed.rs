@@ -6,7 +6,7 @@ use loom_engine::schema::FieldType;
 use loom_engine::{ValueKind, proven};
 
 use super::group::{At, Group};
-use super::vectors::{Output, Plain, RawVectors};
+use super::vectors::{Output, Plain};
 use crate::error::Result;
 
 /// Where the numbers of a field stand.
@@ -19,12 +19,7 @@ pub enum Numbers<'a> {
 }
 
 /// Fills a number's column.
-pub fn number<V: RawVectors>(
-    out: &mut Output<'_, V>,
-    at: At,
-    ty: FieldType,
-    numbers: Numbers<'_>,
-) -> Result<()> {
+pub fn number(out: &mut Output<'_>, at: At, ty: FieldType, numbers: Numbers<'_>) -> Result<()> {
     match ty {
         FieldType::U8 => copy(out, at, numbers, u8::from_le_bytes),
         FieldType::I8 => copy(out, at, numbers, i8::from_le_bytes),
@@ -46,8 +41,8 @@ pub fn number<V: RawVectors>(
     }
 }
 
-fn copy<T: Plain + Default, const N: usize, V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn copy<T: Plain + Default, const N: usize>(
+    out: &mut Output<'_>,
     at: At,
     numbers: Numbers<'_>,
     value: impl Fn([u8; N]) -> T,

@@ -5,7 +5,7 @@ use loom_engine::query::{Row, Rows};
 use loom_engine::schema::Layout;
 use loom_engine::{Address, proven};
 
-use super::vectors::{Output, RawVectors};
+use super::vectors::Output;
 use crate::error::Result;
 use crate::plan::time::micros;
 
@@ -57,7 +57,7 @@ pub struct At {
     pub from: usize,
 }
 
-pub fn ts<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+pub fn ts(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     let column = out.column::<i64>(at.position, at.from, group.rows.len())?;
     for (entry, row) in column.iter_mut().zip(group.rows) {
         entry.write(micros(row.ts.0));
@@ -65,7 +65,7 @@ pub fn ts<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> R
     Ok(())
 }
 
-pub fn ts_ns<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+pub fn ts_ns(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     let column = out.column::<i64>(at.position, at.from, group.rows.len())?;
     for (entry, row) in column.iter_mut().zip(group.rows) {
         entry.write(row.ts.0);
@@ -73,7 +73,7 @@ pub fn ts_ns<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -
     Ok(())
 }
 
-pub fn addr<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+pub fn addr(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     let column = out.column::<u64>(at.position, at.from, group.rows.len())?;
     for (entry, row) in column.iter_mut().zip(group.rows) {
         entry.write(row.address(group.base).0);
@@ -82,7 +82,7 @@ pub fn addr<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) ->
 }
 
 /// All that follows the own time, if there is one.
-pub fn payload<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>) -> Result<()> {
+pub fn payload(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     let bodies: Vec<&[u8]> = group
         .payloads()
         .map(|payload| group.layout.body(payload))
@@ -91,7 +91,7 @@ pub fn payload<V: RawVectors>(out: &mut Output<'_, V>, at: At, group: Group<'_>)
 }
 
 /// A field that the records are too old to have.
-pub fn nulls<V: RawVectors>(out: &mut Output<'_, V>, at: At, rows: usize) -> Result<()> {
+pub fn nulls(out: &mut Output<'_>, at: At, rows: usize) -> Result<()> {
     out.nulls(at.position, at.from, rows, |_| true)?;
     // DuckDB looks at the entries of NULL strings in places.
     if proven::at(out.types(), at.position).is_string() {

@@ -8,6 +8,7 @@ pub mod fixed;
 pub mod group;
 #[cfg(test)]
 pub mod memory;
+pub mod run;
 pub mod samples;
 pub mod scan;
 pub mod series;

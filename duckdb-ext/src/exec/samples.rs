@@ -1,12 +1,14 @@
 //! A running `loom_samples` or `loom_series`: threads read the samples of one claim after the other and give them run by run, a run being of one series.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use loom_engine::proven;
 use loom_engine::query::Poll;
 
+use super::run::{Run, Worker};
 use super::series::{Found, SeriesReader, SeriesScan};
-use super::vectors::{CAPACITY, Output, Plain, RawVectors};
+use super::vectors::{CAPACITY, Output, Plain};
 use crate::error::Result;
 use crate::plan::time::micros;
 
@@ -30,7 +32,8 @@ pub struct SamplesRun {
 }
 
 /// What one thread holds.
-pub struct SamplesWorker {
+struct SamplesWorker {
+    run: Arc<SamplesRun>,
     reader: SeriesReader,
     found: Samples,
 }
@@ -51,37 +54,34 @@ impl SamplesRun {
     pub fn new(scan: SeriesScan, shown: Vec<Option<SampleColumn>>) -> SamplesRun {
         SamplesRun { scan, shown }
     }
+}
 
-    pub fn threads(&self) -> usize {
+impl Run for SamplesRun {
+    fn threads(&self) -> usize {
         self.scan.threads()
     }
 
-    /// From 0 to 1.
-    pub fn progress(&self) -> f64 {
+    fn progress(&self) -> f64 {
         self.scan.progress()
     }
 
-    pub fn worker(&self) -> SamplesWorker {
-        SamplesWorker {
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(SamplesWorker {
+            run: self,
             reader: SeriesReader::default(),
             found: Samples::default(),
-        }
+        })
     }
 }
 
-impl SamplesWorker {
-    /// Where the rows of the last vector stand in the whole.
-    pub fn batch(&self) -> u64 {
+impl Worker for SamplesWorker {
+    fn batch(&self) -> u64 {
         self.reader.batch()
     }
 
     /// Writes up to a vector of rows, those of one claim. 0: none are left.
-    pub fn fill<V: RawVectors>(
-        &mut self,
-        run: &SamplesRun,
-        out: &mut Output<'_, V>,
-        poll: &Poll<'_>,
-    ) -> Result<usize> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
+        let run = &*Arc::clone(&self.run);
         let found = &mut self.found;
         while found.left() == 0 {
             found.clear();
@@ -161,8 +161,8 @@ impl Samples {
     }
 }
 
-fn put<S, T: Plain, V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn put<S, T: Plain>(
+    out: &mut Output<'_>,
     position: usize,
     from: &[S],
     value: impl Fn(&S) -> T,

@@ -12,7 +12,8 @@ use loom_engine::{ChunkNo, Key, proven};
 use super::columns;
 use super::fill::{self, Fill};
 use super::group::Group;
-use super::vectors::{CAPACITY, Output, RawVectors};
+use super::run::{Run, Worker};
+use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
 
@@ -77,38 +78,6 @@ impl ScanRun {
         })
     }
 
-    /// Threads that would find something to do.
-    pub fn threads(&self) -> usize {
-        let claims = match &self.count {
-            Some(count) => count.rows.div_ceil(CLAIM_ROWS),
-            None => {
-                let chunks = self.parts.iter().map(|part| part.scan.stats().chunks_total);
-                chunks.sum::<u64>().div_ceil(CLAIM_CHUNKS as u64)
-            }
-        };
-        claims.clamp(1, 256) as usize
-    }
-
-    pub fn progress(&self) -> f64 {
-        match &self.count {
-            Some(count) => count.given.load(Ordering::Relaxed) as f64 / count.rows.max(1) as f64,
-            None => {
-                let done: f64 = self.parts.iter().map(|part| part.scan.progress()).sum();
-                done / self.parts.len().max(1) as f64
-            }
-        }
-    }
-
-    pub fn worker(&self) -> ScanWorker {
-        ScanWorker {
-            reader: None,
-            claimed: Vec::new(),
-            next_row: 0,
-            batch: 0,
-            rows_left: 0,
-        }
-    }
-
     /// A turn is short, so a thread asks again and again before it sleeps: one that sleeps is often woken on the processor of the thread that wakes it, and
     /// both then share that one.
     fn take_turn(&self) -> MutexGuard<'_, usize> {
@@ -141,6 +110,40 @@ impl ScanRun {
     }
 }
 
+impl Run for ScanRun {
+    fn threads(&self) -> usize {
+        let claims = match &self.count {
+            Some(count) => count.rows.div_ceil(CLAIM_ROWS),
+            None => {
+                let chunks = self.parts.iter().map(|part| part.scan.stats().chunks_total);
+                chunks.sum::<u64>().div_ceil(CLAIM_CHUNKS as u64)
+            }
+        };
+        claims.clamp(1, 256) as usize
+    }
+
+    fn progress(&self) -> f64 {
+        match &self.count {
+            Some(count) => count.given.load(Ordering::Relaxed) as f64 / count.rows.max(1) as f64,
+            None => {
+                let done: f64 = self.parts.iter().map(|part| part.scan.progress()).sum();
+                done / self.parts.len().max(1) as f64
+            }
+        }
+    }
+
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(ScanWorker {
+            run: self,
+            reader: None,
+            claimed: Vec::new(),
+            next_row: 0,
+            batch: 0,
+            rows_left: 0,
+        })
+    }
+}
+
 impl Drop for ScanRun {
     fn drop(&mut self) {
         for part in &self.parts {
@@ -150,7 +153,8 @@ impl Drop for ScanRun {
 }
 
 /// What one thread holds.
-pub struct ScanWorker {
+struct ScanWorker {
+    run: Arc<ScanRun>,
     /// Of the part that was claimed of last.
     reader: Option<(usize, ChunkReader)>,
     /// The chunks that were claimed last.
@@ -162,19 +166,14 @@ pub struct ScanWorker {
     rows_left: u64,
 }
 
-impl ScanWorker {
-    /// Never decreases, and no other thread has the same.
-    pub fn batch(&self) -> u64 {
+impl Worker for ScanWorker {
+    fn batch(&self) -> u64 {
         self.batch
     }
 
     /// Writes up to a vector of rows. 0: there are no more.
-    pub fn fill<V: RawVectors>(
-        &mut self,
-        run: &ScanRun,
-        out: &mut Output<'_, V>,
-        poll: &Poll<'_>,
-    ) -> Result<usize> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
+        let run = &*Arc::clone(&self.run);
         let filled = match &run.count {
             Some(count) => self.count(count),
             None => self.records(run, out, poll)?,
@@ -188,7 +187,9 @@ impl ScanWorker {
         }
         Ok(filled)
     }
+}
 
+impl ScanWorker {
     fn count(&mut self, count: &Count) -> usize {
         if self.rows_left == 0 {
             let from = count.given.fetch_add(CLAIM_ROWS, Ordering::Relaxed);
@@ -200,12 +201,7 @@ impl ScanWorker {
         given as usize
     }
 
-    fn records<V: RawVectors>(
-        &mut self,
-        run: &ScanRun,
-        out: &mut Output<'_, V>,
-        poll: &Poll<'_>,
-    ) -> Result<usize> {
+    fn records(&mut self, run: &ScanRun, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let mut filled = 0;
         loop {
             if let Some((part, reader)) = &self.reader {

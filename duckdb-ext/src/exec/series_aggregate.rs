@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loom_engine::query::{Bucket, Poll};
 use loom_engine::{Sum, TimeRange, Timestamp, ValueKind, proven};
 
+use super::run::{Run, Worker};
 use super::series::{Found, SeriesReader, SeriesScan};
 use super::series_groups::SeriesGroups;
-use super::vectors::{CAPACITY, Output, Plain, RawVectors};
+use super::vectors::{CAPACITY, Output, Plain};
 use crate::error::{Problem, Result};
 
 /// The most rows of one call: they are held until the last one is known.
@@ -58,7 +59,8 @@ struct PoolState {
 }
 
 /// What one thread holds.
-pub struct SeriesAggregateWorker {
+struct SeriesAggregateWorker {
+    run: Arc<SeriesAggregateRun>,
     /// `None`: there is nothing left to read.
     reader: Option<SeriesReader>,
     /// What it gives: a group, and one of its buckets.
@@ -124,32 +126,30 @@ impl SeriesAggregateRun {
             pool: Pool::new(ROWS_MAX),
         }
     }
+}
 
-    pub fn threads(&self) -> usize {
+impl Run for SeriesAggregateRun {
+    fn threads(&self) -> usize {
         self.scan.threads()
     }
 
-    /// From 0 to 1.
-    pub fn progress(&self) -> f64 {
+    fn progress(&self) -> f64 {
         self.scan.progress()
     }
 
-    pub fn worker(&self) -> SeriesAggregateWorker {
-        SeriesAggregateWorker {
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(SeriesAggregateWorker {
+            run: self,
             reader: Some(SeriesReader::default()),
             rows: Box::new(std::iter::empty()),
-        }
+        })
     }
 }
 
-impl SeriesAggregateWorker {
+impl Worker for SeriesAggregateWorker {
     /// Writes up to a vector of rows. 0: none are left, or another thread gives them.
-    pub fn fill<V: RawVectors>(
-        &mut self,
-        run: &SeriesAggregateRun,
-        out: &mut Output<'_, V>,
-        poll: &Poll<'_>,
-    ) -> Result<usize> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
+        let run = &*Arc::clone(&self.run);
         if let Some(reader) = self.reader.take() {
             self.rows = gather(run, reader, poll)?;
         }
@@ -403,8 +403,8 @@ impl Totals {
     }
 }
 
-fn put<T: Plain, V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn put<T: Plain>(
+    out: &mut Output<'_>,
     position: usize,
     rows: &[(usize, Totals)],
     value: impl Fn(&Totals) -> T,

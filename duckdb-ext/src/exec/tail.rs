@@ -1,14 +1,15 @@
 //! A running `loom_tail`: the latest records, the newest first, a chunk in memory at a time for each directory. Records of
 //! several directories are merged by their arrival.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::query::{Poll, RawScan};
 use loom_engine::{Timestamp, proven};
 
 use super::fill::{self, Fill};
 use super::group::Group;
-use super::vectors::{CAPACITY, Output, RawVectors};
+use super::run::{Run, Worker};
+use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
 
@@ -52,9 +53,9 @@ impl TailPart {
     }
 
     /// Writes up to `most` records that arrived at `since` or after; of those in memory.
-    fn write<V: RawVectors>(
+    fn write(
         &mut self,
-        out: &mut Output<'_, V>,
+        out: &mut Output<'_>,
         from: usize,
         most: usize,
         since: Timestamp,
@@ -81,9 +82,16 @@ impl TailRun {
             state: Mutex::new(State { parts, left: rows }),
         }
     }
+}
 
-    /// Writes up to a vector of rows. 0: there are no more.
-    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+impl Run for TailRun {
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(self)
+    }
+}
+
+impl Worker for Arc<TailRun> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = state.fill(out, poll)?;
         for part in &state.parts {
@@ -97,7 +105,7 @@ impl TailRun {
 }
 
 impl State {
-    fn fill<V: RawVectors>(&mut self, out: &mut Output<'_, V>, poll: &Poll<'_>) -> Result<usize> {
+    fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let mut filled = 0;
         while filled < CAPACITY && self.left > 0 {
             let Some((part, since)) = self.turn(poll)? else {

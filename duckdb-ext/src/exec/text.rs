@@ -9,12 +9,13 @@ use loom_engine::schema::{FieldDef, FieldType, Slot};
 
 use super::fixed;
 use super::group::{At, Group};
-use super::vectors::{INLINE_BYTES, Output, RawVectors, StringEntry};
-use crate::error::Result;
+use super::vectors::{INLINE_BYTES, Output, StringEntry};
+use crate::error::{Problem, Result};
+use crate::plan::types::SqlType;
 
 /// Fills the column of a field that is bytes of some kind.
-pub fn text<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn text(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     field: usize,
@@ -26,8 +27,8 @@ pub fn text<V: RawVectors>(
 }
 
 /// Writes the texts of a field.
-pub fn strings<'a, V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn strings<'a>(
+    out: &mut Output<'_>,
     at: At,
     ty: FieldType,
     bytes: impl Iterator<Item = &'a [u8]>,
@@ -46,8 +47,8 @@ pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
-pub fn in_place<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn in_place(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     slot: Slot,
@@ -83,8 +84,8 @@ pub fn in_place<V: RawVectors>(
 }
 
 /// Fills the column of an integer with labels.
-pub fn labels<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn labels(
+    out: &mut Output<'_>,
     at: At,
     group: Group<'_>,
     slot: Slot,
@@ -93,6 +94,14 @@ pub fn labels<V: RawVectors>(
 ) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("integers alone have labels");
+    if let Some(SqlType::Enum(texts)) = out.types().get(at.position) {
+        let numbers = group.rows.iter().map(|row| {
+            let start = row.start as usize + offset;
+            let bytes = group.bytes.get(start..start + width)?;
+            Some(fixed::integer(slot.ty, bytes))
+        });
+        return members(out, at, texts, numbers, labels);
+    }
     let numbers = group.rows.iter().map(|row| {
         let start = row.start as usize + offset;
         let bytes = group.bytes.get(start..start + width);
@@ -107,9 +116,34 @@ pub fn labels<V: RawVectors>(
     write_labels(out, at, numbers, labels)
 }
 
+/// Fills the column of an ENUM of these texts, from the numbers that stand for them. A record that ends before the field is NULL there.
+pub fn members(
+    out: &mut Output<'_>,
+    at: At,
+    texts: &[&str],
+    numbers: impl ExactSizeIterator<Item = Option<i128>>,
+    labels: &Labels,
+) -> Result<()> {
+    let place = |number: i128| {
+        let label = labels.text(number);
+        let place = texts.iter().position(|text| text.as_bytes() == &*label);
+        place.ok_or_else(|| {
+            Problem::input(format!(
+                "cannot show the number {number} of an ENUM: a later release of Loom recorded it; use the extension of that release, or labels := false"
+            ))
+        })
+    };
+    let column = out.column::<u8>(at.position, at.from, numbers.len())?;
+    for (entry, number) in column.iter_mut().zip(numbers) {
+        let place = number.map_or(Ok(0), place)?;
+        entry.write(place as u8);
+    }
+    Ok(())
+}
+
 /// Fills the column of an integer with labels from its numbers, each in the lowest bytes. Fast while all of them are small.
-pub fn label_column<V: RawVectors>(
-    out: &mut Output<'_, V>,
+pub fn label_column(
+    out: &mut Output<'_>,
     at: At,
     ty: FieldType,
     numbers: &[u64],
@@ -132,8 +166,8 @@ pub fn label_column<V: RawVectors>(
 }
 
 /// Writes what numbers show as.
-fn write_labels<V: RawVectors>(
-    out: &mut Output<'_, V>,
+fn write_labels(
+    out: &mut Output<'_>,
     at: At,
     numbers: impl ExactSizeIterator<Item = i128> + Clone,
     labels: &Labels,

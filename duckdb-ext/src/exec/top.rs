@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::proven;
-use loom_engine::query::{Rows, TopRow};
+use loom_engine::query::{Poll, Rows, TopRow};
 use loom_engine::schema::Source;
 
 use super::fill::{self, Fill};
 use super::group::Group;
-use super::vectors::{CAPACITY, Output, RawVectors};
+use super::run::{Run, Worker};
+use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
 
 pub struct TopRun {
@@ -35,9 +36,16 @@ impl TopRun {
             next: Mutex::new(0),
         }
     }
+}
 
-    /// Writes up to a vector of rows. 0: there are no more.
-    pub fn fill<V: RawVectors>(&self, out: &mut Output<'_, V>) -> Result<usize> {
+impl Run for TopRun {
+    fn worker(self: Arc<Self>) -> Box<dyn Worker> {
+        Box::new(self)
+    }
+}
+
+impl Worker for Arc<TopRun> {
+    fn fill(&mut self, out: &mut Output<'_>, _: &Poll<'_>) -> Result<usize> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let left = proven::at(&self.rows, *next..);
         let given = proven::at(left, ..left.len().min(CAPACITY));

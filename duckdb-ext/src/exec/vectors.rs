@@ -156,8 +156,8 @@ struct MapEntry {
 const _: () = assert!(size_of::<MapEntry>() == 16 && align_of::<MapEntry>() == 8);
 
 /// The output of one call, filled column by column.
-pub struct Output<'a, V> {
-    vectors: &'a mut V,
+pub struct Output<'a> {
+    vectors: &'a mut dyn RawVectors,
     types: &'a [SqlType],
     /// Texts of the first rows of some vectors. They are written once the vector gets another text.
     same: Vec<Same>,
@@ -172,9 +172,9 @@ struct Same {
     text: Vec<u8>,
 }
 
-impl<'a, V: RawVectors> Output<'a, V> {
+impl<'a> Output<'a> {
     /// `types` are those of the vectors, in their order.
-    pub fn new(vectors: &'a mut V, types: &'a [SqlType]) -> Output<'a, V> {
+    pub fn new(vectors: &'a mut dyn RawVectors, types: &'a [SqlType]) -> Output<'a> {
         Output {
             vectors,
             types,

@@ -1,15 +1,19 @@
 //! `loom_aggregate`: exact statistics of an index's values over a window, whole or by buckets of time.
 
+use std::sync::Arc;
+
 use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, Quantile};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::bucket;
 use super::buckets::{Buckets, Window};
+use super::clause::Clause;
 use super::columns::Column;
+use super::function::{Function, Plan};
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, QUANTILES, T_FROM,
-    T_TO, V_MAX, V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
+    SOURCE, T_FROM, T_TO, V_MAX, V_MIN,
 };
 use super::part::Part;
 use super::selection::Selection;
@@ -17,16 +21,29 @@ use super::stats;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::{Problem, Result};
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX, V_MIN, V_MAX, AT,
     COMPLETE,
 ];
 
-pub struct AggregatePlan {
+pub const FUNCTION: Function = Function {
+    name: "loom_aggregate",
+    description: "Exact count, sum, min, max, avg and quantiles of an index of a source, from summaries.",
+    columns: "`bucket` if it is asked for, `count`, `sum`, `min`, `max`, `avg`, one for each of `quantiles`",
+    examples: &[
+        "FROM loom_aggregate('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE, quantiles := [0.5, 0.9999])",
+    ],
+    positional: &[DIR, SOURCE, INDEX],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(AggregatePlan::bind(arguments, ambient)?)),
+};
+
+struct AggregatePlan {
     selection: Selection,
-    pub buckets: Buckets,
+    buckets: Buckets,
     quantiles: Vec<Quantile>,
     approx: bool,
     columns: Vec<Column>,
@@ -34,7 +51,7 @@ pub struct AggregatePlan {
 }
 
 impl AggregatePlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AggregatePlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AggregatePlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         let buckets = Buckets::bind(arguments, None)?;
         let values = Values::of(&parts)?;
@@ -46,28 +63,6 @@ impl AggregatePlan {
             buckets,
             quantiles,
             values,
-        })
-    }
-
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<AggregatePieces> {
-        let parts = self.selection.now(ambient)?;
-        let window = self.buckets.now(&self.selection, &parts, ambient)?;
-        let asked = parts
-            .iter()
-            .map(|part| Ok((part.snapshot.clone(), self.spec(part, &window, ambient)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let mut aggregate = Aggregate::new(&asked)?;
-        aggregate.keep(&window.kept);
-        Ok(AggregatePieces {
-            aggregate,
-            bucket: window.bucket,
-            values: self.values,
-            parts,
         })
     }
 
@@ -86,8 +81,40 @@ impl AggregatePlan {
     }
 }
 
+impl Plan for AggregatePlan {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn prunes(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, clause: Clause) {
+        self.buckets.offer(clause);
+    }
+
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
+        let parts = self.selection.now(ambient)?;
+        let window = self.buckets.now(&self.selection, &parts, ambient)?;
+        let asked = parts
+            .iter()
+            .map(|part| Ok((part.snapshot.clone(), self.spec(part, &window, ambient)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut aggregate = Aggregate::new(&asked)?;
+        aggregate.keep(&window.kept);
+        let pieces = AggregatePieces {
+            aggregate,
+            bucket: window.bucket,
+            values: self.values,
+            parts,
+        };
+        Ok(TableRun::of(pieces, projected))
+    }
+}
+
 /// The rows of an execution, some buckets a piece.
-pub struct AggregatePieces {
+struct AggregatePieces {
     aggregate: Aggregate,
     bucket: Option<Bucket>,
     values: Values,

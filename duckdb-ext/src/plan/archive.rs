@@ -14,9 +14,9 @@ use loom_engine::schema::Source;
 use serde::Deserialize;
 
 use super::ambient::Ambient;
-use super::attach::{identifier, literal};
 use super::columns::{self, Column};
 use super::paths::at_home;
+use super::quoting::{identifier, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 
@@ -174,7 +174,7 @@ impl Archive {
     pub fn query(&self, source: &Source, dir: &Path) -> Option<String> {
         let archived = self.sources.get(&source.name);
         let archived = archived.filter(|archived| !archived.files.is_empty())?;
-        let columns = columns::of_fields(&source.fields);
+        let columns = columns::of_source(&source.name, &source.fields);
         let dir = literal(&dir.display().to_string());
         let name = literal(&source.name);
         let cold: Vec<String> = columns

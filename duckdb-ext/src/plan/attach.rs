@@ -7,16 +7,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loom_engine::schema::{ALERTS_SOURCE, Source, is_builtin};
+use loom_engine::schema::{ALERT_STATES, ALERTS_SOURCE, Source, is_builtin};
 
 use super::ambient::Ambient;
 use super::archive::Archive;
 use super::arguments::Arguments;
 use super::columns::{self, Column};
 use super::directory;
-use super::parameters::Parameter;
+use super::function::{Function, SmallTable};
+use super::parameters::{DIR, Parameter};
 use super::paths::Given;
 use super::pins;
+use super::quoting::{identifier, list, literal};
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
@@ -49,9 +51,14 @@ const CHECKED: &str = "loom_attach_checked";
 const QUANTILES: &str = ", quantiles := [0.5, 0.9, 0.99, 0.999, 0.9999], approx := true";
 
 /// The alerts of a directory whose daemon has had no rule: none, with the columns that others have, so that a dashboard needs no rule to open.
-const NO_ALERTS: &str = "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
-    NULL::VARCHAR AS state, NULL::DOUBLE AS value, NULL::DOUBLE AS threshold, NULL::TIMESTAMP_NS AS from_ts, NULL::TIMESTAMP_NS AS to_ts, \
-    NULL::UBIGINT AS position, NULL::VARCHAR AS detail, NULL::UBIGINT AS addr, NULL::VARCHAR AS dir WHERE false";
+fn no_alerts() -> String {
+    format!(
+        "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
+         NULL::{} AS state, NULL::DOUBLE AS value, NULL::DOUBLE AS threshold, NULL::TIMESTAMP_NS AS from_ts, NULL::TIMESTAMP_NS AS to_ts, \
+         NULL::UBIGINT AS position, NULL::VARCHAR AS detail, NULL::UBIGINT AS addr, NULL::VARCHAR AS dir WHERE false",
+        SqlType::Enum(&ALERT_STATES).name()
+    )
+}
 
 /// The part of a directory's name that its catalog's default name leaves out.
 const SUFFIX: &str = ".loom";
@@ -87,10 +94,21 @@ struct IndexShown {
 /// A view's name, and the query that it stands for.
 pub type View = (ViewName, String);
 
-/// The columns of the table function.
-pub fn statement_columns() -> Vec<Column> {
-    vec![Column::new("statement", SqlType::Text)]
-}
+pub const FUNCTION: Function = Function {
+    name: "loom_attach",
+    description: "The statements that create a catalog with a view for each source of a Loom directory, in order.",
+    columns: "`statement`",
+    examples: &["FROM loom_attach('telemetry.loom', name := 'yesterday')"],
+    positional: &[DIR],
+    named: &[NAME, ARCHIVE],
+    bind: |arguments, ambient| {
+        let plan = AttachPlan::bind(arguments, ambient)?;
+        let columns = vec![Column::new("statement", SqlType::Text)];
+        Ok(SmallTable::bound(columns, move |ambient| {
+            plan.rows(ambient)
+        }))
+    },
+};
 
 /// Directories, and the catalog that shows them.
 pub struct AttachPlan {
@@ -183,7 +201,7 @@ impl AttachPlan {
                 views.push(((BUILTIN_SCHEMA, name.to_owned()), query));
             }
         };
-        sure(ALERTS_SOURCE, NO_ALERTS.to_owned());
+        sure(ALERTS_SOURCE, no_alerts());
         let dirs = list(self.given.texts().iter().map(String::as_str));
         sure(pins::FUNCTION, format!("FROM {}({dirs})", pins::FUNCTION));
         let asked = sources
@@ -217,7 +235,7 @@ impl AttachPlan {
             for source in snapshot.catalog().sources() {
                 let place = *places.entry(source.name.clone()).or_insert(sources.len());
                 let indexes = open_indexes(source);
-                let columns = columns::of_fields(&source.fields);
+                let columns = columns::of_source(&source.name, &source.fields);
                 match sources.get_mut(place) {
                     Some(met) => {
                         if columns.len() > met.columns.len() {
@@ -269,7 +287,7 @@ impl AttachPlan {
     }
 
     /// In the order in which they are to run.
-    pub fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
+    fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
         let catalog = identifier(&self.catalog);
         let mut statements = vec![
             self.check(),
@@ -307,7 +325,7 @@ impl AttachPlan {
     }
 
     /// For the table function.
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+    fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let statements = self.statements(&self.views(ambient)?, &[]);
         let row = |statement| vec![Cell::Text(format!("{statement};"))];
         Ok(statements.into_iter().map(row).collect())
@@ -371,23 +389,6 @@ fn default_name(path: &Path) -> String {
     match name.strip_suffix(SUFFIX).unwrap_or(&name) {
         "" => "loom".to_owned(),
         bare => bare.to_owned(),
-    }
-}
-
-pub fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-pub fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
-/// One text, or a list of several.
-fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let literals: Vec<String> = texts.map(literal).collect();
-    match literals.as_slice() {
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
     }
 }
 

@@ -10,28 +10,39 @@ use loom_engine::{SourceId, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::directory;
-use super::parameters::{Parameter, SOURCE};
+use super::function::{Function, Plan};
+use super::holders::Holders;
+use super::parameters::{DIR, Parameter, SOURCE};
 use super::paths::Given;
-use super::selection::unknown;
-use super::tables::columns;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[SOURCE];
+const PARAMETERS: &[Parameter] = &[SOURCE];
+
+pub const FUNCTION: Function = Function {
+    name: "loom_chunks",
+    description: "The chunks of a Loom directory, and what each holds of each source.",
+    columns: "`dir`, `source`, `chunk`, `addr`, `records`, `first_ts`, `last_ts`, `first_arrival`, `last_arrival`, `previous_chunk`",
+    examples: &["FROM loom_chunks('telemetry.loom', source := 'requests')"],
+    positional: &[DIR],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(ChunksPlan::bind(arguments, ambient)?)),
+};
 
 /// A bound call.
-pub struct ChunksPlan {
+struct ChunksPlan {
     given: Given,
     source: Option<String>,
     columns: Vec<Column>,
 }
 
 impl ChunksPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ChunksPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ChunksPlan> {
         let plan = ChunksPlan {
             given: arguments.directories(ambient)?,
             source: arguments.text("source")?.map(str::to_owned),
@@ -48,48 +59,53 @@ impl ChunksPlan {
                 ("previous_chunk", SqlType::U64),
             ]),
         };
-        plan.directories(ambient)?;
+        let snapshots = plan.snapshots(ambient)?;
+        if let Some(source) = &plan.source {
+            Holders::find(snapshots, source, &plan.given)?;
+        }
         Ok(plan)
     }
 
-    pub fn columns(&self) -> &[Column] {
+    fn snapshots(&self, ambient: &Ambient<'_>) -> Result<Vec<(String, Snapshot)>> {
+        let paths = self.given.paths(ambient)?;
+        let snapshot = |path: &PathBuf| {
+            let snapshot = directory::open(path)?.snapshot()?;
+            Ok((path.display().to_string(), snapshot))
+        };
+        paths.iter().map(snapshot).collect()
+    }
+}
+
+impl Plan for ChunksPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<ChunkPieces> {
-        let directories = self.directories(ambient)?.into();
-        Ok(ChunkPieces { directories })
-    }
-
-    fn directories(&self, ambient: &Ambient<'_>) -> Result<Vec<Listed>> {
-        let paths = self.given.paths(ambient)?;
-        paths.into_iter().map(|path| self.list(path)).collect()
-    }
-
-    fn list(&self, path: PathBuf) -> Result<Listed> {
-        let dir = path.display().to_string();
-        let snapshot = directory::open(&path)?.snapshot()?;
-        let source = match &self.source {
-            None => None,
-            Some(name) => {
-                let found = snapshot
-                    .source(name)
-                    .map_err(|error| unknown(error, &dir))?;
-                Some(found.id)
-            }
-        };
-        Ok(Listed {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
+        let snapshots = self.snapshots(ambient)?;
+        let listed = |dir: String, snapshot: Snapshot, source: Option<SourceId>| Listed {
             list: ChunkList::new(&snapshot, source),
             snapshot,
             dir,
             latest: None,
-        })
+        };
+        let directories = match &self.source {
+            None => snapshots
+                .into_iter()
+                .map(|(dir, snapshot)| listed(dir, snapshot, None))
+                .collect(),
+            Some(source) => Holders::find(snapshots, source, &self.given)?
+                .noted()
+                .into_iter()
+                .map(|holder| listed(holder.dir, holder.snapshot, Some(holder.source.id)))
+                .collect(),
+        };
+        Ok(TableRun::of(ChunkPieces { directories }, projected))
     }
 }
 
 /// The rows of an execution, a chunk a piece.
-pub struct ChunkPieces {
+struct ChunkPieces {
     /// Those that are still to be listed, the one at work first.
     directories: VecDeque<Listed>,
 }

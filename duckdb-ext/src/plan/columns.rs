@@ -20,6 +20,14 @@ impl Column {
     }
 }
 
+/// Columns by name and type.
+pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
+    declared
+        .iter()
+        .map(|(name, ty)| Column::new(*name, *ty))
+        .collect()
+}
+
 /// What a column of `loom_scan` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
@@ -39,8 +47,8 @@ pub enum Shown {
 /// The columns that stand before the fields.
 const BEFORE_FIELDS: usize = 3;
 
-/// The columns of a source that has these fields, as declared to DuckDB.
-pub fn of_fields(fields: &[FieldDef]) -> Vec<Column> {
+/// The columns of the source of this name that has these fields, as declared to DuckDB.
+pub fn of_source(source: &str, fields: &[FieldDef]) -> Vec<Column> {
     let mut columns = vec![
         Column::new("source", SqlType::Text),
         Column::new("ts", SqlType::TimestampTz),
@@ -53,7 +61,7 @@ pub fn of_fields(fields: &[FieldDef]) -> Vec<Column> {
     columns.extend(
         fields
             .iter()
-            .map(|field| Column::new(&field.name, of_field(field))),
+            .map(|field| Column::new(&field.name, of_field(source, field))),
     );
     columns.push(Column::new("addr", SqlType::U64));
     columns.push(Column::new("dir", SqlType::Text));

@@ -9,34 +9,55 @@ use super::aggregate::quantiles;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
-use super::columns::Column;
+use super::columns::columns;
+use super::function::{Function, SmallTable};
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
-    T_FROM, T_TO, V_MAX, V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
+    SOURCE, T_FROM, T_TO, V_MAX, V_MIN,
 };
 use super::part::Part;
 use super::selection::Selection;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::Cell;
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX,
     AT, COMPLETE,
 ];
 
+pub const FUNCTION: Function = Function {
+    name: "loom_estimate",
+    description: "About what a scan of a source would read, and with an index what its aggregate and its quantiles would read, in chunks and bytes: the summaries say it, no record is read.",
+    columns: "`operation`, `chunks`, `bytes`",
+    examples: &[
+        "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",
+    ],
+    positional: &[DIR, SOURCE],
+    named: PARAMETERS,
+    bind: |arguments, ambient| {
+        let plan = EstimatePlan::bind(arguments, ambient)?;
+        let columns = columns(&[
+            ("operation", SqlType::Text),
+            ("chunks", SqlType::U64),
+            ("bytes", SqlType::U64),
+        ]);
+        Ok(SmallTable::bound(columns, move |ambient| {
+            plan.rows(ambient)
+        }))
+    },
+};
+
 /// A bound call.
-pub struct EstimatePlan {
+struct EstimatePlan {
     selection: Selection,
     buckets: Buckets,
     quantiles: Vec<Quantile>,
     approx: bool,
-    columns: Vec<Column>,
 }
 
 impl EstimatePlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<EstimatePlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<EstimatePlan> {
         let (selection, _) = Selection::bind(arguments, ambient)?;
         let mut quantiles = quantiles(arguments)?;
         if quantiles.is_empty() {
@@ -47,20 +68,11 @@ impl EstimatePlan {
             buckets: Buckets::bind(arguments, None)?,
             quantiles,
             approx: arguments.boolean("approx")?.unwrap_or(false),
-            columns: columns(&[
-                ("operation", SqlType::Text),
-                ("chunks", SqlType::U64),
-                ("bytes", SqlType::U64),
-            ]),
         })
     }
 
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
     /// One row for each operation.
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+    fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let parts = self.selection.now(ambient)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let poll = Poll::new(ambient.stop);

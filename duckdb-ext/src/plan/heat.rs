@@ -1,6 +1,8 @@
 //! `loom_heat`: how many values of an index lie in each cell of time and value, for pictures. A cell is some bins of an index in a bucket, so its
 //! count is exact, and the same cells come back as the window moves.
 
+use std::sync::Arc;
+
 use loom_engine::query::{
     AggregateSpec, Bucket, Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together,
 };
@@ -11,19 +13,22 @@ use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
-use super::columns::Column;
+use super::clause::Clause;
+use super::columns::{Column, columns};
+use super::function::{Function, Plan};
 use super::parameters::{
-    AT, BANDS, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+    AT, BANDS, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, SOURCE,
+    T_FROM, T_TO,
 };
 use super::part::{self, Part};
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
 ];
 
@@ -31,16 +36,28 @@ const BANDS_DEFAULT: u64 = 40;
 /// An index has no more bins.
 const BANDS_MOST: u64 = 65_536;
 
+pub const FUNCTION: Function = Function {
+    name: "loom_heat",
+    description: "The number of values of an index of a source in each cell of time and value, for a heat map: from t1 to t2, from lower to upper. Empty cells are omitted.",
+    columns: "`t1`, `t2`, `lower`, `upper`, `count`",
+    examples: &[
+        "FROM loom_heat('telemetry.loom', 'requests', 'latency', last := INTERVAL 1 HOUR, points := 200)",
+    ],
+    positional: &[DIR, SOURCE, INDEX],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(HeatPlan::bind(arguments, ambient)?)),
+};
+
 /// A bound call.
-pub struct HeatPlan {
+struct HeatPlan {
     selection: Selection,
-    pub buckets: Buckets,
+    buckets: Buckets,
     bands: u64,
     columns: Vec<Column>,
 }
 
 impl HeatPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HeatPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HeatPlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         agreement::bins(&parts)?;
         let bands = arguments.count("bands")?.unwrap_or(BANDS_DEFAULT);
@@ -66,13 +83,22 @@ impl HeatPlan {
             ]),
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for HeatPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<HeatPieces> {
+    fn prunes(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, clause: Clause) {
+        self.buckets.offer(clause);
+    }
+
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         agreement::bins(&parts)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
@@ -97,12 +123,13 @@ impl HeatPlan {
         }
         let mut histogram = histogram(time, Some(bucket))?;
         histogram.keep(&window.kept);
-        Ok(HeatPieces {
+        let pieces = HeatPieces {
             bands: Bands::new(whole.bins(), held, &bins, self.bands),
             histogram,
             bucket,
             parts,
-        })
+        };
+        Ok(TableRun::of(pieces, projected))
     }
 }
 
@@ -211,7 +238,7 @@ impl Bands {
 }
 
 /// The rows of an execution, some buckets a piece.
-pub struct HeatPieces {
+struct HeatPieces {
     histogram: Histogram,
     bands: Bands,
     bucket: Bucket,

@@ -1,5 +1,7 @@
 //! `loom_histogram`: how many values each bin of an index holds over a window, whole or by buckets of time.
 
+use std::sync::Arc;
+
 use loom_engine::query::{Bucket, Histogram, HistogramRow, HistogramSpec, Poll};
 use loom_engine::schema::BinMap;
 
@@ -8,9 +10,12 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::bucket;
 use super::buckets::Buckets;
+use super::clause::Clause;
 use super::columns::Column;
+use super::function::{Function, Plan};
 use super::parameters::{
-    AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+    AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, SOURCE, T_FROM,
+    T_TO,
 };
 use super::part::{self, Part};
 use super::selection::Selection;
@@ -18,22 +23,35 @@ use super::stats;
 use super::types::SqlType;
 use super::values::Values;
 use crate::error::Result;
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, AT, COMPLETE,
 ];
 
+pub const FUNCTION: Function = Function {
+    name: "loom_histogram",
+    description: "The number of values in each bin of an index of a source, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL means no end, or an end beyond the type. Empty bins are omitted.",
+    columns: "`bucket` if it is asked for, `bin`, `lower`, `upper`, `count`, `sum`, `min`, `max`",
+    examples: &[
+        "FROM loom_histogram('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE)",
+    ],
+    positional: &[DIR, SOURCE, INDEX],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(HistogramPlan::bind(arguments, ambient)?)),
+};
+
 /// A bound call.
-pub struct HistogramPlan {
+struct HistogramPlan {
     selection: Selection,
-    pub buckets: Buckets,
+    buckets: Buckets,
     columns: Vec<Column>,
     values: Values,
 }
 
 impl HistogramPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HistogramPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HistogramPlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         agreement::bins(&parts)?;
         let buckets = Buckets::bind(arguments, None)?;
@@ -45,13 +63,22 @@ impl HistogramPlan {
             values,
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for HistogramPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<HistogramPieces> {
+    fn prunes(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, clause: Clause) {
+        self.buckets.offer(clause);
+    }
+
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         agreement::bins(&parts)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
@@ -63,17 +90,18 @@ impl HistogramPlan {
         };
         let mut histogram = Histogram::new(&asked, spec)?;
         histogram.keep(&window.kept);
-        Ok(HistogramPieces {
+        let pieces = HistogramPieces {
             histogram,
             bucket: window.bucket,
             values: self.values,
             parts,
-        })
+        };
+        Ok(TableRun::of(pieces, projected))
     }
 }
 
 /// The rows of an execution, some buckets a piece.
-pub struct HistogramPieces {
+struct HistogramPieces {
     histogram: Histogram,
     bucket: Option<Bucket>,
     values: Values,

@@ -8,8 +8,7 @@ use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::schema::is_pin;
 use serde::Deserialize;
 
-use super::columns::Column;
-use super::tables::columns;
+use super::columns::{Column, columns};
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::{Problem, Result};

@@ -1,35 +1,51 @@
 //! `loom_rate`: how many records a source has in each bucket of time. It needs no index.
 
+use std::sync::Arc;
+
 use loom_engine::query::{Bucket, CountRow, CountSpec, Poll, RecordCounts};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::buckets::{Buckets, POINTS_DEFAULT};
-use super::columns::Column;
+use super::clause::Clause;
+use super::columns::{Column, columns};
+use super::function::{Function, Plan};
 use super::parameters::{
-    AT, BUCKET, COMPLETE, FILTER, LAST, PARTIAL, POINTS, Parameter, T_FROM, T_TO,
+    AT, BUCKET, COMPLETE, DIR, FILTER, LAST, PARTIAL, POINTS, Parameter, SOURCE, T_FROM, T_TO,
 };
 use super::part::Part;
 use super::selection::Selection;
 use super::stats;
-use super::tables::columns;
 use super::types::SqlType;
 use crate::error::Result;
-use crate::exec::cells::{Cell, Pieces};
+use crate::exec::cells::{Cell, Pieces, TableRun};
+use crate::exec::run::Run;
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, AT, COMPLETE,
 ];
 
+pub const FUNCTION: Function = Function {
+    name: "loom_rate",
+    description: "The number of records of a source in each bucket of time, and per second. It needs no index.",
+    columns: "`bucket`, `count`, `per_second`",
+    examples: &[
+        "FROM loom_rate('telemetry.loom', 'requests', bucket := INTERVAL 1 SECOND, last := INTERVAL 5 MINUTE)",
+    ],
+    positional: &[DIR, SOURCE],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(RatePlan::bind(arguments, ambient)?)),
+};
+
 /// A bound call.
-pub struct RatePlan {
+struct RatePlan {
     selection: Selection,
-    pub buckets: Buckets,
+    buckets: Buckets,
     columns: Vec<Column>,
 }
 
 impl RatePlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<RatePlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<RatePlan> {
         let (selection, _) = Selection::bind(arguments, ambient)?;
         Ok(RatePlan {
             selection,
@@ -41,13 +57,22 @@ impl RatePlan {
             ]),
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for RatePlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution.
-    pub fn start(&self, ambient: &Ambient<'_>) -> Result<RatePieces> {
+    fn prunes(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, clause: Clause) {
+        self.buckets.offer(clause);
+    }
+
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
         let (time, bucket) = window.bucketed();
@@ -62,16 +87,17 @@ impl RatePlan {
         };
         let mut counts = RecordCounts::new(&asked, spec)?;
         counts.keep(&window.kept);
-        Ok(RatePieces {
+        let pieces = RatePieces {
             counts,
             bucket,
             parts,
-        })
+        };
+        Ok(TableRun::of(pieces, projected))
     }
 }
 
 /// The rows of an execution, some buckets a piece.
-pub struct RatePieces {
+struct RatePieces {
     counts: RecordCounts,
     bucket: Bucket,
     parts: Vec<Part>,

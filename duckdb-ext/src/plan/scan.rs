@@ -1,7 +1,7 @@
 //! `loom_scan`: bind settles the source's columns and the meaning of the arguments; init settles, for each execution, the snapshots,
 //! `last` and the index definitions of that instant.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::query::{Predicate, Scan, ScanSpec};
 use loom_engine::{Address, Timestamp};
@@ -10,10 +10,11 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at;
 use super::clause::Clause;
-use super::columns::{self, Column};
+use super::columns::Column;
+use super::function::{Function, Plan};
 use super::parameters::{
-    AFTER, AROUND, AT, COMPLETE, FILTER, INDEX, LABELS, LAST, Parameter, T_FROM, T_TO, V_MAX,
-    V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, Parameter, SOURCE, T_FROM, T_TO,
+    V_MAX, V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
@@ -22,14 +23,28 @@ use super::stats::ScanEntry;
 use super::time::TimeArguments;
 use crate::error::{Problem, Result};
 use crate::exec::fill::Fill;
+use crate::exec::run::Run;
 use crate::exec::scan::{ScanPart, ScanRun};
 
-pub const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
 ];
 
+pub const FUNCTION: Function = Function {
+    name: "loom_scan",
+    description: "The records of a source of a Loom directory, in log order.",
+    columns: "`source`, `ts`, `ts_ns`, the fields, `addr`, `dir`",
+    examples: &[
+        "FROM loom_scan('telemetry.loom', 'requests', last := INTERVAL 5 MINUTE) WHERE latency_ns > 1000000",
+        "FROM loom_scan('hosts/*.loom', 'requests', index := 'latency', v_min := 1000000)",
+    ],
+    positional: &[DIR, SOURCE],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(ScanPlan::bind(arguments, ambient)?)),
+};
+
 /// A bound call. It may be executed many times, also at once.
-pub struct ScanPlan {
+struct ScanPlan {
     selection: Selection,
     times: TimeArguments,
     after: Option<Address>,
@@ -41,7 +56,7 @@ pub struct ScanPlan {
 }
 
 impl ScanPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ScanPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<ScanPlan> {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         let times = arguments.times()?;
         times.predicate(None)?;
@@ -51,7 +66,7 @@ impl ScanPlan {
         let after = after.transpose()?.map(Address);
         require_present(after, &parts)?;
         Ok(ScanPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             records: records(&parts)?,
             offered: Mutex::new(Clause::Opaque),
             selection,
@@ -60,22 +75,47 @@ impl ScanPlan {
         })
     }
 
-    pub fn columns(&self) -> &[Column] {
+    fn spec(&self, part: &Part, offered: &Clause, newest: Option<Timestamp>) -> Result<ScanSpec> {
+        let Part {
+            dir,
+            source,
+            chosen,
+            ..
+        } = part;
+        let exact = [self.times.predicate(newest)?, chosen.predicate()];
+        Ok(ScanSpec {
+            source: source.id,
+            after: self.after.unwrap_or(Address::ZERO),
+            exact: Predicate::and(exact),
+            prune: prune::predicate(offered, dir, source, self.selection.fields().len()),
+            index_filters: chosen
+                .index
+                .iter()
+                .filter(|index| index.filter().is_some())
+                .map(|index| index.id)
+                .collect(),
+        })
+    }
+}
+
+impl Plan for ScanPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// About how many rows there may be; no bound, for the source goes on growing.
-    pub fn rows_estimate(&self) -> u64 {
-        self.records
+    fn rows_estimate(&self) -> Option<u64> {
+        Some(self.records)
     }
 
-    /// Takes the `WHERE` clause, to prune by and no more.
-    pub fn offer(&self, clause: Clause) {
+    fn prunes(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, clause: Clause) {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
     }
 
-    /// Begins an execution that shows these columns.
-    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<ScanRun> {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         require_present(self.after, &parts)?;
         let newest = newest(&parts, &self.times)?;
@@ -102,29 +142,8 @@ impl ScanPlan {
             let chunk_bytes = u64::from(part.snapshot.chunk_bytes());
             chunks_before += part.snapshot.position() / chunk_bytes + 1;
         }
-        ScanRun::new(running, self.selection.source.clone(), ambient.stop)
-    }
-
-    fn spec(&self, part: &Part, offered: &Clause, newest: Option<Timestamp>) -> Result<ScanSpec> {
-        let Part {
-            dir,
-            source,
-            chosen,
-            ..
-        } = part;
-        let exact = [self.times.predicate(newest)?, chosen.predicate()];
-        Ok(ScanSpec {
-            source: source.id,
-            after: self.after.unwrap_or(Address::ZERO),
-            exact: Predicate::and(exact),
-            prune: prune::predicate(offered, dir, source, self.selection.fields().len()),
-            index_filters: chosen
-                .index
-                .iter()
-                .filter(|index| index.filter().is_some())
-                .map(|index| index.id)
-                .collect(),
-        })
+        let run = ScanRun::new(running, self.selection.source.clone(), ambient.stop)?;
+        Ok(Arc::new(run))
     }
 }
 

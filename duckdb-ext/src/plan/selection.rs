@@ -1,7 +1,7 @@
 //! What the functions about a source have in common: a source of one directory or of several, and perhaps a range of an index's
 //! values. Directories are looked up by their paths each time, so that a prepared statement reads what is there now.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use loom_engine::query::{Poll, Predicate, Snapshot};
@@ -10,16 +10,17 @@ use loom_engine::schema::{
 };
 use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
 
-use super::access::may_look;
 use super::agreement;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
-use super::columns::{self, Shown};
+use super::columns::{self, Column, Shown};
 use super::datum::Datum;
 use super::directory;
+use super::holders::{Holder, Holders, unknown};
 use super::part::{Chosen, Part};
 use super::paths::Given;
+use super::quoting::literal;
 use super::time::{TimeArguments, nanos, now};
 use crate::error::{Problem, Result};
 
@@ -58,22 +59,34 @@ impl Selection {
             labels: arguments.boolean("labels")?.unwrap_or(true),
             complete: arguments.boolean("complete")?.unwrap_or(false),
         };
-        let parts = selection.now(ambient)?;
+        let parts = selection.parts(selection.holders(ambient)?.with)?;
         selection.fields = agreement::fields(&parts)?.to_vec();
         Ok((selection, parts))
     }
 
-    /// What is published now, or was at the position asked for, and the source in it.
+    /// What is published now, or was at the position asked for, and the source in it. Of several directories, those that have it.
     pub fn now(&self, ambient: &Ambient<'_>) -> Result<Vec<Part>> {
+        self.parts(self.holders(ambient)?.noted())
+    }
+
+    fn holders(&self, ambient: &Ambient<'_>) -> Result<Holders> {
         let paths = self.given.paths(ambient)?;
         if let Some(at) = &self.at {
             at.require_present(ambient)?;
         }
-        let part = |path: &PathBuf| {
+        let mut directories = Vec::with_capacity(paths.len());
+        for path in &paths {
             let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
-            self.part(path, at.transpose()?)
-        };
-        let parts: Vec<Part> = paths.iter().map(part).collect::<Result<_>>()?;
+            let dir = path.display().to_string();
+            let snapshot = snapshot(path, &dir, at.transpose()?)?;
+            directories.push((dir, snapshot));
+        }
+        Holders::find(directories, &self.source, &self.given)
+    }
+
+    fn parts(&self, holders: Vec<Holder>) -> Result<Vec<Part>> {
+        let parts = holders.into_iter().map(|holder| self.part(holder));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
         let fields = agreement::fields(&parts)?;
         // Fields are only ever added; others mean another directory at the same path, or a field that got its first label.
         let mut pairs = self.fields.iter().zip(fields);
@@ -86,6 +99,11 @@ impl Selection {
             )));
         }
         Ok(parts)
+    }
+
+    /// The columns of the source, as the call was bound with them.
+    pub fn columns(&self) -> Vec<Column> {
+        columns::of_source(&self.source, &self.fields)
     }
 
     /// Fields of the source that the call was bound with.
@@ -122,12 +140,12 @@ impl Selection {
         Ok(())
     }
 
-    fn part(&self, path: &Path, at: Option<u64>) -> Result<Part> {
-        let dir = path.display().to_string();
-        let snapshot = snapshot(path, &dir, at)?;
-        let source = snapshot
-            .source(&self.source)
-            .map_err(|error| unknown(error, &dir))?;
+    fn part(&self, holder: Holder) -> Result<Part> {
+        let Holder {
+            dir,
+            snapshot,
+            source,
+        } = holder;
         // Of a filter labels are a part, however they are shown.
         let filter = self.filter_of(&source)?;
         let source = if self.labels {
@@ -167,7 +185,7 @@ impl Selection {
         };
         let index = source
             .index(name)
-            .ok_or_else(|| unknown(source.unknown_index(name), dir))?;
+            .ok_or_else(|| unknown(source.unknown_index(name), &literal(dir)))?;
         let mut keys = None;
         for (name, op, value) in [
             ("v_min", Op::Ge, &self.v_min),
@@ -214,35 +232,6 @@ pub fn newest<'a>(
         true => newest.map(|newest| newest.min(now())),
         false => newest,
     })
-}
-
-/// The error of an unknown name, with the function that lists the names.
-pub fn unknown(error: Error, dir: &str) -> Problem {
-    match &error {
-        Error::UnknownSource { name, .. } => {
-            let path = Path::new(name);
-            let hint = if !may_look(path) {
-                ""
-            } else if name.contains('/') && path.exists() {
-                "; the directory comes first: (dir, source)"
-            } else if path.join("loom.json").exists() {
-                "; it is a Loom directory: an argument after it is missing"
-            } else {
-                ""
-            };
-            listed(&format!("{error}{hint}"), "sources", dir)
-        }
-        Error::UnknownIndex { .. } => listed(&error.to_string(), "indexes", dir),
-        _ => error.into(),
-    }
-}
-
-/// What is wrong, and the function that lists what there is. The first may end with a question.
-fn listed(what: &str, names: &str, dir: &str) -> Problem {
-    let end = if what.ends_with('?') { "" } else { ";" };
-    Problem::binder(format!(
-        "{what}{end} loom_{names}('{dir}') lists the {names}"
-    ))
 }
 
 pub fn incomplete(error: Error, dir: &str) -> Problem {

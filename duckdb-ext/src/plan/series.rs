@@ -12,25 +12,27 @@ use regex::Regex;
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at::At;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::directory;
+use super::function::{Function, Plan, SmallTable};
 use super::parameters::{
-    AT, COMPLETE, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
+    AT, COMPLETE, DIR, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM,
+    T_TO,
 };
 use super::part::{Chosen, Part};
 use super::paths::Given;
 use super::selection::{incomplete, newest, snapshot};
 use super::stats::ScanEntry;
-use super::tables::columns;
 use super::time::TimeArguments;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
+use crate::exec::run::Run;
 use crate::exec::samples::{SampleColumn, SamplesRun};
 use crate::exec::series::{Series, SeriesPart, SeriesScan};
 
-pub const LABELS_PARAMETERS: &[Parameter] = &[LABEL_NAMES, LABEL_PATTERNS];
-pub const SAMPLES_PARAMETERS: &[Parameter] = &[
+const LABELS_PARAMETERS: &[Parameter] = &[LABEL_NAMES, LABEL_PATTERNS];
+const SAMPLES_PARAMETERS: &[Parameter] = &[
     LABEL_NAMES,
     LABEL_PATTERNS,
     T_FROM,
@@ -40,7 +42,54 @@ pub const SAMPLES_PARAMETERS: &[Parameter] = &[
     COMPLETE,
 ];
 
-pub const SERIES_PARAMETERS: &[Parameter] = &[SERIES_LABELS, T_FROM, T_TO, LAST, AT, COMPLETE];
+const SERIES_PARAMETERS: &[Parameter] = &[SERIES_LABELS, T_FROM, T_TO, LAST, AT, COMPLETE];
+
+pub const SERIES: Function = Function {
+    name: "loom_series",
+    description: "The values of time series, found by their labels.",
+    columns: "`ts`, `labels`, `value`, `ts_ns`, `dir`",
+    examples: &[
+        "FROM loom_series('telemetry.loom', 'http_requests_total', labels := MAP {'method': 'GET', 'code': '5..'}, last := INTERVAL 1 HOUR)",
+    ],
+    positional: &[DIR, METRIC],
+    named: SERIES_PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(SamplesPlan::series(arguments, ambient)?)),
+};
+
+pub const SAMPLES: Function = Function {
+    name: "loom_samples",
+    description: "The values of time series by their labels, with the number of each series; loom_labels has their labels, and loom_series shows both.",
+    columns: "`series`, `ts`, `ts_ns`, `value`",
+    examples: &[
+        "FROM loom_samples('telemetry.loom', 'node_load1', label_names := ['job'], label_patterns := ['node'], last := INTERVAL 1 HOUR)",
+    ],
+    positional: &[DIR, METRIC],
+    named: SAMPLES_PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(SamplesPlan::samples(arguments, ambient)?)),
+};
+
+pub const LABELS: Function = Function {
+    name: "loom_labels",
+    description: "The labels of time series, one a row, and where their values stand.",
+    columns: "`dir`, `source`, `field`, `series`, `label`, `value`",
+    examples: &["FROM loom_labels('telemetry.loom', 'node_load1')"],
+    positional: &[DIR, METRIC],
+    named: LABELS_PARAMETERS,
+    bind: |arguments, ambient| {
+        let asked = Asked::bind(arguments, ambient)?;
+        let columns = columns(&[
+            ("dir", SqlType::Text),
+            ("source", SqlType::Text),
+            ("field", SqlType::Text),
+            ("series", SqlType::U64),
+            ("label", SqlType::Text),
+            ("value", SqlType::Text),
+        ]);
+        Ok(SmallTable::bound(columns, move |ambient| {
+            labels(&asked, ambient)
+        }))
+    },
+};
 
 /// Series by their labels, as asked.
 struct Asked {
@@ -129,55 +178,30 @@ fn number(directory: usize, source: &Source, field: usize) -> u64 {
     (directory as u64) << 32 | u64::from(source.id.0) << 16 | field as u64
 }
 
-/// A bound call of `loom_labels`.
-pub struct LabelsPlan {
-    asked: Asked,
-    columns: Vec<Column>,
-}
-
-impl LabelsPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<LabelsPlan> {
-        Ok(LabelsPlan {
-            asked: Asked::bind(arguments, ambient)?,
-            columns: columns(&[
-                ("dir", SqlType::Text),
-                ("source", SqlType::Text),
-                ("field", SqlType::Text),
-                ("series", SqlType::U64),
-                ("label", SqlType::Text),
-                ("value", SqlType::Text),
-            ]),
-        })
-    }
-
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
-        let mut rows = Vec::new();
-        let paths = self.asked.given.paths(ambient)?;
-        for (directory, path) in paths.iter().enumerate() {
-            let dir = path.display().to_string();
-            let snapshot = snapshot(path, &dir, None)?;
-            for Group { source, fields } in self.asked.groups(snapshot.catalog()) {
-                for field in fields {
-                    let def = proven::at(&source.fields, field);
-                    for (label, value) in &def.series {
-                        rows.push(vec![
-                            Cell::from(dir.as_str()),
-                            Cell::from(source.name.as_str()),
-                            Cell::from(def.name.as_str()),
-                            Cell::from(number(directory, &source, field)),
-                            Cell::from(label.as_str()),
-                            Cell::from(value.as_str()),
-                        ]);
-                    }
+/// The rows of `loom_labels`.
+fn labels(asked: &Asked, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
+    let mut rows = Vec::new();
+    let paths = asked.given.paths(ambient)?;
+    for (directory, path) in paths.iter().enumerate() {
+        let dir = path.display().to_string();
+        let snapshot = snapshot(path, &dir, None)?;
+        for Group { source, fields } in asked.groups(snapshot.catalog()) {
+            for field in fields {
+                let def = proven::at(&source.fields, field);
+                for (label, value) in &def.series {
+                    rows.push(vec![
+                        Cell::from(dir.as_str()),
+                        Cell::from(source.name.as_str()),
+                        Cell::from(def.name.as_str()),
+                        Cell::from(number(directory, &source, field)),
+                        Cell::from(label.as_str()),
+                        Cell::from(value.as_str()),
+                    ]);
                 }
             }
         }
-        Ok(rows)
     }
+    Ok(rows)
 }
 
 /// The samples that a call reads.
@@ -189,7 +213,7 @@ pub struct SamplesAsked {
 }
 
 /// A bound call of `loom_samples` or `loom_series`.
-pub struct SamplesPlan {
+struct SamplesPlan {
     samples: SamplesAsked,
     shown: &'static [SampleColumn],
     columns: Vec<Column>,
@@ -205,12 +229,12 @@ struct GroupPart {
 }
 
 impl SamplesPlan {
-    pub fn samples(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
+    fn samples(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
         use SampleColumn::{Series, Ts, TsNs, Value};
         SamplesPlan::bind(arguments, ambient, &[Series, Ts, TsNs, Value])
     }
 
-    pub fn series(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
+    fn series(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
         use SampleColumn::{Dir, Labels, Ts, TsNs, Value};
         SamplesPlan::bind(arguments, ambient, &[Ts, Labels, Value, TsNs, Dir])
     }
@@ -234,19 +258,20 @@ impl SamplesPlan {
             shown,
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for SamplesPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution that shows these columns.
-    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<SamplesRun> {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let shown = projected.iter().map(|column| self.shown.get(*column));
         let scan = self.samples.start(ambient)?;
-        Ok(SamplesRun::new(
+        Ok(Arc::new(SamplesRun::new(
             scan,
             shown.map(Option::<&_>::copied).collect(),
-        ))
+        )))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `loom_series_aggregate`: statistics of the samples of each series, or of groups of them, over a window, whole or by buckets of time.
 
+use std::sync::Arc;
+
 use loom_engine::query::Bucket;
 
 use super::ambient::Ambient;
@@ -7,14 +9,18 @@ use super::arguments::{Arguments, mismatch};
 use super::bucket;
 use super::columns::Column;
 use super::datum::Datum;
-use super::parameters::{AT, BUCKET, BY, COMPLETE, LAST, Parameter, SERIES_LABELS, T_FROM, T_TO};
+use super::function::{Function, Plan};
+use super::parameters::{
+    AT, BUCKET, BY, COMPLETE, DIR, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
+};
 use super::series::SamplesAsked;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
+use crate::exec::run::Run;
 use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesColumn};
 use crate::exec::series_groups::SeriesGroups;
 
-pub const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
+const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
 
 /// The columns; without buckets all but the first, of groups all but the last.
 const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
@@ -29,8 +35,21 @@ const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
     (SeriesColumn::Dir, "dir", SqlType::Text),
 ];
 
+pub const FUNCTION: Function = Function {
+    name: "loom_series_aggregate",
+    description: "Statistics of the values of each time series, or of groups of them, over a window, whole or by buckets of time.",
+    columns: "`bucket` if it is asked for, `labels`, `count`, `sum`, `min`, `max`, `avg`, `last`, `dir` without `by`",
+    examples: &[
+        "FROM loom_series_aggregate('telemetry.loom', 'node_load1', bucket := INTERVAL 1 MINUTE, last := INTERVAL 1 HOUR)",
+        "FROM loom_series_aggregate('telemetry.loom', 'http_requests_total', by := ['code'], last := INTERVAL 1 HOUR)",
+    ],
+    positional: &[DIR, METRIC],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(SeriesAggregatePlan::bind(arguments, ambient)?)),
+};
+
 /// A bound call.
-pub struct SeriesAggregatePlan {
+struct SeriesAggregatePlan {
     samples: SamplesAsked,
     bucket: Option<Bucket>,
     /// The labels that make groups of series; `None`: each series is one.
@@ -40,7 +59,7 @@ pub struct SeriesAggregatePlan {
 }
 
 impl SeriesAggregatePlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SeriesAggregatePlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SeriesAggregatePlan> {
         let bucket = bucket::of(arguments)?;
         let by = labels_of(arguments)?;
         let is_shown = |column: SeriesColumn| match column {
@@ -60,25 +79,26 @@ impl SeriesAggregatePlan {
             by,
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for SeriesAggregatePlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Begins an execution that shows these columns.
-    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<SeriesAggregateRun> {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let shown = projected.iter().map(|column| self.shown.get(*column));
         let scan = self.samples.start(ambient)?;
         let groups = match &self.by {
             None => SeriesGroups::Each,
             Some(names) => SeriesGroups::by(names, scan.series()),
         };
-        Ok(SeriesAggregateRun::new(
+        Ok(Arc::new(SeriesAggregateRun::new(
             scan,
             groups,
             self.bucket,
             shown.map(Option::<&_>::copied).collect(),
-        ))
+        )))
     }
 }
 

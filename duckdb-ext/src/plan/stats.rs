@@ -18,11 +18,16 @@ pub struct Record {
     pub dir: String,
     pub source: String,
     pub stats: ScanStats,
+    pub note: Option<&'static str>,
 }
+
+/// Of a directory that a call names and does not read.
+const SKIPPED: &str = "skipped: the directory does not have the source";
 
 enum State {
     Running(Weak<Scan>),
     Finished(ScanStats),
+    Skipped,
 }
 
 struct Shared {
@@ -74,6 +79,11 @@ pub fn remember(dir: &str, source: &str, stats: ScanStats) {
     ScanEntry::add(dir, source, State::Finished(stats));
 }
 
+/// Remembers that a directory was passed over, because it does not have the source.
+pub fn skipped(dir: &str, source: &str) {
+    ScanEntry::add(dir, source, State::Skipped);
+}
+
 /// Remembers what the snapshots of some parts came to.
 pub fn remember_all(parts: &[Part]) {
     for part in parts {
@@ -92,19 +102,22 @@ pub fn latest() -> Vec<Record> {
     latest
         .iter()
         .map(|shared| {
-            let stats = match &*shared.state.lock().unwrap_or_else(PoisonError::into_inner) {
-                State::Finished(stats) => *stats,
+            let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (stats, note) = match &*state {
+                State::Finished(stats) => (*stats, None),
                 // Gone without an end: it never ran.
                 State::Running(scan) => match scan.upgrade() {
-                    Some(scan) => scan.stats(),
-                    None => ScanStats::default(),
+                    Some(scan) => (scan.stats(), None),
+                    None => (ScanStats::default(), None),
                 },
+                State::Skipped => (ScanStats::default(), Some(SKIPPED)),
             };
             Record {
                 scan: shared.scan,
                 dir: shared.dir.clone(),
                 source: shared.source.clone(),
                 stats,
+                note,
             }
         })
         .collect()

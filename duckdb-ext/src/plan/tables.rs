@@ -9,9 +9,11 @@ use loom_engine::{PerLog, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::Column;
+use super::columns::{Column, columns};
 use super::datum::TIMESTAMP_INFINITY;
 use super::directory;
+use super::function::{Bound, Function, SmallTable};
+use super::parameters::DIR;
 use super::paths::Given;
 use super::pins;
 use super::stats;
@@ -22,8 +24,86 @@ use crate::exec::cells::Cell;
 
 type Rows = Vec<Vec<Cell>>;
 
+pub const SOURCES: Function = Function {
+    name: "loom_sources",
+    description: "The sources of a Loom directory.",
+    columns: "`dir`, `name`, `id`, `fields`, `records`, `bytes`, `first_ts`, `last_ts`, `state`",
+    examples: &["FROM loom_sources('telemetry.loom')"],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::sources,
+};
+
+pub const INDEXES: Function = Function {
+    name: "loom_indexes",
+    description: "The indexes of a Loom directory, open and closed.",
+    columns: "`dir`, `source`, `index`, `value`, `filter`, `bins`, `since_addr`, `until_addr`, `state`",
+    examples: &["FROM loom_indexes('telemetry.loom')"],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::indexes,
+};
+
+pub const SNAPSHOT: Function = Function {
+    name: "loom_snapshot",
+    description: "The position up to which a Loom directory is published now, and several directories at one moment; pass it, or a list of the rows, as at.",
+    columns: "`dir`, `position`, `apart_ns`",
+    examples: &[
+        "SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))",
+        "SET VARIABLE cut = (SELECT list(row) FROM loom_snapshot(['telemetry.loom', 'other.loom']) AS row)",
+    ],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::snapshot,
+};
+
+pub const LOSSES: Function = Function {
+    name: "loom_losses",
+    description: "The records known to be missing from a Loom directory: refused, dropped, in gaps after a crash, or in damaged chunks. records and bytes are NULL where their number is unknown.",
+    columns: "`dir`, `from_ts`, `to_ts`, `source`, `stage`, `reason`, `records`, `bytes`",
+    examples: &["FROM loom_losses('telemetry.loom') WHERE to_ts > now() - INTERVAL 1 HOUR"],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::losses,
+};
+
+pub const PINS: Function = Function {
+    name: pins::FUNCTION,
+    description: "The pins of a Loom directory: what its rules kept around their alerts, each a folder of Parquet files at path.",
+    columns: "`dir`, `id`, `rule`, `from_ts`, `to_ts`, `path`, `records`, `bytes`, `missing`",
+    examples: &["FROM loom_pins('telemetry.loom') ORDER BY to_ts DESC LIMIT 10"],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::pins,
+};
+
+pub const STATUS: Function = Function {
+    name: "loom_status",
+    description: "The state of a Loom directory and of its daemon.",
+    columns: "`dir`, `key`, `value`",
+    examples: &["FROM loom_status('telemetry.loom')"],
+    positional: &[DIR],
+    named: &[],
+    bind: DirectoryTable::status,
+};
+
+pub const SCAN_STATS: Function = Function {
+    name: "loom_scan_stats",
+    description: "What the latest scans of this process opened, pruned and read.",
+    columns: "`scan`, `dir`, `source`, `nodes_opened`, `chunks_total`, `chunks_pruned`, `chunks_read`, `bytes_read`, `note`",
+    examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
+    positional: &[],
+    named: &[],
+    bind: |_, _| {
+        Ok(SmallTable::bound(
+            scan_stats_columns(),
+            |_| Ok(scan_stats()),
+        ))
+    },
+};
+
 /// A table about each of the directories, built for each execution.
-pub struct DirectoryTable {
+struct DirectoryTable {
     given: Given,
     rows: TableRows,
 }
@@ -50,19 +130,24 @@ impl DirectoryTable {
     fn bind(
         arguments: &Arguments,
         ambient: &Ambient<'_>,
+        columns: Vec<Column>,
         rows: TableRows,
-    ) -> Result<DirectoryTable> {
+    ) -> Result<Bound> {
         let given = arguments.directories(ambient)?;
         for path in given.paths(ambient)? {
             directory::open(&path)?;
         }
-        Ok(DirectoryTable { given, rows })
+        let table = DirectoryTable { given, rows };
+        Ok(SmallTable::bound(columns, move |ambient| {
+            table.rows(ambient)
+        }))
     }
 
-    pub fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+    fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         DirectoryTable::bind(
             arguments,
             ambient,
+            sources_columns(),
             TableRows::Each(|about| {
                 let totals = about.snapshot.totals()?;
                 let sources = about.snapshot.catalog().sources();
@@ -74,10 +159,11 @@ impl DirectoryTable {
         )
     }
 
-    pub fn indexes(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+    fn indexes(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         DirectoryTable::bind(
             arguments,
             ambient,
+            indexes_columns(),
             TableRows::Each(|about| {
                 let rows = about.snapshot.catalog().sources().flat_map(|source| {
                     let declared = source.indexes.iter().filter(|index| !index.is_native());
@@ -90,14 +176,15 @@ impl DirectoryTable {
         )
     }
 
-    pub fn snapshot(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
-        DirectoryTable::bind(arguments, ambient, TableRows::Cut)
+    fn snapshot(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
+        DirectoryTable::bind(arguments, ambient, snapshot_columns(), TableRows::Cut)
     }
 
-    pub fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+    fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         DirectoryTable::bind(
             arguments,
             ambient,
+            status_columns(),
             TableRows::Each(|about| {
                 let mut entries = vec![("extension", about.file.to_owned())];
                 entries.extend(status_entries(&about.directory.status()?));
@@ -109,10 +196,11 @@ impl DirectoryTable {
         )
     }
 
-    pub fn losses(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+    fn losses(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         DirectoryTable::bind(
             arguments,
             ambient,
+            losses_columns(),
             TableRows::Each(|about| {
                 let losses = about.snapshot.losses(about.poll)?;
                 Ok(losses.iter().map(|loss| about.loss(loss)).collect())
@@ -120,15 +208,16 @@ impl DirectoryTable {
         )
     }
 
-    pub fn pins(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<DirectoryTable> {
+    fn pins(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
         DirectoryTable::bind(
             arguments,
             ambient,
+            pins::pins_columns(),
             TableRows::Each(|about| pins::rows(about.dir)),
         )
     }
 
-    pub fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
+    fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
         let paths = self.given.paths(ambient)?;
         let rows_of = match self.rows {
             TableRows::Each(rows) => rows,
@@ -306,7 +395,7 @@ fn status_entries(status: &Status) -> Vec<(&'static str, String)> {
     entries
 }
 
-pub fn scan_stats() -> Rows {
+fn scan_stats() -> Rows {
     stats::latest()
         .into_iter()
         .map(|record| {
@@ -319,20 +408,13 @@ pub fn scan_stats() -> Rows {
                 Cell::from(record.stats.chunks_pruned),
                 Cell::from(record.stats.chunks_read),
                 Cell::from(record.stats.bytes_read),
+                Cell::from(record.note.map(Cell::from)),
             ]
         })
         .collect()
 }
 
-/// Columns by name and type.
-pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
-    declared
-        .iter()
-        .map(|(name, ty)| Column::new(*name, *ty))
-        .collect()
-}
-
-pub fn sources_columns() -> Vec<Column> {
+fn sources_columns() -> Vec<Column> {
     columns(&[
         ("dir", SqlType::Text),
         ("name", SqlType::Text),
@@ -346,7 +428,7 @@ pub fn sources_columns() -> Vec<Column> {
     ])
 }
 
-pub fn indexes_columns() -> Vec<Column> {
+fn indexes_columns() -> Vec<Column> {
     columns(&[
         ("dir", SqlType::Text),
         ("source", SqlType::Text),
@@ -360,7 +442,7 @@ pub fn indexes_columns() -> Vec<Column> {
     ])
 }
 
-pub fn losses_columns() -> Vec<Column> {
+fn losses_columns() -> Vec<Column> {
     columns(&[
         ("dir", SqlType::Text),
         ("from_ts", SqlType::TimestampTz),
@@ -373,7 +455,7 @@ pub fn losses_columns() -> Vec<Column> {
     ])
 }
 
-pub fn snapshot_columns() -> Vec<Column> {
+fn snapshot_columns() -> Vec<Column> {
     columns(&[
         ("dir", SqlType::Text),
         ("position", SqlType::U64),
@@ -381,7 +463,7 @@ pub fn snapshot_columns() -> Vec<Column> {
     ])
 }
 
-pub fn status_columns() -> Vec<Column> {
+fn status_columns() -> Vec<Column> {
     columns(&[
         ("dir", SqlType::Text),
         ("key", SqlType::Text),
@@ -389,7 +471,7 @@ pub fn status_columns() -> Vec<Column> {
     ])
 }
 
-pub fn scan_stats_columns() -> Vec<Column> {
+fn scan_stats_columns() -> Vec<Column> {
     columns(&[
         ("scan", SqlType::U64),
         ("dir", SqlType::Text),
@@ -399,5 +481,6 @@ pub fn scan_stats_columns() -> Vec<Column> {
         ("chunks_pruned", SqlType::U64),
         ("chunks_read", SqlType::U64),
         ("bytes_read", SqlType::U64),
+        ("note", SqlType::Text),
     ])
 }

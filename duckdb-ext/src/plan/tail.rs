@@ -1,22 +1,36 @@
 //! `loom_tail`: the latest records of a source, the newest first, found by its chain of chunks.
 
+use std::sync::Arc;
+
 use loom_engine::query::RawScan;
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{self, Column};
-use super::parameters::{FILTER, Parameter};
+use super::columns::Column;
+use super::function::{Function, Plan};
+use super::parameters::{DIR, FILTER, N, Parameter, SOURCE};
 use super::scan::records;
 use super::selection::Selection;
 use super::stats::ScanEntry;
 use crate::error::Result;
 use crate::exec::fill::Fill;
+use crate::exec::run::Run;
 use crate::exec::tail::{TailPart, TailRun};
 
-pub const PARAMETERS: &[Parameter] = &[FILTER];
+const PARAMETERS: &[Parameter] = &[FILTER];
+
+pub const FUNCTION: Function = Function {
+    name: "loom_tail",
+    description: "The latest n records of a source of a Loom directory, newest first; records of several directories are ordered by arrival.",
+    columns: "those of `loom_scan`",
+    examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
+    positional: &[DIR, SOURCE, N],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(TailPlan::bind(arguments, ambient)?)),
+};
 
 /// A bound call.
-pub struct TailPlan {
+struct TailPlan {
     selection: Selection,
     columns: Vec<Column>,
     rows: u64,
@@ -24,28 +38,28 @@ pub struct TailPlan {
 }
 
 impl TailPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<TailPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<TailPlan> {
         let rows = arguments.required_count("n")?;
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         Ok(TailPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             rows_estimate: rows.min(records(&parts)?),
             selection,
             rows,
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for TailPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// About how many rows there are; no bound, for the source goes on growing.
-    pub fn rows_estimate(&self) -> u64 {
-        self.rows_estimate
+    fn rows_estimate(&self) -> Option<u64> {
+        Some(self.rows_estimate)
     }
 
-    /// Begins an execution that shows these columns.
-    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<TailRun> {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         let shown = self.selection.shown(projected);
         let mut running = Vec::with_capacity(parts.len());
@@ -56,6 +70,6 @@ impl TailPlan {
             running.push(TailPart::new(scan, fills, stats));
         }
         let source = self.selection.source.clone();
-        Ok(TailRun::new(running, source, self.rows))
+        Ok(Arc::new(TailRun::new(running, source, self.rows)))
     }
 }

@@ -1,23 +1,39 @@
 //! `loom_top`: the records with the greatest values of an index, or the least, in that order.
 
+use std::sync::Arc;
+
 use loom_engine::query::{Poll, TopSpec, top};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{self, Column};
-use super::parameters::{AT, COMPLETE, FILTER, LAST, LEAST, Parameter, T_FROM, T_TO};
+use super::columns::Column;
+use super::function::{Function, Plan};
+use super::parameters::{
+    AT, COMPLETE, DIR, FILTER, INDEX, LAST, LEAST, N, Parameter, SOURCE, T_FROM, T_TO,
+};
 use super::part;
 use super::selection::{Selection, newest};
 use super::stats;
 use super::time::TimeArguments;
 use crate::error::Result;
 use crate::exec::fill::Fill;
+use crate::exec::run::Run;
 use crate::exec::top::{TopPart, TopRun};
 
-pub const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, FILTER, LEAST, AT, COMPLETE];
+const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, FILTER, LEAST, AT, COMPLETE];
+
+pub const FUNCTION: Function = Function {
+    name: "loom_top",
+    description: "The n records of a source with the greatest values of an index, the greatest first; of equal values those that arrived first.",
+    columns: "those of `loom_scan`",
+    examples: &["FROM loom_top('telemetry.loom', 'requests', 'latency', 10)"],
+    positional: &[DIR, SOURCE, INDEX, N],
+    named: PARAMETERS,
+    bind: |arguments, ambient| Ok(Box::new(TopPlan::bind(arguments, ambient)?)),
+};
 
 /// A bound call.
-pub struct TopPlan {
+struct TopPlan {
     selection: Selection,
     times: TimeArguments,
     rows: u64,
@@ -26,7 +42,7 @@ pub struct TopPlan {
 }
 
 impl TopPlan {
-    pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<TopPlan> {
+    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<TopPlan> {
         let rows = arguments.required_count("n")?;
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         for part in &parts {
@@ -36,25 +52,25 @@ impl TopPlan {
         let times = arguments.times()?;
         times.range(None)?;
         Ok(TopPlan {
-            columns: columns::of_fields(selection.fields()),
+            columns: selection.columns(),
             selection,
             times,
             rows,
             least: arguments.boolean("least")?.unwrap_or(false),
         })
     }
+}
 
-    pub fn columns(&self) -> &[Column] {
+impl Plan for TopPlan {
+    fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// At most so many rows.
-    pub fn rows_estimate(&self) -> u64 {
-        self.rows
+    fn rows_estimate(&self) -> Option<u64> {
+        Some(self.rows)
     }
 
-    /// Begins an execution that shows these columns.
-    pub fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<TopRun> {
+    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         let time = self.times.range(newest(&parts, &self.times)?)?;
         self.selection
@@ -74,6 +90,6 @@ impl TopPlan {
             source: part.source,
         });
         let source = self.selection.source.clone();
-        Ok(TopRun::new(rows, parts.collect(), source))
+        Ok(Arc::new(TopRun::new(rows, parts.collect(), source)))
     }
 }

@@ -1,7 +1,10 @@
 //! The SQL types that parameters are declared with and columns are made of. An adapter turns each into its own logical type.
 
-use loom_engine::schema::FieldDef;
-use loom_engine::schema::FieldType;
+use std::borrow::Cow;
+
+use loom_engine::schema::{
+    ALERT_STATES, ALERTS_SOURCE, FieldDef, FieldType, RULE_STATES, RULES_SOURCE,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlType {
@@ -18,6 +21,8 @@ pub enum SqlType {
     F64,
     Huge,
     Text,
+    /// One of these texts, by its place among them; there are at most 256.
+    Enum(&'static [&'static str]),
     Blob,
     TimestampTz,
     TimestampNs,
@@ -34,7 +39,7 @@ impl SqlType {
     /// Bytes of one entry of a flat vector of this type; none for types that no column has.
     pub fn width(self) -> usize {
         match self {
-            SqlType::Bool | SqlType::I8 | SqlType::U8 => 1,
+            SqlType::Bool | SqlType::I8 | SqlType::U8 | SqlType::Enum(_) => 1,
             SqlType::I16 | SqlType::U16 => 2,
             SqlType::I32 | SqlType::U32 | SqlType::F32 => 4,
             SqlType::I64
@@ -52,8 +57,9 @@ impl SqlType {
     }
 
     /// What SQL calls it.
-    pub fn name(self) -> &'static str {
-        match self {
+    pub fn name(self) -> Cow<'static, str> {
+        let name = match self {
+            SqlType::Enum(texts) => return Cow::Owned(format!("ENUM('{}')", texts.join("', '"))),
             SqlType::Bool => "BOOLEAN",
             SqlType::I8 => "TINYINT",
             SqlType::I16 => "SMALLINT",
@@ -76,7 +82,8 @@ impl SqlType {
             SqlType::F64List => "DOUBLE[]",
             SqlType::TextList => "VARCHAR[]",
             SqlType::TextMap => "MAP(VARCHAR, VARCHAR)",
-        }
+        };
+        Cow::Borrowed(name)
     }
 
     pub fn is_string(self) -> bool {
@@ -84,12 +91,21 @@ impl SqlType {
     }
 }
 
-/// The column type of a field (the table of types in the SQL contract).
-pub fn of_field(field: &FieldDef) -> SqlType {
+/// The column type of a field of a source (the table of types in the SQL contract).
+pub fn of_field(source: &str, field: &FieldDef) -> SqlType {
     if field.labels.is_empty() {
-        of_numbers(field.ty)
-    } else {
-        SqlType::Text
+        return of_numbers(field.ty);
+    }
+    let closed: &[&str] = match (source, field.name.as_str()) {
+        (ALERTS_SOURCE, "state") => &ALERT_STATES,
+        (RULES_SOURCE, "state") => &RULE_STATES,
+        _ => &[],
+    };
+    // A later daemon may know more.
+    let is_closed = |label: &String| closed.contains(&label.as_str());
+    match field.labels.values().all(is_closed) {
+        true => SqlType::Enum(closed),
+        false => SqlType::Text,
     }
 }
 

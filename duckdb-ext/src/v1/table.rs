@@ -8,10 +8,12 @@ use duckdb::ffi;
 use super::value::{LogicalType, OwnedValue};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
+use crate::exec::run::Worker;
 use crate::plan::access::Access;
 use crate::plan::ambient::Ambient;
 use crate::plan::arguments::Arguments;
-use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
+use crate::plan::function::{Bound, Function, Running};
+use crate::plan::functions::FUNCTIONS;
 use crate::plan::types::SqlType;
 
 /// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
@@ -103,7 +105,7 @@ pub fn text(text: &str) -> CString {
 /// What one thread keeps. Its worker is made when it first has work, for only then the execution is known.
 #[derive(Default)]
 struct Local {
-    worker: Option<Worker>,
+    worker: Option<Box<dyn Worker>>,
 }
 
 unsafe extern "C" fn drop_boxed<T>(data: *mut c_void) {
@@ -142,7 +144,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
                 arguments.set(parameter.name, datum);
             }
         }
-        let bound = function.bind(&arguments, &ambient())?;
+        let bound = (function.bind)(&arguments, &ambient())?;
         for column in bound.columns() {
             let name = text(&column.name);
             // SAFETY: name and type outlive the call, which copies them.
@@ -181,10 +183,10 @@ unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
         // SAFETY: the information is live for the call.
         let columns = unsafe { ffi::duckdb_init_get_column_count(info) };
         // SAFETY: likewise, and the number is below the count.
-        let projected = (0..columns)
+        let projected: Vec<usize> = (0..columns)
             .map(|at| unsafe { ffi::duckdb_init_get_column_index(info, at) } as usize)
             .collect();
-        let running = bound.start(projected, &ambient())?;
+        let running = Running::start(&**bound, &projected, &ambient())?;
         // SAFETY: the data is a boxed Running, which DuckDB owns from here.
         unsafe {
             ffi::duckdb_init_set_max_threads(info, running.threads() as u64);
@@ -224,7 +226,7 @@ unsafe extern "C" fn execute(info: ffi::duckdb_function_info, output: ffi::duckd
         let worker = local.worker.get_or_insert_with(|| running.worker());
         // SAFETY: the chunk is this call's output.
         let mut vectors = unsafe { Vectors::new(output) };
-        worker.fill(running, &mut vectors, &|| false)
+        running.fill(&mut **worker, &mut vectors, &|| false)
     });
     if let Err(problem) = outcome {
         // SAFETY: the information is live for the call; the text is copied.

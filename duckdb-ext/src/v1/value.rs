@@ -1,7 +1,7 @@
 //! Values and types of C API v1 as ours. A value is tested for NULL before anything else: the API's conversions throw on a NULL, and
 //! no exception may come through here.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use duckdb::ffi;
 
@@ -244,6 +244,19 @@ impl LogicalType {
             SqlType::F64 => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_DOUBLE),
             SqlType::Huge => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT),
             SqlType::Text => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_VARCHAR),
+            SqlType::Enum(texts) => {
+                // None of them has a NUL.
+                let texts = texts
+                    .iter()
+                    .map(|text| CString::new(*text).unwrap_or_default());
+                let texts: Vec<CString> = texts.collect();
+                let mut names: Vec<*const c_char> =
+                    texts.iter().map(|text| text.as_ptr()).collect();
+                // SAFETY: as many texts as the length says are live for the call, which copies them.
+                LogicalType(unsafe {
+                    ffi::duckdb_create_enum_type(names.as_mut_ptr(), names.len() as u64)
+                })
+            }
             SqlType::Blob => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_BLOB),
             SqlType::TimestampTz => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_TZ),
             SqlType::TimestampNs => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_TIMESTAMP_NS),

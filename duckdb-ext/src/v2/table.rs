@@ -23,10 +23,12 @@ use super::settings;
 use super::value::{datum, logical_type, texts_by_text};
 use super::vectors::Vectors;
 use crate::error::{Callback, Problem, Result, guard};
+use crate::exec::run::Worker;
 use crate::plan::ambient::Ambient;
 use crate::plan::arguments::Arguments;
 use crate::plan::clause::Clause;
-use crate::plan::functions::{Bound, FUNCTIONS, Function, Running, Worker};
+use crate::plan::function::{Bound, Function, Plan, Running};
+use crate::plan::functions::FUNCTIONS;
 use crate::plan::parameters::Parameter;
 use crate::plan::types::SqlType;
 
@@ -133,7 +135,7 @@ fn projection(columns: &InitColumnData<'_>) -> Result<Vec<usize>> {
 
 impl TableFunctionCallbacks for Callbacks {
     type BindData = Bound;
-    type LocalState = Worker;
+    type LocalState = Box<dyn Worker>;
     type GlobalState = Running;
 
     fn bind(
@@ -159,8 +161,8 @@ impl TableFunctionCallbacks for Callbacks {
                 };
                 arguments.set(parameter.name, datum);
             }
-            let bound = self.function.bind(&arguments, ambient)?;
-            declare(context, &bound, &handle).map_err(problem)?;
+            let bound = (self.function.bind)(&arguments, ambient)?;
+            declare(context, &*bound, &handle).map_err(problem)?;
             Ok(bound)
         })
     }
@@ -172,7 +174,7 @@ impl TableFunctionCallbacks for Callbacks {
         columns: InitColumnData<'_>,
     ) -> duckdb_neo::Result<(Option<Running>, Option<usize>)> {
         within(Callback::Init, context, |ambient| {
-            let running = bound.start(projection(&columns)?, ambient)?;
+            let running = Running::start(&**bound, &projection(&columns)?, ambient)?;
             let threads = running.threads();
             Ok((Some(running), Some(threads)))
         })
@@ -184,7 +186,7 @@ impl TableFunctionCallbacks for Callbacks {
         running: Option<&Running>,
         _: &Context,
         _: InitColumnData<'_>,
-    ) -> duckdb_neo::Result<Option<Worker>> {
+    ) -> duckdb_neo::Result<Option<Box<dyn Worker>>> {
         guard(Callback::InitLocal, || Ok(running.map(Running::worker))).map_err(error)
     }
 
@@ -192,7 +194,7 @@ impl TableFunctionCallbacks for Callbacks {
         &self,
         _: &Bound,
         running: Option<&Running>,
-        worker: Option<&mut Worker>,
+        worker: Option<&mut Box<dyn Worker>>,
         context: &Context,
         output: DataChunkRef<'_>,
         _: ExecColumnInfo<'_>,
@@ -201,7 +203,7 @@ impl TableFunctionCallbacks for Callbacks {
         guard(Callback::Execute, || {
             let running = running.ok_or_else(|| Problem::missing("global state"))?;
             let worker = worker.ok_or_else(|| Problem::missing("local state"))?;
-            worker.fill(running, &mut Vectors::new(context, &output), &stop)
+            running.fill(&mut **worker, &mut Vectors::new(context, &output), &stop)
         })
         .map_err(error)
     }
@@ -220,7 +222,7 @@ impl TableFunctionCallbacks for Callbacks {
 /// Declares the columns. No number of rows is ever declared exact: DuckDB takes that for an upper bound, and the log grows.
 fn declare(
     context: &Context,
-    bound: &Bound,
+    bound: &dyn Plan,
     handle: &BindFunctionHandle<'_>,
 ) -> duckdb_neo::Result<()> {
     for column in bound.columns() {
@@ -272,7 +274,7 @@ impl TablePartitioningCallbacks for Callbacks {
         &self,
         _: &Bound,
         _: Option<&Running>,
-        worker: Option<&mut Worker>,
+        worker: Option<&mut Box<dyn Worker>>,
         _: &Context,
         _: PartitionData<'_>,
     ) -> duckdb_neo::Result<usize> {

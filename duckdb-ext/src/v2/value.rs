@@ -182,6 +182,7 @@ pub fn logical_type(link: &impl FFILink, ty: SqlType) -> duckdb_neo::Result<Logi
         SqlType::F64 => simple(LogicalTypeID::Double),
         SqlType::Huge => simple(LogicalTypeID::HugeInt),
         SqlType::Text => simple(LogicalTypeID::Varchar),
+        SqlType::Enum(_) => LogicalType::from_text(link, &ty.name()),
         SqlType::Blob => simple(LogicalTypeID::Blob),
         SqlType::TimestampTz => simple(LogicalTypeID::TimestampTz),
         SqlType::TimestampNs => simple(LogicalTypeID::TimestampNs),

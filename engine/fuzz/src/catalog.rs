@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use loom_engine::format::merge_lines;
+use loom_engine::format::{Rewritten, merge_lines};
 use loom_engine::schema::{Catalog, decode_catalog, decode_whole_catalog, encode_line};
 use loom_engine::{Address, Error};
 
@@ -19,12 +19,15 @@ pub fn run(input: &[u8]) -> String {
     };
     match decode_catalog(&UUID, &file) {
         Ok((catalog, lines, valid_bytes)) => {
-            assert_eq!(catalog.event_count(), lines as u64);
+            let before = Rewritten::of(&UUID, &file);
+            assert_eq!(catalog.event_count(), before.lines + lines as u64);
             let valid = file.get(..valid_bytes).unwrap_or_default();
             let again = decode_catalog(&UUID, valid).map(|(_, lines, _)| lines);
             assert_eq!(again.ok(), Some(lines), "the lines that count, alone");
             let whole = |told| decode_whole_catalog(Path::new(""), &UUID, &file, told).is_ok();
-            assert!(whole(valid_bytes as u64) && !whole(valid_bytes as u64 + 1));
+            let end = before.bytes + valid_bytes as u64;
+            assert!(whole(end) && !whole(end + 1));
+            rewrite(&catalog, end);
             mend(&file, valid);
             look_at(catalog);
             SOUND.to_owned()
@@ -32,6 +35,22 @@ pub fn run(input: &[u8]) -> String {
         Err(Error::Catalog { what, .. }) => label(&what),
         Err(error) => panic!("not an error of the catalog: {error}"),
     }
+}
+
+/// The text that says the same in the fewest lines is read again, and is its own.
+fn rewrite(catalog: &Catalog, bytes: u64) {
+    let is_usual = |count: u64| (1..1u64 << 50).contains(&count);
+    let is_later = catalog.forgotten_below() > catalog.latest_at();
+    if is_later || !is_usual(catalog.event_count()) || !is_usual(bytes) {
+        return;
+    }
+    let text = catalog.rewritten_text(&UUID, bytes, catalog.latest_at(), |_| false);
+    let (again, lines, end) = decode_catalog(&UUID, text.as_bytes()).expect("a text of ours");
+    assert_eq!(end, text.len());
+    assert_eq!(again.sources().count(), catalog.sources().count());
+    let once_more = again.rewritten_text(&UUID, bytes, catalog.latest_at(), |_| false);
+    let (_, lines_again, _) = decode_catalog(&UUID, once_more.as_bytes()).expect("a text of ours");
+    assert_eq!(lines, lines_again);
 }
 
 /// What one of two copies lost comes from the other.
@@ -54,12 +73,22 @@ fn mend(file: &[u8], valid: &[u8]) {
 /// Puts before each line the checksum that it should have. A last line without a newline stays one.
 pub fn repaired(uuid: &[u8; 16], lines: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
-    for (line, number) in lines.split_inclusive(|byte| *byte == b'\n').zip(0u64..) {
+    let first = first_number(lines);
+    for (line, number) in lines.split_inclusive(|byte| *byte == b'\n').zip(first..) {
         let json = line.strip_suffix(b"\n").unwrap_or(line);
         file.extend_from_slice(format!("{:08x} ", line_checksum(uuid, number, json)).as_bytes());
         file.extend_from_slice(line);
     }
     file
+}
+
+/// Lines of a catalog that was rewritten count on from those before.
+fn first_number(lines: &[u8]) -> u64 {
+    const BEFORE: &[u8] = br#"{"event":"rewritten","lines":"#;
+    let rest = lines.strip_prefix(BEFORE).unwrap_or_default();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
+    let text: String = digits.take(19).map(|byte| char::from(*byte)).collect();
+    text.parse().unwrap_or(0)
 }
 
 fn line_checksum(uuid: &[u8; 16], number: u64, json: &[u8]) -> u32 {

@@ -56,17 +56,19 @@ pub fn check_logs(reader: &LogReader) -> Result<Report> {
 }
 
 fn check_all(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
-    let tails = reader.tails()?;
+    let mut tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
-    let (catalog, _, lines_end) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
+    let (catalog, _, valid_bytes) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
         .map_err(|error| error.of_catalog(reader.dir()))?;
+    let lines_end = catalog.bytes_before() + valid_bytes as u64;
+    tails.begin = reader.begins_described(&tails, catalog.forgotten_below())?;
     let PerLog { records, times, .. } = tails.tail;
     let chunk_bytes = reader.meta().chunk_bytes;
     let first = tails.begin.records.chunk(chunk_bytes);
     let end = records.align_up(chunk_bytes.into()).chunk(chunk_bytes);
     let indexed = complete_chunks(times.0 / TIME_ENTRY_BYTES as u64).min(end.0);
     let mut report = Report {
-        files: small_files.damaged(reader, lines_end as u64)?,
+        files: small_files.damaged(reader, lines_end)?,
         ..Report::default()
     };
     match reader.losses() {
@@ -96,7 +98,7 @@ fn check_all(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<R
             chunk: Vec::new(),
             last_arrival: Timestamp::MIN,
             unreadable: false,
-            lost_lines: small_files.lost_lines(lines_end as u64),
+            lost_lines: small_files.lost_lines(lines_end),
             report,
         };
         let bytes_to = |chunk: ChunkNo| (chunk.0 - first.0).saturating_mul(chunk_bytes.into());

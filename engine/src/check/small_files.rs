@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::report::DamagedFile;
 use crate::error::{Error, Result};
+use crate::format::{Rewritten, line_content};
 use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
 use crate::proven::at;
 
@@ -13,7 +14,7 @@ const MENDED: &str = "the next start, or `ingestd check --repair`, writes it aga
 
 pub struct SmallFiles {
     slots: Slots,
-    /// So long is the catalog at least.
+    /// So long is all that the catalog ever held, at least.
     bytes_least: u64,
     files: CatalogBytes,
     /// As far as the file or its copy has it.
@@ -22,7 +23,7 @@ pub struct SmallFiles {
 
 impl SmallFiles {
     pub fn read(reader: &LogReader) -> Result<SmallFiles> {
-        // Before the catalog, which only grows.
+        // Before the catalog, whose length only grows.
         let slots = reader.slots()?;
         let bytes_least = reader.catalog_bytes_least()?;
         let files = reader.catalog_files()?;
@@ -109,13 +110,22 @@ impl SmallFiles {
         let is_whole = match &self.slots.newest {
             // A writer that stops leaves it whole; a crash may leave it behind.
             Some(DurableState { clean: true, .. }) => *copy == self.catalog,
-            _ => is_prefix(&self.catalog, copy),
+            _ => is_prefix(&self.catalog, copy) || self.is_from_before(reader, copy),
         };
         if of_copy.is_some() || !is_whole {
             let what = why(of_copy, copy);
             damaged.push(damage(copy_path, format!("{what}; {MENDED}")));
         }
         damaged
+    }
+
+    /// Whether a copy begins as one that a crash kept from being rewritten after the file.
+    fn is_from_before(&self, reader: &LogReader, copy: &[u8]) -> bool {
+        let uuid = &reader.meta().uuid;
+        let [of_copy, of_catalog] =
+            [copy, &self.catalog].map(|text| Rewritten::of(uuid, text).lines);
+        let line = copy.split(|byte| *byte == b'\n').next();
+        of_copy < of_catalog && line.is_some_and(|line| line_content(uuid, of_copy, line).is_ok())
     }
 }
 

@@ -1,7 +1,10 @@
-//! The lines of a text that only grows. Each proves itself: a checksum covers the directory, the line's number and what the line says
-//! (FORMAT.md, *Catalog*).
+//! The lines of a text that grows, and is rewritten now and then. Each proves itself: a checksum covers the directory, the line's number and
+//! what the line says (FORMAT.md, *Catalog*).
+
+use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
+use crate::types::Address;
 
 /// The checksum's hexadecimal digits and the space.
 pub const LINE_PREFIX_BYTES: usize = 9;
@@ -33,11 +36,61 @@ fn line_checksum(uuid: &[u8; 16], line_no: u64, content: &[u8]) -> u32 {
     crc32c(&[uuid, &line_no.to_le_bytes(), content])
 }
 
+/// No first line of a text that was rewritten is longer.
+pub const REWRITTEN_BYTES_MAX: usize = 256;
+/// No text has so many lines or bytes, all that it ever had included.
+const COUNT_MAX: u64 = 1 << 56;
+
+/// The first line of a text that was rewritten. Lines and bytes count on from those that the text had before, so both only grow, and no line
+/// of an older text verifies in a newer one. All zero: the text was never rewritten.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rewritten {
+    /// How many lines the text ever had before: the number of this one.
+    pub lines: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The text no longer describes records below this address.
+    pub forgotten_below: Address,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum FirstLine {
+    Rewritten(Rewritten),
+}
+
+impl Rewritten {
+    /// What the first line of a text says, if it verifies.
+    pub fn of(uuid: &[u8; 16], text: &[u8]) -> Rewritten {
+        Rewritten::sound(uuid, text).unwrap_or_default()
+    }
+
+    fn sound(uuid: &[u8; 16], text: &[u8]) -> Option<Rewritten> {
+        let head = text.get(..text.len().min(REWRITTEN_BYTES_MAX))?;
+        let end = head.iter().position(|byte| *byte == b'\n')?;
+        let line = head.get(..end)?;
+        let content = line.get(LINE_PREFIX_BYTES..)?;
+        let FirstLine::Rewritten(said) = serde_json::from_slice(content).ok()?;
+        let is_possible = (1..COUNT_MAX).contains(&said.lines) && said.bytes < COUNT_MAX;
+        let is_sound = is_possible && line_content(uuid, said.lines, line).is_ok();
+        is_sound.then_some(said)
+    }
+
+    /// The line, with its newline.
+    pub fn encode(&self, uuid: &[u8; 16]) -> String {
+        let json = serde_json::to_string(&FirstLine::Rewritten(*self));
+        encode_line(uuid, self.lines, &json.expect("numbers are always JSON"))
+    }
+}
+
 /// Puts a text together from two copies of it: each line from the first that holds it whole, at the place where the line before it ends.
-/// From the first line on that neither holds, it goes on as `text` does.
+/// From the first line on that neither holds, it goes on as `text` does. Of a text and its copy from before it was rewritten, or the other way
+/// round, the later counts: lines of the other do not verify in it.
 pub fn merge_lines(uuid: &[u8; 16], text: &[u8], copy: &[u8]) -> Vec<u8> {
     let mut merged = Vec::with_capacity(text.len().max(copy.len()));
-    let mut line_no = 0;
+    let [of_text, of_copy] = [text, copy].map(|text| Rewritten::of(uuid, text).lines);
+    let mut line_no = of_text.max(of_copy);
     while let Some(line) = [text, copy]
         .into_iter()
         .find_map(|bytes| sound_line(uuid, line_no, bytes.get(merged.len()..)?))
@@ -68,6 +121,78 @@ mod tests {
         (0..lines)
             .flat_map(|n| encode_line(&UUID, n, &format!("{{\"says\":{}}}", n * n)).into_bytes())
             .collect()
+    }
+
+    /// The text after it was rewritten, with one line that is as long as before, and others.
+    fn rewritten(lines: u64) -> Vec<u8> {
+        let said = Rewritten {
+            lines,
+            bytes: text(lines).len() as u64,
+            forgotten_below: Address(4096),
+        };
+        let more = (1..4).map(|n| encode_line(&UUID, lines + n, &format!("{{\"says\":{n}}}")));
+        let all: String = [said.encode(&UUID)].into_iter().chain(more).collect();
+        assert_eq!(Rewritten::of(&UUID, all.as_bytes()), said);
+        all.into_bytes()
+    }
+
+    #[test]
+    fn a_first_line_says_what_was_before_or_does_not_verify() {
+        let whole = rewritten(9);
+        let end = whole.iter().position(|byte| *byte == b'\n').unwrap();
+        for at in 0..end {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            assert_eq!(Rewritten::of(&UUID, &flipped), Rewritten::default());
+        }
+        assert_eq!(Rewritten::of(&[8; 16], &whole), Rewritten::default());
+        for text in [&whole[end + 1..], &whole[..end], &text(3), b""] {
+            assert_eq!(Rewritten::of(&UUID, text), Rewritten::default());
+        }
+        let most = Rewritten {
+            lines: COUNT_MAX - 1,
+            bytes: COUNT_MAX - 1,
+            forgotten_below: Address::MAX,
+        };
+        let line = most.encode(&UUID);
+        assert!(line.len() < REWRITTEN_BYTES_MAX);
+        assert_eq!(Rewritten::of(&UUID, line.as_bytes()), most);
+        for more in [
+            Rewritten {
+                lines: COUNT_MAX,
+                ..most
+            },
+            Rewritten { lines: 0, ..most },
+            Rewritten {
+                bytes: u64::MAX,
+                ..most
+            },
+        ] {
+            let line = more.encode(&UUID);
+            assert_eq!(Rewritten::of(&UUID, line.as_bytes()), Rewritten::default());
+        }
+    }
+
+    #[test]
+    fn the_later_of_two_rewritings_counts_and_what_it_lost_comes_from_an_alike_copy_alone() {
+        let (older, newer) = (text(9), rewritten(9));
+        let newest = rewritten(13);
+        for (one, other) in [(&older, &newer), (&newer, &newest), (&older, &newest)] {
+            assert!(merge_lines(&UUID, one, other).starts_with(other));
+            assert_eq!(&merge_lines(&UUID, other, one), other);
+        }
+        for at in 0..newer.len() {
+            let mut flipped = newer.clone();
+            flipped[at] ^= 1;
+            assert_eq!(merge_lines(&UUID, &flipped, &newer), newer, "byte {at}");
+            assert_eq!(merge_lines(&UUID, &newer, &flipped), newer, "byte {at}");
+            // Behind a line that is damaged, nothing of the older text follows.
+            let merged = merge_lines(&UUID, &flipped, &older);
+            assert!(
+                merged == older || merged == flipped || merged.starts_with(&older),
+                "byte {at}"
+            );
+        }
     }
 
     fn line_of(text: &[u8], at: usize) -> usize {

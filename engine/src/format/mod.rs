@@ -39,7 +39,9 @@ pub use columns::{
     UnitRow, Wanted, saves_enough,
 };
 pub use index_block::{BinEntry, IndexBlock};
-pub use line::{LINE_PREFIX_BYTES, encode_line, line_content, merge_lines};
+pub use line::{
+    LINE_PREFIX_BYTES, REWRITTEN_BYTES_MAX, Rewritten, encode_line, line_content, merge_lines,
+};
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encoding::encode_node;

@@ -1,12 +1,18 @@
 //! The writer's part of the catalog: sources and indexes are defined and closed at the start of a chunk, and stand in the file before they
-//! count.
+//! count. Sources are forgotten with their records.
 
 use crate::error::Result;
-use crate::schema::{BinsDef, Catalog, Event, IndexDef, SourceDef, encode_line};
-use crate::types::{Address, IndexId, SourceId, ValueKind};
+use crate::schema::{
+    BinsDef, Catalog, Event, IndexDef, Source, SourceDef, decode_catalog, encode_line,
+};
+use crate::types::{Address, IndexId, LogKind, SourceId, ValueKind};
 
+use super::intake::Intakes;
 use super::native::NativeKey;
 use super::writer::Writer;
+
+/// For fewer bytes, a catalog is not written again.
+const FORGOTTEN_BYTES_MIN: u64 = 64 << 10;
 
 /// One of the catalog's two ways to define a source.
 type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Event>)>;
@@ -86,6 +92,59 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes the catalog again without those `forgettable` sources of which nothing is retained, where they take an eighth of it or more: what strangers
+    /// defined goes with its records. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`Writer::rewrite_catalog`].
+    pub fn forget(&mut self, forgettable: impl Fn(&Source) -> bool) -> Result<bool> {
+        let below = self.given_up_below();
+        let is_gone = |source: &Source| self.is_gone(source, below) && forgettable(source);
+        let gone = self.catalog.sources().filter(|source| is_gone(source));
+        let gone_bytes: u64 = gone.map(|source| source.definition_bytes()).sum();
+        let is_worth_it = gone_bytes >= (self.catalog_bytes() / 8).max(FORGOTTEN_BYTES_MIN);
+        if is_worth_it {
+            self.rewrite_catalog(forgettable)?;
+        }
+        Ok(is_worth_it)
+    }
+
+    /// Writes the catalog again: with what it says of retained records alone, and without those `forgettable` sources of which nothing is retained.
+    /// Their names keep their ids; a definition begins them again.
+    ///
+    /// # Errors
+    /// The log or the catalog cannot be written; the catalog is as before.
+    pub fn rewrite_catalog(&mut self, forgettable: impl Fn(&Source) -> bool) -> Result<()> {
+        if self.catalog.event_count() == 0 {
+            return Ok(());
+        }
+        // Only sealed chunks say whose records they hold.
+        self.seal()?;
+        let uuid = self.logs.meta().uuid;
+        let bytes = self.logs.catalog_bytes_ever()?;
+        let below = self.given_up_below();
+        let is_gone = |source: &Source| self.is_gone(source, below) && forgettable(source);
+        let text = self.catalog.rewritten_text(&uuid, bytes, below, is_gone);
+        let (catalog, ..) = decode_catalog(&uuid, text.as_bytes())?;
+        self.logs.rewrite_catalog(text.into_bytes())?;
+        self.intakes = Intakes::new(&catalog, self.intakes.payload_bytes_max);
+        self.catalog = catalog;
+        Ok(())
+    }
+
+    /// No start finds records below again, whatever is lost.
+    fn given_up_below(&self) -> Address {
+        self.logs.evicted(LogKind::Records)
+    }
+
+    /// Whether no record of a source stands at `below` or past it, and none is to be expected: it was defined, and got its last field, before.
+    fn is_gone(&self, source: &Source, below: Address) -> bool {
+        let last = self.latest.get(source.id);
+        let is_retained = last.is_some_and(|chunk| chunk.address(self.chunk_bytes) >= below);
+        let is_old = (source.layouts.last()).is_some_and(|(since, _)| *since < below);
+        is_old && !is_retained && source.indexes.is_empty()
+    }
+
     /// Makes a change of the catalog from the next chunk on: each of its events is written before it counts, so that the catalog here is always
     /// the one on the disk, whichever write fails.
     fn change_catalog<T>(
@@ -96,9 +155,9 @@ impl Writer {
         let (made, events) = self.catalog.plan(|catalog| change(catalog, at))?;
         let uuid = self.logs.meta().uuid;
         let written = events.iter().try_for_each(|event| {
+            let line_no = self.catalog.event_count();
             self.logs
-                .append_catalog(&encode_line(&uuid, self.catalog_lines, event))?;
-            self.catalog_lines += 1;
+                .append_catalog(&encode_line(&uuid, line_no, event))?;
             self.catalog.apply(event)
         });
         // Only theirs: there may be tens of thousands of others.

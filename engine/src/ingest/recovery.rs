@@ -29,7 +29,6 @@ const DAY_NS: i64 = 86_400_000_000_000;
 pub(super) struct RecoveredDirectory {
     pub logs: Logs,
     pub catalog: Catalog,
-    pub catalog_lines: u64,
     pub indexer: Indexer,
     pub latest: LatestChunks,
     /// The newest arrival time in the log.
@@ -66,8 +65,9 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     let catalog_bytes_least = opening.catalog_bytes_least()?;
     // With staging went what the catalog grew to since the newest slot.
     let is_length_known = catalog_bytes_least > 0 && opening.how() != Recovered::StagingLost;
-    let (mut catalog, lines, valid_bytes) =
+    let (mut catalog, _, valid_bytes) =
         decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, catalog_bytes_least)?;
+    require_described(&opening, &catalog)?;
     let mut indexed = match index_logs {
         IndexLogs::KeepSound => Indexed::find(&opening, u64::MAX)?,
         IndexLogs::Rebuild => Indexed::nothing(&opening)?,
@@ -95,6 +95,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         .filter(|index| index.is_native())
         .map(|index| index.id)
         .collect();
+    let first_line = catalog.event_count();
     let events = native
         .iter()
         .map(|index| catalog.close_index(*index, closing))
@@ -132,15 +133,12 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         indexed.times_end(),
         sound_lines,
     )?;
-    let mut catalog_lines = lines as u64;
-    for event in &events {
-        logs.append_catalog(&encode_line(&uuid, catalog_lines, event))?;
-        catalog_lines += 1;
+    for (event, line_no) in events.iter().zip(first_line..) {
+        logs.append_catalog(&encode_line(&uuid, line_no, event))?;
     }
     let mut recovered = RecoveredDirectory {
         logs,
         catalog,
-        catalog_lines,
         indexer,
         latest,
         newest: indexed.newest,
@@ -150,6 +148,18 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     }
     recovered.logs.publish();
     Ok(recovered)
+}
+
+/// Refuses a catalog that no longer describes all that is there: it is of a later time than the log.
+fn require_described(opening: &Opening, catalog: &Catalog) -> Result<()> {
+    let (begin, described) = (opening.begin(LogKind::Records), catalog.forgotten_below());
+    if begin >= described {
+        return Ok(());
+    }
+    let what = format!(
+        "it does not describe records below address {described}, and the log begins at {begin}; restore the whole directory from one backup"
+    );
+    Err(Error::damaged(&opening.dir().join(CATALOG_NAME), what))
 }
 
 /// Where records go on: past all that is there, and past every address from which the catalog says that something holds.
@@ -261,6 +271,14 @@ fn is_lost(read: &Result<Origin>, chunk: &[u8]) -> bool {
     }
 }
 
+/// What was read; `None`: it is damaged.
+fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.is_damage() => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// What of the index logs verifies: the first `chunks` chunks are indexed.
 struct Indexed {
     uuid: [u8; 16],
@@ -281,11 +299,11 @@ impl Indexed {
         let mut chunks = complete_chunks(entries).min(in_records).min(most);
         let mut reader = NodeReader::new(opening);
         while chunks > first {
-            if let Ok(entry) = reader.entry(NodeId::last_before(chunks)) {
+            if let Some(entry) = unless_damaged(reader.entry(NodeId::last_before(chunks)))? {
                 let end = Address(entry.node.0.saturating_add(entry.node_bytes.into()));
                 // An entry without a node names the place of the next one.
                 let is_within = end.0.is_multiple_of(8) && end <= opening.end(LogKind::Chunks);
-                if is_within && reader.open_at(&entry).is_ok() {
+                if is_within && unless_damaged(reader.open_at(&entry))?.is_some() {
                     let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
                     return Ok(Self {
                         uuid,

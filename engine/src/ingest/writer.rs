@@ -37,7 +37,6 @@ pub struct WriterStats {
 pub struct Writer {
     pub(super) logs: Logs,
     pub(super) catalog: Catalog,
-    pub(super) catalog_lines: u64,
     pub(super) natives: Natives,
     pub(super) clock: Clock<SystemTimeSource>,
     pub(super) intakes: Intakes,
@@ -48,7 +47,7 @@ pub struct Writer {
     staged_bytes: usize,
     indexer: Indexer,
     summariser: Summariser,
-    latest: LatestChunks,
+    pub(super) latest: LatestChunks,
     summary: NodeSummary,
     durability: Durability,
     pub(super) stats: WriterStats,
@@ -80,7 +79,6 @@ impl Writer {
             stats: WriterStats::default(),
             logs: recovered.logs,
             catalog: recovered.catalog,
-            catalog_lines: recovered.catalog_lines,
             natives: Natives::new(),
         })
     }
@@ -89,7 +87,7 @@ impl Writer {
         &self.catalog
     }
 
-    /// Length of the catalog file, which only grows.
+    /// Length of the catalog file.
     pub fn catalog_bytes(&self) -> u64 {
         self.logs.catalog_bytes()
     }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::files::meta::DirMeta;
+use super::files::open_segment::OpenSegment;
 use super::files::segment::{Draft, SegmentDir, SegmentForm, SegmentName};
-use super::files::storage::{OpenMode, Storage, StorageFile, read_at, write_at};
+use super::files::storage::{Storage, write_at};
 use super::read::survey::segment_dirs;
 use super::write::shared::Shared;
 use crate::error::{Error, Result};
@@ -118,9 +119,9 @@ impl Compaction {
             // Retention was faster.
             return Ok(Compacted::StaysRows);
         };
-        let rows = segments.open(SegmentName { first, generation }, OpenMode::Read)?;
+        let rows = segments.open_to_read(SegmentName { first, generation })?;
         let draft = segments.draft_of(first, SegmentForm::Columns)?;
-        let Some(written) = self.write(first, &*rows, &draft, &mut template_of, &is_wanted)? else {
+        let Some(written) = self.write(first, &rows, &draft, &mut template_of, &is_wanted)? else {
             return Ok(Compacted::Stopped);
         };
         let column_bytes = draft.file().bytes()?;
@@ -146,7 +147,7 @@ impl Compaction {
     fn write(
         &mut self,
         first: Address,
-        rows: &dyn StorageFile,
+        rows: &OpenSegment,
         draft: &Draft<'_>,
         template_of: &mut impl FnMut(SourceId, Address) -> Template,
         is_wanted: &impl Fn() -> bool,
@@ -161,7 +162,7 @@ impl Compaction {
             }
             let length = unit_bytes.min(segment_bytes - offset) as usize;
             self.rows.resize(length, 0);
-            let read = read_at(rows, &mut self.rows, offset)?;
+            let read = rows.read_at(&mut self.rows, offset)?;
             // The last segment of a closed log ends with the log; any other that is cut short holds damaged chunks from there on.
             at_mut(&mut self.rows, read..).fill(0);
             self.unit.clear();
@@ -200,8 +201,7 @@ impl Compaction {
 
     /// Whether the file holds, where its directory says, the units that were compared with their rows.
     fn holds(&mut self, first: Address, draft: &Draft<'_>, checksums: &[u32]) -> Result<bool> {
-        let rows = self.segments.rows_of(first, draft.shared_file())?;
-        let columns = rows.columns().expect("it was written as columns");
+        let columns = self.segments.columns_of(first, draft.shared_file())?;
         for (nth, written) in checksums.iter().enumerate() {
             columns.read_unit_bytes(nth, &mut self.unit)?;
             if *written != self.checksum(first) {

@@ -25,10 +25,10 @@ pub struct Directory {
     functions: RwLock<HashMap<IndexId, IndexFn>>,
 }
 
-/// The catalog only grows, so its length says whether it changed.
+/// The length of all that the catalog ever held only grows, so it says whether the catalog changed.
 struct CachedCatalog {
-    /// Of the file, before it was read.
-    file_bytes: u64,
+    /// Of all that it ever held, before it was read.
+    bytes_ever: u64,
     catalog: Arc<Catalog>,
 }
 
@@ -62,7 +62,7 @@ impl Directory {
         Arc::new(Directory {
             reader: Arc::new(reader),
             catalog: Mutex::new(CachedCatalog {
-                file_bytes: u64::MAX,
+                bytes_ever: u64::MAX,
                 catalog: Arc::new(Catalog::new()),
             }),
             epoch: Mutex::new(Epoch {
@@ -132,10 +132,10 @@ impl Directory {
 
     pub(super) fn catalog(&self) -> Result<Arc<Catalog>> {
         let mut cached = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        let file_bytes = self.reader.catalog_len()?;
-        if file_bytes != cached.file_bytes {
+        let bytes_ever = self.reader.catalog_len()?;
+        if bytes_ever != cached.bytes_ever {
             *cached = CachedCatalog {
-                file_bytes,
+                bytes_ever,
                 catalog: Arc::new(read_catalog(&self.reader)?),
             };
         }
@@ -148,7 +148,7 @@ impl Directory {
 /// # Errors
 /// One that is damaged together with its copy, or shorter than the directory says.
 pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
-    // Before the catalog, which only grows.
+    // Before the catalog, whose length only grows.
     let bytes_least = reader.catalog_bytes_least()?;
     let bytes = reader.catalog_bytes()?;
     let uuid = &reader.meta().uuid;

@@ -1,11 +1,13 @@
 //! What a query asks of a record, over `ts`, index values and fields.
 //!
 //! A [`Predicate`] is what callers write; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes,
-//! `Test::matches` over one record: both must agree.
+//! `Test::matches` over one record, `Test::keep` over columns: all must agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::scan::column_filter::{keep_any, keep_matching};
+use super::scan::columns::Columns;
 use super::value::Value;
 use crate::error::Result;
 use crate::schema::{Expr, Filter, Layout, RangeSet, Source};
@@ -194,6 +196,72 @@ impl Test {
         }
     }
 
+    /// Drops from `passing`, one for each row, those that do not satisfy it. [`Test::matches`] of each is the naive form.
+    ///
+    /// # Panics
+    /// A field that [`Test::each_field`] names is not read, or no times are that [it needs](Test::needs_times).
+    pub fn keep(&self, columns: &Columns<'_>, passing: &mut [bool]) {
+        match self {
+            Test::All => {}
+            Test::Nothing => passing.fill(false),
+            Test::Time(times) => {
+                for (passes, time) in passing.iter_mut().zip(columns.times()) {
+                    *passes &= times.contains(Timestamp(*time as i64));
+                }
+            }
+            Test::Value(value, keys) => value.keep(columns, keys, passing),
+            Test::Fields(expr) => keep_matching(columns, expr, passing),
+            Test::And(sides) => sides.iter().for_each(|side| side.keep(columns, passing)),
+            Test::Or(sides) => {
+                keep_any(passing, sides, |side, passing| side.keep(columns, passing))
+            }
+        }
+    }
+
+    /// Gives `each` every field that it looks at; false where it may be any.
+    pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
+        match self {
+            Test::All | Test::Nothing | Test::Time(_) => true,
+            Test::Value(value, _) => value.each_field(each),
+            Test::Fields(expr) => {
+                expr.each_field(each);
+                true
+            }
+            Test::And(sides) | Test::Or(sides) => sides.iter().all(|side| side.each_field(each)),
+        }
+    }
+
+    /// The keys that some fields must have, if it comes to that. A NULL has none.
+    pub fn field_keys(&self) -> Option<Vec<(usize, &RangeSet<Key>)>> {
+        let mut found = Vec::new();
+        self.add_field_keys(&mut found).then_some(found)
+    }
+
+    fn add_field_keys<'a>(&'a self, found: &mut Vec<(usize, &'a RangeSet<Key>)>) -> bool {
+        match self {
+            Test::All => true,
+            Test::Value(value, keys) => match value.fields() {
+                Some(&[field]) => {
+                    found.push((field, keys));
+                    true
+                }
+                _ => false,
+            },
+            Test::Fields(expr) => expr.add_field_keys(found),
+            Test::And(sides) => sides.iter().all(|side| side.add_field_keys(found)),
+            Test::Nothing | Test::Time(_) | Test::Or(_) => false,
+        }
+    }
+
+    /// Whether it looks at times.
+    pub fn needs_times(&self) -> bool {
+        match self {
+            Test::All | Test::Nothing | Test::Value(..) | Test::Fields(_) => false,
+            Test::Time(_) => true,
+            Test::And(sides) | Test::Or(sides) => sides.iter().any(Test::needs_times),
+        }
+    }
+
     /// Whether it looks at index values, which summaries have.
     pub fn needs_values(&self) -> bool {
         match self {
@@ -203,12 +271,12 @@ impl Test {
         }
     }
 
-    /// Whether it looks at payloads; else times alone decide it.
-    pub fn needs_payloads(&self) -> bool {
+    /// Whether it tests fields, of which summaries know nothing.
+    pub fn needs_records(&self) -> bool {
         match self {
-            Test::All | Test::Nothing | Test::Time(_) => false,
-            Test::Value(..) | Test::Fields(_) => true,
-            Test::And(sides) | Test::Or(sides) => sides.iter().any(Test::needs_payloads),
+            Test::All | Test::Nothing | Test::Time(_) | Test::Value(..) => false,
+            Test::Fields(_) => true,
+            Test::And(sides) | Test::Or(sides) => sides.iter().any(Test::needs_records),
         }
     }
 

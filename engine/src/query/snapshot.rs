@@ -45,18 +45,11 @@ impl Directory {
     pub fn snapshot_at(self: &Arc<Self>, position: u64) -> Result<Snapshot> {
         let position = Address(position);
         let tails = self.tails(Some(position))?;
-        let (begin, tail) = (tails.begin.records, tails.tail.records);
+        let tail = tails.tail.records;
         if position > tail {
             return Err(Error::Query(format!(
                 "position {position} is past the published end {tail}; take one from loom_snapshot"
             )));
-        }
-        if position < begin {
-            return Err(Error::Evicted {
-                dir: self.path().to_owned(),
-                address: position,
-                begin,
-            });
         }
         self.snapshot_of(tails, position)
     }
@@ -82,13 +75,23 @@ impl Directory {
 
     pub(super) fn snapshot_of(
         self: &Arc<Self>,
-        tails: Tails,
+        mut tails: Tails,
         position: Address,
     ) -> Result<Snapshot> {
-        // After the tails: what they publish was defined before.
+        // After the tails: what they publish was defined before. What was given up since may not be defined any more.
         let catalog = self
             .catalog()
             .or_else(|error| self.reader().require_in_place().and(Err(error)))?;
+        let forgotten_below = catalog.forgotten_below();
+        tails.begin = self.reader().begins_described(&tails, forgotten_below)?;
+        let begin = tails.begin.records;
+        if position < begin {
+            return Err(Error::Evicted {
+                dir: self.path().to_owned(),
+                address: position,
+                begin,
+            });
+        }
         let is_empty = catalog.sources().next().is_none();
         let snapshot = Snapshot {
             directory: Arc::clone(self),

@@ -128,16 +128,22 @@ impl SnapshotLogs {
         Ok(origin)
     }
 
-    /// The unit of a chunk that stands in a column segment, and which of its chunks that is; `None` where the chunk is to be read whole, which reports why if
-    /// the unit cannot be read.
+    /// The unit of a chunk that stands in a column segment, and which of its chunks that is; `None` where the chunk is to be read whole.
     pub fn column_unit<'a>(
         &self,
         chunk: ChunkNo,
         wanted: UnitWanted<'_>,
         held: &'a mut HeldUnit,
-    ) -> Option<(&'a mut Unit, usize)> {
+    ) -> Result<Option<(&'a mut Unit, usize)>> {
         let address = chunk.address(self.chunk_bytes());
-        self.reader.column_unit(address, wanted, held).ok()?
+        self.reader.column_unit(address, wanted, held)
+    }
+
+    /// The error for a unit whose rows from a chunk on cannot be decoded.
+    pub fn undecoded(&self, chunk: ChunkNo, error: impl Into<FormatError>) -> Error {
+        let address = chunk.address(self.chunk_bytes());
+        let path = self.reader.path_of(LogKind::Records, address);
+        error.into().of(path, address)
     }
 
     /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.

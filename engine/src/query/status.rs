@@ -33,6 +33,14 @@ pub struct Status {
 }
 
 impl Directory {
+    /// What the segments of all logs take on the disk, as their files say.
+    ///
+    /// # Errors
+    /// A file that the system refuses.
+    pub fn segment_bytes(&self) -> Result<u64> {
+        self.reader().segment_bytes()
+    }
+
     /// # Errors
     /// As [`Directory::snapshot`].
     pub fn status(self: &std::sync::Arc<Self>) -> Result<Status> {

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use crate::proven::{at, at_mut};
-use crate::query::scan::column_rows::Columns;
-use crate::schema::{BinMap, Index, Layout, Payloads};
+use crate::query::scan::column_filter::{keep_keys, keep_matching};
+use crate::query::scan::columns::Columns;
+use crate::schema::{BinMap, Index, Layout, Payloads, RangeSet};
 use crate::types::{IndexId, Key, ValueKind};
 
 /// The function of an index that was given as a closure.
@@ -37,6 +38,30 @@ impl Value {
     /// The fields that a key is computed from; `None`: it may be any.
     pub fn fields(&self) -> Option<&[usize]> {
         self.fields.as_deref()
+    }
+
+    /// Gives `each` every field that decides whether a record has a key, and which; false where it may be any.
+    pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
+        if self.function.is_some() || self.index.is_native() {
+            return false;
+        }
+        self.index.value_field().into_iter().for_each(&mut *each);
+        if let Some(filter) = self.index.filter() {
+            filter.expr().each_field(each);
+        }
+        true
+    }
+
+    /// Drops from `passing`, one for each row, those without a key among these. [`Value::key`] of each is the naive form.
+    pub fn keep(&self, columns: &Columns<'_>, keys: &RangeSet<Key>, passing: &mut [bool]) {
+        if let Some(filter) = self.index.filter() {
+            keep_matching(columns, filter.expr(), passing);
+        }
+        match self.index.value_field() {
+            Some(field) => keep_keys(columns, field, keys, passing),
+            None if keys.contains(Key::MIN) => {}
+            None => passing.fill(false),
+        }
     }
 
     pub fn kind(&self) -> ValueKind {
@@ -73,6 +98,18 @@ impl Value {
             keys.truncate(kept);
         }
         is_known
+    }
+
+    /// Appends the key of each row, all of which have one.
+    pub fn keys_of_all(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) {
+        let rows = columns.count();
+        match self.index.value_field().filter(|_| rows > 0) {
+            Some(field) => {
+                let numbers = columns.numbers(field).expect("the field is read");
+                columns.layout().number_keys(field, numbers, keys);
+            }
+            None => keys.extend(std::iter::repeat_n(Key::MIN, rows)),
+        }
     }
 
     /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.

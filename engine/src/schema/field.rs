@@ -203,6 +203,13 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
+    /// How many bytes it takes in a line of the catalog, about.
+    pub fn line_bytes(&self) -> u64 {
+        let labels = self.series.iter();
+        let labels = labels.map(|(name, text)| 6 + name.len() + text.len());
+        (64 + self.name.len() + labels.sum::<usize>()) as u64
+    }
+
     /// A field that is never NULL and has no labels.
     pub fn new(name: impl Into<String>, ty: FieldType) -> FieldDef {
         FieldDef {

@@ -4,8 +4,9 @@
 //! series that carry it, ascending; a question intersects those lists and looks at no other group.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use super::Catalog;
+use super::Source;
 use crate::types::SourceId;
 
 /// The label that has the name of the metric.
@@ -43,9 +44,10 @@ pub struct LabelIndex {
 }
 
 impl LabelIndex {
-    pub(super) fn of(catalog: &Catalog) -> LabelIndex {
+    /// The series of these sources, which ascend.
+    pub(super) fn of<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> LabelIndex {
         let mut index = LabelIndex::default();
-        for source in catalog.sources() {
+        for source in sources {
             for (field, def) in source.fields.iter().enumerate() {
                 if def.series.is_empty() {
                     continue;
@@ -145,7 +147,7 @@ fn difference(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FieldDef, FieldType, SourceDef};
+    use super::super::{Catalog, FieldDef, FieldType, SourceDef};
     use super::*;
     use crate::types::Address;
     use proptest::prelude::*;

@@ -25,15 +25,19 @@ mod source;
 mod widen;
 
 pub use crate::error::PayloadError;
-pub use crate::types::{ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE};
+pub use crate::types::{
+    ALERT_STATES, ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULE_STATES, RULES_SOURCE,
+};
 pub use bin_map::BinMap;
 pub use bins::{BINS_MAX, BinsDef};
 pub use catalog::{
     Catalog, Event, SOURCES_MAX, Source, decode_catalog, decode_whole_catalog, encode_line,
+    unknown_source,
 };
 pub use comparison::{Domain, Op};
 pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX, SERIES_BYTES_MAX};
+pub(crate) use filter::compared;
 pub use filter::{Expr, FILTER_BYTES_MAX, Filter};
 pub use index::{INDEXES_MAX, Index, IndexDef};
 pub use label_index::{LabelIndex, LabelTest, METRIC_LABEL, SeriesId};

@@ -10,7 +10,7 @@ use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
 use crate::log::tests::simulated::{Disk, Marks, loom, shared_memory};
 use crate::log::{Durability, LogOptions};
-use crate::schema::{IndexDef, LossReason, SourceDef, parse_sources};
+use crate::schema::{IndexDef, LossReason, Source, SourceDef, parse_sources};
 use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
@@ -40,6 +40,12 @@ time = "own"
 [[source.field]]
 name = "ordinal"
 type = "u64"
+
+[[source]]
+name = "once"
+[[source.field]]
+name = "ordinal"
+type = "u64"
 "#;
 
 /// A record of the list: its ordinal is its place there.
@@ -54,11 +60,19 @@ pub fn is_event(ordinal: u64) -> bool {
     ordinal % 61 == 17
 }
 
+/// The first records are of a source that gets no other, and is forgotten with them.
+fn is_once(ordinal: u64) -> bool {
+    ordinal < 3
+}
+
 pub fn value(ordinal: u64) -> u64 {
     ordinal.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54
 }
 
 pub fn payload(ordinal: u64) -> Vec<u8> {
+    if is_once(ordinal) {
+        return ordinal.to_le_bytes().to_vec();
+    }
     if is_event(ordinal) {
         let own = 1_000_000 - ordinal as i64;
         return [own.to_le_bytes(), ordinal.to_le_bytes()].concat();
@@ -93,7 +107,7 @@ pub struct Client {
     /// Segments that became columns.
     pub compacted: u64,
     pub marks: Arc<Marks>,
-    ids: [SourceId; 2],
+    ids: [SourceId; 3],
 }
 
 impl Client {
@@ -106,7 +120,7 @@ impl Client {
             sent,
             compacted: 0,
             marks: Arc::default(),
-            ids: [SourceId(0); 2],
+            ids: [SourceId(0); 3],
         };
         client.open()?;
         Ok(client)
@@ -139,7 +153,12 @@ impl Client {
     pub fn push(&mut self, records: u64) -> Result<()> {
         for _ in 0..records {
             let ordinal = self.sent.len() as u64;
-            let source = self.ids[usize::from(is_event(ordinal))];
+            let [numbers, events, once] = self.ids;
+            let source = match ordinal {
+                _ if is_once(ordinal) => once,
+                _ if is_event(ordinal) => events,
+                _ => numbers,
+            };
             let address = self.writer().push(source, &payload(ordinal))?;
             self.sent.push(Sent { source, address });
         }
@@ -186,7 +205,7 @@ impl Client {
             "name = '{name}'\nvalue = 'value'\nwhere = 'value >= 512'\nbins = {{ from = 512, step = 64, count = 8 }}"
         );
         let def: IndexDef = toml::from_str(&def).unwrap();
-        let [numbers, _] = self.ids;
+        let [numbers, ..] = self.ids;
         self.writer().define_index(numbers, &def)?;
         Ok(())
     }
@@ -205,6 +224,12 @@ impl Client {
             self.marks.begin.store(begin - SEGMENT, Ordering::Release);
         }
         Ok(evicted)
+    }
+
+    /// Rewrites the catalog. Of the source that got the first records nothing is left once they are given up.
+    pub fn forget(&mut self) -> Result<()> {
+        let is_once = |source: &Source| source.name == "once";
+        self.writer().rewrite_catalog(is_once)
     }
 
     /// Makes columns of the segments that are durable to their end.

@@ -23,8 +23,8 @@ const DURABILITIES: [Durability; 3] = [
     Durability::Batch,
 ];
 
-/// Blocks and segments change several times, a roll-up completes, an index comes, segments become columns, the oldest go, and the writer stops
-/// and begins again in the middle.
+/// Blocks and segments change several times, a roll-up completes, an index comes, segments become columns, the oldest go, the catalog is rewritten
+/// without a source, and the writer stops and begins again in the middle.
 pub fn a_run_of_everything(client: &mut Client) -> Result<()> {
     for step in 0..12 {
         client.push(97)?;
@@ -38,6 +38,10 @@ pub fn a_run_of_everything(client: &mut Client) -> Result<()> {
         if step == 6 || step == 9 {
             client.sync_durable()?;
             client.evict()?;
+            client.sync_durable()?;
+        }
+        if step == 3 || step == 6 || step == 9 {
+            client.forget()?;
         }
         if step == 5 || step == 10 {
             client.sync_durable()?;
@@ -232,6 +236,7 @@ fn a_random_run(client: &mut Client, random: &mut Random) -> Result<()> {
             2 => {
                 client.sync_durable()?;
                 client.evict()?;
+                client.sync_durable()?;
             }
             3 => {
                 client.close()?;
@@ -239,6 +244,7 @@ fn a_random_run(client: &mut Client, random: &mut Random) -> Result<()> {
             }
             4 => client.push(random.below(900))?,
             5 => client.compact()?,
+            6 => client.forget()?,
             _ => client.push(random.below(100))?,
         }
         if random.below(3) > 0 {

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import duckdb
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "ingestd/packaging"))
+import pages  # noqa: E402
+
 DIST = ROOT / "dist"
 LOAD = ["--source", "request", "--ts", "ts", "--index", "latency_us"]
 ROWS = 5000
@@ -137,9 +141,19 @@ def test_the_debian_package_names_the_libraries_that_it_needs(debian: Debian) ->
 
 def test_man_pages_and_completions_are_of_this_program(debian: Debian) -> None:
     assert debian.run("ingestd", "--version").startswith("ingestd ")
-    assert "ingestd\\-run" in debian.run("zcat", "/usr/share/man/man1/ingestd.1.gz")
-    assert "\\-\\-config" in debian.run("zcat", "/usr/share/man/man1/ingestd-run.1.gz")
-    completed = "COMP_WORDS=(ingestd va); COMP_CWORD=1; _ingestd ingestd va ingestd; echo $COMPREPLY"
+    for page, part in [
+        ("man1/ingestd.1", "ingestd\\-run(1)"),
+        ("man1/ingestd-run.1", "\\-\\-config"),
+        ("man1/ingestd-record.1", "ingestd\\-record\\-syscalls(1)"),
+        ("man1/ingestd-record-syscalls.1", "\\-\\-comm"),
+        ("man1/ingestd-record-packets.1", "tcpdump"),
+        ("man1/ingestd-record-blockio.1", "\\-\\-device"),
+        ("man1/ingestd-record-pagecache.1", "page cache"),
+        ("man1/ingestd-record-command.1", "\\-\\-format"),
+        ("man5/loom.toml.5", "max_bytes"),
+    ]:
+        assert part in debian.run("zcat", f"/usr/share/man/{page}.gz"), page
+    completed = "COMP_WORDS=(ingestd va); COMP_CWORD=1; _clap_complete_ingestd ingestd va ingestd; echo $COMPREPLY"
     source = "source /usr/share/bash-completion/completions/ingestd"
     assert debian.run("bash", "-c", f"{source}; {completed}").strip() == "validate"
 
@@ -231,6 +245,24 @@ def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
     directory = tmp_path / "shop.loom"
     subprocess.run([home / "bin/ingestd", "load", directory, tmp_path / "rows.csv", *LOAD], check=True, env={})
     assert ask(home / "lib/loom/duckdb-v2/loom.duckdb_extension", directory) == ANSWER
+
+
+def test_no_link_of_an_installed_page_is_dead(tmp_path: Path) -> None:
+    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+        tar.extractall(tmp_path, filter="data")
+    installed = sorted(tmp_path.rglob("*.md"))
+    assert any(page.match("doc/loom/README.md") for page in installed)
+    assert [fault for page in installed for fault in pages.dead(page)] == []
+
+
+def test_the_wheels_description_needs_no_other_file(tmp_path: Path) -> None:
+    with zipfile.ZipFile(the_only("loom_duckdb-*.whl")) as wheel:
+        [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        wheel.extract(metadata, tmp_path)
+    description = (tmp_path / metadata).read_text().partition("\n\n")[2]
+    assert description.startswith("# "), description
+    (tmp_path / "README.md").write_text(description)
+    assert list(pages.dead(tmp_path / "README.md")) == []
 
 
 def test_the_tarballs_library_records_from_c_and_python(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ impl DaemonSink {
     /// Why a source cannot be defined, with what to do where the daemon has ended: no row was pushed yet.
     fn explained(error: ClientError) -> SinkError {
         match error {
-            ClientError::NoSuccessor { .. } => {
+            ClientError::NoSuccessor { .. } | ClientError::WaitStopped { .. } => {
                 SinkError::Failed(format!("{error}, and load again, or load without it"))
             }
             error => error.into(),

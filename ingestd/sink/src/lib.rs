@@ -8,14 +8,14 @@ mod direct;
 pub mod losses;
 
 use std::path::Path;
-use std::time::Duration;
 
 use loom_engine::ingest::Writer;
 use loom_engine::log::LogReader;
 use loom_engine::schema::{Catalog, SourceDef};
 use loom_engine::{Error, SourceId, query};
 
-use loom_wire::client::{ClientError, LastingClient, LastingOptions};
+pub use loom_wire::client::LastingOptions;
+use loom_wire::client::{ClientError, LastingClient};
 use loom_wire::protocol::Counts;
 
 pub use batch::InputBatch;
@@ -91,13 +91,9 @@ fn find(catalog: &Catalog, source: &str) -> Option<SourceDef> {
     })
 }
 
-/// Opens the way to a directory, under a name for people: its daemon where one runs, else the directory, which is created where it is absent. A daemon that ends has
-/// its successor within `patience`.
-pub fn open(dir: &Path, name: &str, patience: Duration) -> Result<Box<dyn Sink>> {
-    let options = LastingOptions {
-        name: name.to_owned(),
-        patience,
-    };
+/// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent. For the successor of a daemon
+/// that ends, the sink waits as the options say.
+pub fn open(dir: &Path, options: LastingOptions) -> Result<Box<dyn Sink>> {
     match LastingClient::connect_with(dir, options) {
         Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
         Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),

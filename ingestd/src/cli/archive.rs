@@ -29,7 +29,8 @@ const CHECK: Duration = Duration::from_millis(200);
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  ingestd archive /var/lib/loom --to /mnt/archive/web-1 --every 1h --keep-hot 10m")]
+  ingestd archive /var/lib/loom --to /mnt/archive/web-1 --every 1h \\
+    --keep-hot 10m")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,

@@ -13,7 +13,9 @@ use ingestd::client::{Client, ClientOptions};
 use ingestd::config::{ByteSize, Config};
 use ingestd::daemon::Daemon;
 use ingestd::demo::{self, DemoOptions, NEEDLES};
+use ingestd::quoted;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing::Level;
 
 use super::run::{catch_signals, log_to_stderr, stop};
 use super::stdout::say;
@@ -25,7 +27,7 @@ use super::stdout::say;
 /// demo keeps it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  ingestd demo /tmp/loom --seconds 60 --rate 2000000 --truth /tmp/truth.jsonl"
+    after_help = "Example:\n  ingestd demo demo.loom --seconds 60 --rate 2000000 --truth truth.jsonl"
 )]
 pub struct Args {
     /// Loom directory; created if it does not exist
@@ -49,7 +51,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        log_to_stderr();
+        // What goes well is no news: the query that is shown stays in sight.
+        log_to_stderr(Level::WARN);
         let signals = catch_signals()?;
         let daemon = Daemon::start(&self.dir, &self.config()?, false)?;
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -62,11 +65,13 @@ impl Args {
             ..ClientOptions::default()
         };
         let client = Client::connect_with(&self.dir, options)?;
+        let dir = self.dir.display().to_string();
         eprintln!(
-            "ingestd: writing {} records/s into '{}' for {} s; query it meanwhile",
+            "ingestd: writing {} records/s into '{dir}' for {} s; Ctrl-C ends it. Query it meanwhile, and later:\n  \
+             SELECT count, max, p99_99 FROM loom_aggregate({}, 'redis_request', 'latency', quantiles := [0.9999]);",
             self.rate,
-            self.dir.display(),
-            self.seconds
+            self.seconds,
+            quoted(&dir)
         );
         let report = demo::run(
             &client,

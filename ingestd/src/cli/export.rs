@@ -1,26 +1,32 @@
-//! `ingestd export`: records of a source into a Parquet file, read like any query, also while a daemon writes.
+//! `ingestd export`: records of a source as Parquet, in a file or on standard output, read like any query, also while a daemon writes.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ingestd::input::parse_timestamp_ns;
-use ingestd::output::{Export, export, parse_range};
+use ingestd::output::{Export, Out, export, parse_range};
 use loom_engine::query::{Directory, Poll};
 use loom_engine::schema::Source;
 use loom_engine::{IndexId, TimeRange, Timestamp, ValueRange};
 
-use super::stdout::say;
+use super::stdout::{complain, say};
 
-/// Export records of a source to a Parquet file
+/// Export records of a source as Parquet
 ///
 /// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows have the order of the log. The file
-/// appears when it is complete. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile, are left out and named on
-/// standard error, and the exit code is 1.
+/// appears when it is complete, was read back and holds what was written. A daemon may write meanwhile. Damaged records, and those that retention
+/// removes meanwhile, are left out and named on standard error, and the exit code is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  ingestd export /var/lib/loom --source trades --out trades.parquet --from 2026-01-01T00:00:00Z --index price --min 100")]
+Examples:
+  ingestd export /var/lib/loom --source trades --out trades.parquet \\
+    --from 2026-01-01T00:00:00Z --index price --min 100
+  ssh HOST ingestd export /var/lib/loom --source trades --out - > trades.parquet
+
+A program that reads Parquet looks at its end first: DuckDB takes a
+file, not a pipe. 'ingestd load' takes both.")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
@@ -29,9 +35,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     source: String,
 
-    /// Parquet file to write
+    /// Parquet file to write; '-' is standard output, which is not read back, and then the count of rows goes to standard error
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: Out,
 
     /// Export records from this time on (RFC 3339)
     #[arg(long, value_name = "T", value_parser = time)]
@@ -56,6 +62,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.out == Out::Stdout && std::io::stdout().is_terminal() {
+            bail!(
+                "cannot write Parquet to a terminal: it is not text; redirect standard output, or give --out a file"
+            );
+        }
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
         let source = snapshot.source(&self.source)?;
         let index = match &self.index {
@@ -85,11 +96,15 @@ impl Args {
             &self.out,
             &Poll::never(),
         )?;
-        say(format_args!("rows={}", exported.rows))?;
+        let rows = format!("rows={}", exported.rows);
+        match self.out {
+            Out::File(_) => say(rows)?,
+            Out::Stdout => complain(rows),
+        }
         let Some(missing) = exported.missing else {
             return Ok(ExitCode::SUCCESS);
         };
-        eprintln!("ingestd: the file has what can be read: {missing}");
+        complain(format_args!("the file has what can be read: {missing}"));
         Ok(ExitCode::FAILURE)
     }
 

@@ -1,18 +1,25 @@
 //! `ingestd generate`: the man pages and shell completions of this program, which `ingestd/packaging` puts into packages.
 //!
-//! Both are made of the command line's own definition, so they never differ from `--help`.
+//! They are made of the command line's own definition and of the configuration's own keys, so they never differ from `--help` and from what
+//! a daemon reads.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap_complete::Shell;
+use clap::Command;
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+use ingestd::config::{KeyDefault, key_tables};
+
+use super::{complete, record};
 
 /// Where each shell looks, below a `share` folder.
-const COMPLETIONS: [(Shell, &str); 3] = [
-    (Shell::Bash, "bash-completion/completions/ingestd"),
-    (Shell::Zsh, "zsh/vendor-completions/_ingestd"),
-    (Shell::Fish, "fish/vendor_completions.d/ingestd.fish"),
+const COMPLETIONS: [(&dyn EnvCompleter, &str); 3] = [
+    (&Bash, "bash-completion/completions/ingestd"),
+    (&Zsh, "zsh/vendor-completions/_ingestd"),
+    (&Fish, "fish/vendor_completions.d/ingestd.fish"),
 ];
 
 /// Write man pages and shell completions
@@ -28,32 +35,135 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let manual = self.share.join("man/man1");
-        create(&manual)?;
-        clap_mangen::generate_to(shown(), &manual)
-            .with_context(|| format!("cannot write man pages into {}", manual.display()))?;
+        let mut pages = Vec::new();
+        pages_of(&shown(), &mut pages)?;
+        pages.push(("man5/loom.toml.5".to_owned(), configuration()?));
+        for (path, page) in pages {
+            write(&self.share.join("man").join(path), &page)?;
+        }
         for (shell, path) in COMPLETIONS {
-            let path = self.share.join(path);
-            create(path.parent().unwrap_or(&self.share))?;
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut shown(), "ingestd", &mut script);
-            std::fs::write(&path, script)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            write(&self.share.join(path), &complete::script(shell)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The command line as people see it, without what is hidden: completions would offer that too.
-fn shown() -> clap::Command {
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The command line as people see it: without what is hidden, and with the captures of `record`.
+fn shown() -> Command {
     let whole = super::definition();
     let subcommands = whole.get_subcommands().filter(|each| !each.is_hide_set());
-    clap::Command::new("ingestd")
+    let mut shown = Command::new("ingestd")
         .version(env!("CARGO_PKG_VERSION"))
         .about(whole.get_about().cloned().unwrap_or_default())
         .subcommands(subcommands.cloned())
+        .mut_subcommand("record", |command| {
+            record::with_captures(command, |capture| capture)
+        })
+        .disable_help_subcommand(true);
+    shown.build();
+    shown
 }
 
-fn create(folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
+/// The path below `man` and the text of each page: of the command and of those below it.
+fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Result<()> {
+    for below in command.get_subcommands() {
+        pages_of(below, pages)?;
+    }
+    let man = Man::new(command.clone()).source(concat!("Loom ", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut roff = Roff::default();
+    if let Some(help) = command.get_after_help() {
+        roff.control("SH", ["EXAMPLES"]);
+        examples(&mut roff, &help.to_string());
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([
+        bold("ingestd"),
+        roman("(1), "),
+        bold("loom.toml"),
+        roman("(5)"),
+    ]);
+    roff.to_writer(&mut page)?;
+    pages.push((format!("man1/{}", man.get_filename()), page));
+    Ok(())
+}
+
+/// The end of a help text: indented lines are examples and stay as they are; a line that only announces them is left out.
+fn examples(roff: &mut Roff, help: &str) {
+    for paragraph in help.split("\n\n") {
+        roff.control("PP", []);
+        let mut is_example = false;
+        for line in paragraph.lines() {
+            if line.starts_with(' ') != is_example {
+                is_example = !is_example;
+                roff.control(if is_example { "nf" } else { "fi" }, []);
+            }
+            if !["Example:", "Examples:"].contains(&line) {
+                roff.text([roman(line)]);
+            }
+        }
+        if is_example {
+            roff.control("fi", []);
+        }
+    }
+}
+
+/// loom.toml(5).
+fn configuration() -> anyhow::Result<Vec<u8>> {
+    let mut roff = Roff::default();
+    let source = concat!("Loom ", env!("CARGO_PKG_VERSION"));
+    roff.control("TH", ["loom.toml", "5", "", source]);
+    roff.control("SH", ["NAME"]);
+    roff.text([roman("loom.toml - configuration of the Loom daemon")]);
+    roff.control("SH", ["DESCRIPTION"]);
+    for paragraph in [
+        "'ingestd run DIR --config FILE' reads a TOML file; the Debian package's service reads /etc/loom/loom.toml. Every key has a default, unless it is required. A key that is not listed here is an error, which names its line.",
+        "A size is a number of bytes with a unit, such as 64MiB or 10MB. A duration is a number with a unit: 500ms, 10s, 24h or 7d.",
+        "'ingestd validate --config FILE' checks a configuration. 'ingestd validate --keys' prints one with every key. On SIGHUP the daemon reads it again.",
+    ] {
+        roff.control("PP", []);
+        roff.text([roman(paragraph)]);
+    }
+    for table in key_tables() {
+        roff.control("SH", [table.heading]);
+        roff.text([roman(table.about)]);
+        for key in table.keys {
+            roff.control("TP", []);
+            roff.text([bold(key.name), roman(format!(" = {}", key.example))]);
+            let default = match key.default {
+                KeyDefault::Required => "required".to_owned(),
+                KeyDefault::Is(value) => format!("default {value}"),
+            };
+            roff.text([
+                roman(key.meaning),
+                Inline::LineBreak,
+                roman(format!("Type: {}; {default}.", key.ty)),
+            ]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([
+        bold("ingestd-run"),
+        roman("(1), "),
+        bold("ingestd-validate"),
+        roman("(1)"),
+    ]);
+    let mut page = Vec::new();
+    roff.to_writer(&mut page)?;
+    Ok(page)
 }

@@ -17,7 +17,8 @@ use super::table::Table;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  ingestd index add /var/lib/loom --source redis_request --index slow --value latency_ns
+  ingestd index add /var/lib/loom --source redis_request --index slow \\
+    --value latency_ns
   ingestd index close /var/lib/loom --source redis_request --index slow
   ingestd index list /var/lib/loom")]
 pub struct Args {
@@ -32,8 +33,9 @@ enum IndexCommand {
     /// The index describes the records that arrive from now on. Queries scan the earlier ones.
     #[command(after_help = "\
 Example:
-  ingestd index add /var/lib/loom --source redis_request --index slow_sets --value latency_ns \\
-    --where \"op = 'SET'\" --bins \"{ from = 1000, factor = 2, count = 24 }\"")]
+  ingestd index add /var/lib/loom --source redis_request --index slow_sets \\
+    --value latency_ns --where \"op = 'SET'\" \\
+    --bins \"{ from = 1000, factor = 2, count = 24 }\"")]
     Add {
         /// Loom directory
         dir: PathBuf,

@@ -16,6 +16,8 @@ use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
 use ingestd::config::Span;
 use ingestd::input::{self, CsvOptions, Format, InputBatch, LoadOptions, TimeForm, TimeUnit};
 
+use ingestd::sink::LastingOptions;
+
 use super::signals;
 use storing::Storing;
 
@@ -24,18 +26,19 @@ use storing::Storing;
 /// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that runs
 /// on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first
 /// row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a row was refused or may be
-/// missing. Ctrl-C, SIGTERM or a closed terminal ends the load, and what was read is stored; a second Ctrl-C ends it at once and without
-/// counts, for instance while the daemon is suspended.
+/// missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is stored or counted; a second
+/// Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd load DIR --source trades --ts time --index price trades.parquet
-  ingestd load DIR --source access --ts when --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
+  ingestd load DIR --source access --ts when \\
+    --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
   journalctl -o json | ingestd load DIR --source journal --format json -
 
 DuckDB reads what load does not, such as comment lines, other quotes, other texts for NULL, other encodings, and selects and converts:
-  duckdb -c \"COPY (SELECT * FROM read_csv('a.csv', comment = '#', nullstr = 'n/a')) TO '/dev/stdout' (FORMAT csv)\" |
-    ingestd load DIR --source a --format csv -")]
+  duckdb -c \"COPY (FROM read_csv('a.csv', comment = '#', nullstr = 'n/a'))
+    TO '/dev/stdout' (FORMAT csv)\" | ingestd load DIR --source a --format csv -")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
@@ -126,7 +129,12 @@ enum Event {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut storing = Storing::new(&self.dir, &self.source, self.patience.0);
+        let waiting = LastingOptions {
+            name: "load".to_owned(),
+            patience: self.patience.0,
+            stop: signals::stop()?,
+        };
+        let mut storing = Storing::new(&self.dir, &self.source, waiting);
         let outcome = self.load(&mut storing);
         storing.finish(outcome)
     }
@@ -134,13 +142,12 @@ impl Args {
     /// Loads all files. Other loads may create or extend the source meanwhile: a load that has stored nothing yet then begins again, with the
     /// source as it is now.
     fn load(&self, storing: &mut Storing<'_>) -> anyhow::Result<()> {
-        let stop = signals::stop()?;
         let mut attempts = 0;
         loop {
             let options = self.options(storing)?;
             let events = read_in_background(self.files.clone(), self.format, options);
             attempts += 1;
-            match storing.follow(&events, &stop) {
+            match storing.follow(&events) {
                 Err(error) if storing.is_overtaken() => {
                     if attempts == ATTEMPTS_MAX
                         || self.files.iter().any(|file| input::is_stream(file))

@@ -6,6 +6,7 @@ mod archive;
 mod catalog;
 mod check;
 mod compact;
+mod complete;
 mod demo;
 mod explore;
 mod export;
@@ -90,6 +91,7 @@ impl Command {
 
 /// Parses the arguments, runs the subcommand and reports its error in one sentence.
 pub fn main() -> ExitCode {
+    complete::answer();
     CommandLine::parse().command.run().unwrap_or_else(|error| {
         stdout::complain(sentence(&error));
         ExitCode::FAILURE
@@ -120,6 +122,21 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    /// The help of a command and of those below it, where it is longer than a line of a terminal: it would be wrapped, and could not be copied.
+    fn wide_examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string);
+        let lines = help.unwrap_or_default();
+        let lines = lines.lines().filter(|line| line.starts_with(' '));
+        let wide = lines.filter(|line| line.chars().count() > 80);
+        let below = command.get_subcommands().flat_map(wide_examples);
+        wide.map(str::to_owned).chain(below).collect()
+    }
+
+    #[test]
+    fn an_example_fits_a_terminal_of_80_columns() {
+        assert_eq!(wide_examples(&definition()), Vec::<String>::new());
+    }
 
     #[test]
     fn a_cause_is_named_once() {

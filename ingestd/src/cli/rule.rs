@@ -31,8 +31,10 @@ use super::table::Table;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  ingestd rule test /var/lib/loom --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s
-  ingestd rule add /var/lib/loom --name slow --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s
+  ingestd rule test /var/lib/loom --source redis_request --index latency \\
+    --when 'p99_99 > 5ms' --over 10s
+  ingestd rule add /var/lib/loom --name slow --source redis_request \\
+    --index latency --when 'p99_99 > 5ms' --over 10s
   ingestd rule list /var/lib/loom
   ingestd rule close /var/lib/loom --name slow")]
 pub struct Args {
@@ -47,7 +49,8 @@ enum RuleCommand {
     /// It watches the records that arrive from now on, also after the daemon starts again.
     #[command(after_help = "\
 Example:
-  ingestd rule add /var/lib/loom --name slow --source redis_request --index latency --when 'p99_99 > 5ms AND count > 100' --over 10s")]
+  ingestd rule add /var/lib/loom --name slow --source redis_request \\
+    --index latency --when 'p99_99 > 5ms AND count > 100' --over 10s")]
     Add {
         /// Loom directory
         dir: PathBuf,
@@ -79,8 +82,9 @@ Example:
     /// Either give the rule, or --config and --name of one in a configuration. Nothing is written.
     #[command(after_help = "\
 Examples:
-  ingestd rule test /var/lib/loom --source redis_request --index latency --when 'p99_99 > 5ms' --over 10s --last 1h
-  ingestd rule test /var/lib/loom --config /etc/loom.toml --name slow")]
+  ingestd rule test /var/lib/loom --source redis_request --index latency \\
+    --when 'p99_99 > 5ms' --over 10s --last 1h
+  ingestd rule test /var/lib/loom --config /etc/loom/loom.toml --name slow")]
     Test {
         /// Loom directory
         dir: PathBuf,

@@ -10,6 +10,7 @@ use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use tracing::Level;
 
 use super::service;
 
@@ -26,9 +27,9 @@ const SAME_REQUEST: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
-  ingestd run /var/lib/loom --config /etc/loom.toml
+  ingestd run /var/lib/loom --config /etc/loom/loom.toml
 
-'ingestd validate --help' shows every key of the configuration.")]
+'ingestd validate --keys' prints every key of the configuration.")]
 pub struct Args {
     /// Loom directory; created if it does not exist
     dir: PathBuf,
@@ -42,15 +43,16 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        log_to_stderr();
+        log_to_stderr(Level::INFO);
         // Signals are caught before anything stands that they must not interrupt.
         let signals = catch_signals()?;
         let config = load_config(self.config.as_deref())?;
         let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
-        tracing::info!("listening on {}/ingest.sock", self.dir.display());
         for address in daemon.otlp_addresses() {
             tracing::info!("receiving OTLP on {address}");
         }
+        // The last line of a start.
+        tracing::info!("listening on {}/ingest.sock", self.dir.display());
         let recording = format!("recording into {}", self.dir.display());
         service::ready(&recording);
         loop {
@@ -73,10 +75,11 @@ impl Args {
     }
 }
 
-/// Messages for people go to standard error.
-pub(super) fn log_to_stderr() {
+/// Messages for people go to standard error, down to a level.
+pub(super) fn log_to_stderr(least: Level) {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_max_level(least)
         .with_target(false)
         .init();
 }
@@ -122,7 +125,7 @@ pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()
     Ok(())
 }
 
-fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
+pub(super) fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
     let Some(path) = path else {
         return Ok(Config::default());
     };

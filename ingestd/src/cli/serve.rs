@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ingestd::config::ByteSize;
 use ingestd::serve::{Confined, Host, Listen, Options, State, supervise};
+use tracing::Level;
 
 use super::run::{catch_signals, log_to_stderr};
 use super::service;
@@ -50,7 +51,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        log_to_stderr();
+        log_to_stderr(Level::INFO);
         let signals = catch_signals()?;
         let host = Host::prepare(Options {
             dir: self.dir,

@@ -1,4 +1,4 @@
-//! `ingestd status`: the state of the daemon and of each source, once.
+//! `ingestd status`: the state of the daemon and of each source, once; or the staging files of all writers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,83 +7,172 @@ use std::time::Duration;
 use ingestd::client::{Client, ClientError};
 use ingestd::config::ByteSize;
 use ingestd::counted;
-use ingestd::daemon::DaemonStatus;
+use ingestd::daemon::{DaemonStatus, remedy};
 use ingestd::rfc3339;
+use loom_engine::log::{Holder, staging_files};
 use loom_engine::query::Directory;
 
+use super::run::load_config;
 use super::stdout::show;
 use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
 /// Show the state of the daemon and the counts of each source
 ///
-/// The counts are since the daemon started. If none runs, it shows what each source holds.
+/// The counts are since the daemon started. If none runs, it shows what each source holds. With --staging it lists staging files instead: whose each
+/// is, whether its writer lives, and what to do about one whose writer was killed.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  ingestd status /var/lib/loom")]
+#[command(after_help = "\
+Examples:
+  ingestd status /var/lib/loom
+  ingestd status --staging")]
 pub struct Args {
     /// Loom directory
-    dir: PathBuf,
+    #[arg(required_unless_present = "staging")]
+    dir: Option<PathBuf>,
+
+    /// Configuration of the daemon (TOML), which has the limit of the directory; while it runs, the daemon itself says it
+    #[arg(long, value_name = "FILE", requires = "dir")]
+    config: Option<PathBuf>,
+
+    /// List the staging files in this folder; without one, in /dev/shm
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/dev/shm",
+        conflicts_with_all = ["dir", "config"]
+    )]
+    staging: Option<PathBuf>,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let client = match Client::connect(&self.dir) {
-            Ok(client) => client,
+        show(match (&self.dir, &self.staging) {
+            (Some(dir), _) => self.directory(dir)?,
+            (None, Some(folder)) => staging(folder)?,
+            (None, None) => unreachable!("the command line has one of them"),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn directory(&self, dir: &Path) -> anyhow::Result<String> {
+        match Client::connect(dir) {
+            Ok(client) => {
+                let status = DaemonStatus::from_json(&client.status()?)?;
+                Ok(heading(&status, oldest(dir).as_deref()) + &sources(&status))
+            }
             Err(ClientError::NotRunning(_)) => {
-                show(from_the_directory(
-                    &self.dir,
-                    "none; another process writes the directory",
-                )?)?;
-                return Ok(ExitCode::SUCCESS);
+                self.from_the_directory(dir, "none; another process writes the directory")
             }
             // The directory's group may read it and need not be allowed to push.
             Err(ClientError::NotAllowed(_)) => {
-                show(from_the_directory(
-                    &self.dir,
-                    "running; this user may not use its socket",
-                )?)?;
-                return Ok(ExitCode::SUCCESS);
+                self.from_the_directory(dir, "running; this user may not use its socket")
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The state that the directory itself shows if no daemon answers: what each source holds. A living writer is shown as `alive`.
+    fn from_the_directory(&self, dir: &Path, alive: &str) -> anyhow::Result<String> {
+        let limit = match &self.config {
+            None => "; --config shows the limit".to_owned(),
+            Some(config) => {
+                let retention = load_config(Some(config))?.retention;
+                limit(retention.max_bytes.map(|bytes| bytes.get_ref().0))
+            }
         };
-        let status = DaemonStatus::from_json(&client.status()?)?;
-        show(heading(&status, oldest(&self.dir).as_deref()) + &sources(&status))?;
-        Ok(ExitCode::SUCCESS)
+        let directory = Directory::open(dir)?;
+        let snapshot = directory.snapshot()?;
+        let writer = match directory.status()?.writer.alive {
+            true => alive,
+            false => "not running",
+        };
+        let mut table = Table::new([
+            Text("source"),
+            Number("records"),
+            Number("in the log"),
+            Text("state"),
+        ]);
+        let totals = snapshot.totals()?;
+        for source in snapshot.catalog().sources() {
+            let totals = totals.get(&source.id).copied().unwrap_or_default();
+            table.row([
+                source.name.clone(),
+                count(totals.records),
+                ByteSize(totals.bytes).approximately(),
+                if source.is_open() { "open" } else { "closed" }.to_owned(),
+            ]);
+        }
+        let held = count(snapshot.position().saturating_sub(snapshot.begin().0));
+        let oldest = snapshot.oldest_ts()?.map(rfc3339);
+        let on_disk = on_disk(directory.segment_bytes()?, &limit, oldest.as_deref());
+        let lines = [
+            line("daemon", writer),
+            line("record log", &format!("{held} B")),
+            line("on disk", &on_disk),
+        ];
+        Ok(lines.concat() + &table.render())
     }
 }
 
-/// The state that the directory itself shows if no daemon answers: what each source holds. A living writer is shown as `alive`.
-fn from_the_directory(dir: &Path, alive: &str) -> anyhow::Result<String> {
-    let directory = Directory::open(dir)?;
-    let snapshot = directory.snapshot()?;
-    let writer = if directory.status()?.writer.alive {
-        alive
-    } else {
-        "not running"
-    };
+/// A line that says one thing.
+fn line(key: &str, value: &str) -> String {
+    format!("{key:<12} {value}\n")
+}
+
+/// What the directory takes, what it may take, and how far back it goes.
+fn on_disk(bytes: u64, limit: &str, oldest: Option<&str>) -> String {
+    let held = ByteSize(bytes).approximately();
+    let oldest = oldest.map_or_else(String::new, |time| {
+        format!("; the oldest record arrived at {time}")
+    });
+    format!("{held}{limit}{oldest}")
+}
+
+/// Follows what is held.
+fn limit(bytes_max: Option<u64>) -> String {
+    match bytes_max {
+        Some(bytes) => format!(" of at most {}", ByteSize(bytes).approximately()),
+        None => " without a limit (max_bytes)".to_owned(),
+    }
+}
+
+/// The staging files in a folder, and what to do about orphans.
+fn staging(folder: &Path) -> anyhow::Result<String> {
+    let files = staging_files(folder)?;
+    if files.is_empty() {
+        return Ok(format!("no staging files in {}\n", folder.display()));
+    }
     let mut table = Table::new([
-        Text("source"),
-        Number("records"),
-        Number("in the log"),
-        Text("state"),
+        Text("staging file"),
+        Number("size"),
+        Text("writer"),
+        Text("directory"),
     ]);
-    let totals = snapshot.totals()?;
-    for source in snapshot.catalog().sources() {
-        let totals = totals.get(&source.id).copied().unwrap_or_default();
+    let mut notes = String::new();
+    for file in &files {
+        let path = file.path.display();
+        let writer = match &file.holder {
+            Holder::Writer => "runs",
+            Holder::Nobody => "none: orphan",
+            Holder::Unknown(_) => "unknown",
+        };
+        match &file.holder {
+            Holder::Writer => {}
+            Holder::Nobody => notes += &format!("{path} {}\n", remedy(file)),
+            Holder::Unknown(why) => notes += &format!("{path}: {why}\n"),
+        }
+        let dir = file.dir.as_ref().map(|dir| dir.display().to_string());
         table.row([
-            source.name.clone(),
-            count(totals.records),
-            ByteSize(totals.bytes).approximately(),
-            if source.is_open() { "open" } else { "closed" }.to_owned(),
+            path.to_string(),
+            ByteSize(file.bytes).approximately(),
+            writer.to_owned(),
+            dir.unwrap_or_else(|| "unknown".to_owned()),
         ]);
     }
-    let held = count(snapshot.position().saturating_sub(snapshot.begin().0));
-    Ok(format!(
-        "{:<12} {writer}\n{:<12} {held} B\n{}",
-        "daemon",
-        "record log",
-        table.render()
-    ))
+    Ok(table.render() + &notes)
 }
 
 /// The time of the oldest record that the directory holds. It is no part of the daemon's answer, and this user may not read the directory.
@@ -96,9 +185,7 @@ pub(super) fn oldest(dir: &Path) -> Option<String> {
 pub(super) fn heading(status: &DaemonStatus, oldest: Option<&str>) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
-    let mut line = |key: &str, value: String| {
-        text += &format!("{key:<12} {value}\n");
-    };
+    let mut line = |key: &str, value: String| text += &line(key, &value);
     line(
         "daemon",
         format!(
@@ -118,15 +205,8 @@ pub(super) fn heading(status: &DaemonStatus, oldest: Option<&str>) -> String {
             status.durability
         ),
     );
-    let limit = match status.bytes_max {
-        Some(bytes) => format!("of at most {}", ByteSize(bytes).approximately()),
-        None => "without a limit (max_bytes)".to_owned(),
-    };
-    let oldest = oldest.map_or_else(String::new, |time| {
-        format!("; the oldest record arrived at {time}")
-    });
-    let held = ByteSize(status.segment_bytes).approximately();
-    line("on disk", format!("{held} {limit}{oldest}"));
+    let limit = limit(status.bytes_max);
+    line("on disk", on_disk(status.segment_bytes, &limit, oldest));
     if status.column_segments > 0 {
         let segments = counted(status.column_segments, "segment");
         let [rows, columns] = [status.column_rows_bytes, status.column_bytes]

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
 use ingestd::daemon::definitions::{check_files, doubts, rehearse, rehearse_alone};
-use ingestd::daemon::other_staging;
+use ingestd::daemon::orphaned_staging;
 use loom_engine::Error;
 
-use super::stdout::say;
+use super::stdout::{say, show};
 
 /// The exit status that `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
@@ -20,28 +20,29 @@ const EX_CONFIG: u8 = 78;
 /// programs and files that are missing. With DIR it also checks that a daemon can use DIR and that the configuration fits its
 /// sources. The exit status is 0 if the configuration is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
 #[derive(clap::Args)]
-#[command(after_help = after_help())]
+#[command(after_help = "\
+Examples:
+  ingestd validate /var/lib/loom --config /etc/loom/loom.toml
+  ingestd validate --keys")]
 pub struct Args {
     /// Loom directory, or a path where a daemon is to create one
     dir: Option<PathBuf>,
     /// Configuration (TOML)
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
-fn after_help() -> String {
-    let example = EXAMPLE.replace('\n', "\n  ");
-    format!(
-        "Example:\n  ingestd validate /var/lib/loom --config /etc/loom.toml\n\n\
-         Every key, with its default; sources, limits and the group are examples:\n  {}",
-        example.trim_end()
-    )
+    #[arg(long, value_name = "FILE", required_unless_present = "keys")]
+    config: Option<PathBuf>,
+    /// Print a configuration with every key, its type, its default and what it does, and check nothing
+    #[arg(long, conflicts_with_all = ["dir", "config"])]
+    keys: bool,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let path = self.config.display();
-        let config = match Config::load(&self.config) {
+        let Some(file) = &self.config else {
+            show(EXAMPLE)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let path = file.display();
+        let config = match Config::load(file) {
             Ok(config) => config,
             Err(error) => {
                 match error.line {
@@ -75,7 +76,7 @@ impl Args {
         notes.extend(doubts(&config));
         let sources = counted(config.sources.len() as u64, "source");
         say(format_args!("{path}: sound, with {sources}"))?;
-        notes.extend(other_staging(config.log.staging.get_ref(), None));
+        notes.extend(orphaned_staging(config.log.staging.get_ref(), None));
         for note in notes {
             say(format_args!("note: {note}"))?;
         }

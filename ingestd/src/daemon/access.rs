@@ -10,6 +10,7 @@ use rustix::fs::{Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::error::DaemonError;
+use super::peer_user::peer_user;
 use crate::config::{AccessConfig, SocketAccess};
 use crate::socket::{SOCKET_NAME, with_socket_path};
 
@@ -124,8 +125,6 @@ pub(super) fn may_push(stream: &UnixStream, access: &AccessConfig) -> bool {
     if access.socket == SocketAccess::Group {
         return true;
     }
-    match rustix::net::sockopt::socket_peercred(stream) {
-        Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
-        Err(_) => false,
-    }
+    let own = rustix::process::geteuid().as_raw();
+    peer_user(stream).is_ok_and(|user| user == 0 || user == own)
 }

@@ -22,6 +22,7 @@ pub mod definitions;
 mod error;
 mod exposition;
 mod fate;
+mod forgetting;
 mod home;
 mod http;
 mod inlet;
@@ -33,6 +34,7 @@ mod metrics;
 mod otlp;
 mod payload_batch;
 mod peer;
+mod peer_user;
 mod recorder;
 mod retention;
 mod rings;
@@ -58,7 +60,7 @@ use loom_engine::query::{Directory, set_cache_bytes_max};
 
 pub use error::DaemonError;
 pub use inlet::Inlet;
-pub use leftovers::other_staging;
+pub use leftovers::{orphaned_staging, remedy};
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
 
@@ -367,8 +369,8 @@ fn prepare(
         tracing::warn!("{note}");
     }
     let staging = config.log.staging.get_ref();
-    let others = other_staging(staging, Some(writer.meta().uuid));
-    for note in leftovers::in_short(others, staging) {
+    let orphans = orphaned_staging(staging, Some(writer.meta().uuid));
+    for note in leftovers::in_short(orphans, staging) {
         tracing::info!("{note}");
     }
     let rules = RuleFile::open(dir)

@@ -13,6 +13,7 @@ use loom_engine::{Error, SourceId, TimeRange, Timestamp};
 use super::clients::Clients;
 use super::definitions;
 use super::fate::{Fate, Outcome};
+use super::forgetting::Forgetting;
 use super::home::Home;
 use super::ledger::Ledger;
 use super::metrics::{Load, Metrics};
@@ -33,6 +34,7 @@ pub(super) struct Recorder {
     ledger: Ledger,
     home: Home,
     retention: Retention,
+    forgetting: Forgetting,
     metrics: Metrics,
     started: Instant,
     clients: Arc<Clients>,
@@ -63,6 +65,7 @@ impl Recorder {
             ledger: Ledger::default(),
             home,
             retention,
+            forgetting: Forgetting::new(),
             metrics,
             started: Instant::now(),
             clients,
@@ -241,6 +244,7 @@ impl Recorder {
         if let Err(error) = self.retention.enforce(&mut self.writer) {
             self.report(&error);
         }
+        self.forgetting.look(&mut self.writer);
         let load = Load {
             connections: self.clients.connections(),
             waiting: self.waiting_connections,

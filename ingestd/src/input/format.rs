@@ -139,7 +139,7 @@ impl Format {
             Format::Json => Box::new(Json::open(blocks, options)?),
             Format::Parquet => Box::new(Parquet::open(blocks)?),
             Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
-            Format::Pcap => Box::new(Pcap::open(blocks, options.payload_bytes_max)?),
+            Format::Pcap => Box::new(Pcap::open(blocks, options)?),
         })
     }
 }

@@ -12,6 +12,7 @@ mod members;
 // A reader for each format turns bytes into columns.
 mod arrow_ipc;
 mod csv;
+mod interfaces;
 mod json;
 mod packet;
 mod panics;
@@ -47,6 +48,7 @@ use std::time::Duration;
 use columns::Column;
 pub use files::{Input, is_stream, open};
 pub use format::Format;
+pub use interfaces::Interfaces;
 pub use loom_sink::InputBatch;
 pub use own_time::{TimeForm, TimeUnit};
 pub use plan::{CsvOptions, LoadOptions};

@@ -18,22 +18,33 @@ use loom_wire::capture::headers::{Addr, dissect};
 use super::columns::Column;
 
 /// Numbers of IP protocols, and of EtherTypes (from 1536 on) for what is not IP.
-const PROTOCOLS: [(u16, &str); 16] = [
+const PROTOCOLS: [(u16, &str); 27] = [
     (1, "ICMP"),
     (2, "IGMP"),
+    (4, "IPv4"),
     (6, "TCP"),
     (17, "UDP"),
+    (33, "DCCP"),
     (41, "IPv6"),
+    (46, "RSVP"),
     (47, "GRE"),
     (50, "ESP"),
     (51, "AH"),
     (58, "ICMPv6"),
+    (88, "EIGRP"),
     (89, "OSPF"),
+    (103, "PIM"),
+    (112, "VRRP"),
+    (115, "L2TP"),
     (132, "SCTP"),
+    (136, "UDPLite"),
     (0x0806, "ARP"),
+    (0x8847, "MPLS"),
     (0x8863, "PPPoE discovery"),
     (0x8864, "PPPoE"),
+    (0x888e, "EAPOL"),
     (0x88cc, "LLDP"),
+    (0x88e5, "MACsec"),
     (0x88f7, "PTP"),
 ];
 
@@ -97,11 +108,12 @@ impl PacketBuilder {
         payload_bytes_max.saturating_sub(8 + 1 + 27 + 8 + 2 * 45 + INTERFACE_BYTES_MAX)
     }
 
-    pub(crate) fn append(&mut self, packet: &Packet<'_>) {
+    /// Adds a packet of the interface with this name.
+    pub(crate) fn append(&mut self, packet: &Packet<'_>, interface: Option<&str>) {
         let bytes = packet.bytes;
         let headers = dissect(packet.link, bytes);
         self.captured.append_option(packet.captured_ns);
-        self.interface.append_option(packet.interface);
+        self.interface.append_option(interface);
         self.protocol.append_option(headers.protocol);
         append_addr(&mut self.src_addr, headers.src_addr);
         append_addr(&mut self.dst_addr, headers.dst_addr);

@@ -9,9 +9,10 @@ use loom_wire::capture::headers::LinkType;
 
 use super::blocks::Blocks;
 use super::columns::Column;
+use super::interfaces::Names;
 use super::packet::{PACKET, PacketBuilder, columns};
 use super::rows::Rows;
-use super::{BATCH_BYTES, BATCH_ROWS, Reader, Wanted};
+use super::{BATCH_BYTES, BATCH_ROWS, LoadOptions, Reader, Wanted};
 use crate::counted;
 
 pub(crate) struct Pcap {
@@ -19,6 +20,7 @@ pub(crate) struct Pcap {
     framing: Framing,
     columns: Vec<Column>,
     wanted: Vec<usize>,
+    names: Names,
     packet_bytes_max: usize,
     /// Packets whose bytes were cut, until that is noted.
     cut: u64,
@@ -36,8 +38,8 @@ const UNREAD: Packet<'static> = Packet {
 };
 
 impl Pcap {
-    /// Reads the header. `payload_bytes_max` is the longest payload of a record.
-    pub(crate) fn open(mut blocks: Blocks, payload_bytes_max: usize) -> anyhow::Result<Pcap> {
+    /// Reads the header.
+    pub(crate) fn open(mut blocks: Blocks, options: &LoadOptions) -> anyhow::Result<Pcap> {
         blocks.fill_to(FILE_HEADER_BYTES)?;
         let Some(framing) = Framing::of_header(blocks.data()) else {
             let name = blocks.name();
@@ -53,7 +55,8 @@ impl Pcap {
             framing,
             columns: columns(),
             wanted: Vec::new(),
-            packet_bytes_max: PacketBuilder::packet_bytes_max(payload_bytes_max),
+            names: Names::new(options.interfaces.clone()),
+            packet_bytes_max: PacketBuilder::packet_bytes_max(options.payload_bytes_max),
             cut: 0,
             stopped: false,
         })
@@ -62,26 +65,27 @@ impl Pcap {
     /// Consumes the whole packets among the bytes at hand.
     fn parse(&mut self) -> anyhow::Result<Rows> {
         let mut builder = PacketBuilder::new(self.packet_bytes_max);
+        self.names.renew();
         let mut bad = Vec::new();
         let (mut count, mut read) = (0, 0);
         while !self.stopped && read < BATCH_BYTES && count < BATCH_ROWS {
             let data = self.blocks.data().get(read..).unwrap_or_default();
             match self.framing.step(data) {
                 Step::Packet(packet, bytes) => {
-                    builder.append(&packet);
+                    builder.append(&packet, self.names.of(&packet));
                     count += 1;
                     read += bytes;
                 }
                 Step::Skip(bytes) => read += bytes,
                 Step::Bad(reason, bytes) => {
-                    builder.append(&UNREAD);
+                    builder.append(&UNREAD, None);
                     bad.push((count, reason));
                     count += 1;
                     read += bytes.unwrap_or(data.len());
                     self.stopped = bytes.is_none();
                 }
                 Step::More if self.blocks.ended() && !data.is_empty() => {
-                    builder.append(&UNREAD);
+                    builder.append(&UNREAD, None);
                     bad.push((count, "the capture ends within it".to_owned()));
                     count += 1;
                     read += data.len();

@@ -11,7 +11,7 @@ use super::columns::{Column, Key, keys, merge, names, one_spelling};
 use super::framer::{FieldSource, Framer};
 use super::naming::{field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
-use super::{Reader, Wanted};
+use super::{Interfaces, Reader, Wanted};
 use crate::counted;
 
 /// How many columns that are left out are named.
@@ -51,6 +51,8 @@ pub struct LoadOptions {
     pub(super) first_csv: Option<FirstCsv>,
     /// Columns that get an index of their name with `auto` bins.
     pub indexes: Vec<String>,
+    /// How the interfaces are known that a capture of packets does not name.
+    pub interfaces: Interfaces,
     /// The longest payload of a record.
     pub payload_bytes_max: usize,
 }
@@ -66,6 +68,7 @@ impl LoadOptions {
             csv: CsvOptions::default(),
             first_csv: None,
             indexes: Vec::new(),
+            interfaces: Interfaces::Unknown,
             payload_bytes_max: 65_512,
         }
     }

@@ -1,4 +1,6 @@
 //! An export: records of a source in one Parquet file, chunk by chunk in bounded memory.
+//!
+//! A file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use loom_engine::schema::Source;
 use loom_engine::{Address, IndexId, TimeRange, ValueRange};
 
 use super::copy::Gaps;
+use super::out::Out;
 use super::table::{self, Part};
 
 /// Which records to write.
@@ -27,19 +30,22 @@ pub struct Exported {
     pub missing: Option<String>,
 }
 
-/// Writes the records of a snapshot to a file, which appears when it is whole.
+/// Writes the records of a snapshot. A file appears when it is whole and was read back.
 ///
 /// # Errors
-/// A read or a write that failed, an interruption. Nothing of the file is left then.
+/// A read or a write that failed, a file that holds something else, an interruption. Nothing of a file is left then.
 pub fn export(
     snapshot: &Snapshot,
     export: &Export,
-    out: &Path,
+    out: &Out,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Exported> {
-    let partial = partial_name(out);
-    let written = write(snapshot, export, &partial, poll).and_then(|exported| {
-        fs::rename(&partial, out).with_context(|| format!("cannot write '{}'", out.display()))?;
+    let Some(path) = out.kept() else {
+        return write(snapshot, export, out, poll);
+    };
+    let partial = partial_name(path);
+    let written = write(snapshot, export, &Out::File(partial.clone()), poll).and_then(|exported| {
+        fs::rename(&partial, path).with_context(|| format!("cannot write {out}"))?;
         Ok(exported)
     });
     if written.is_err() {
@@ -58,7 +64,7 @@ fn partial_name(out: &Path) -> PathBuf {
 fn write(
     snapshot: &Snapshot,
     export: &Export,
-    out: &Path,
+    out: &Out,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Exported> {
     let mut exact = vec![Predicate::time(export.time)];

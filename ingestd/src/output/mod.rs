@@ -5,6 +5,7 @@ pub mod archive;
 mod columns;
 mod copy;
 mod export;
+mod out;
 mod parquet;
 mod path_part;
 pub mod pins;
@@ -13,4 +14,5 @@ mod value;
 mod verify;
 
 pub use export::{Export, Exported, export};
+pub use out::Out;
 pub use value::parse_range;

@@ -1,7 +1,8 @@
-//! A Parquet file that is being written: batches into row groups, one row group in memory. Exports and archives write through it.
+//! A Parquet file that is being written: batches into row groups, one row group in memory. Exports, pins and archives write through it.
+//!
+//! It stands for records that may go, so it ends only after it has been read back from the disk and compared.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use arrow::array::RecordBatch;
@@ -12,6 +13,9 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
+use super::out::Out;
+use super::verify::{Contents, require_same};
+
 /// Rows of one row group, unless it grows too large before.
 pub(super) const GROUP_ROWS: usize = 1 << 20;
 /// What one row group may take in memory, encoded.
@@ -20,14 +24,15 @@ const GROUP_BYTES: usize = 32 << 20;
 const ASCENDING: [&str; 3] = ["ts", "ts_ns", "addr"];
 
 pub(super) struct ParquetFile {
-    path: PathBuf,
+    out: Out,
     writer: ArrowWriter<File>,
+    contents: Contents,
 }
 
 impl ParquetFile {
     /// Creates the file, or begins it again.
-    pub(super) fn create(path: &Path, schema: &SchemaRef) -> anyhow::Result<ParquetFile> {
-        let file = File::create(path).with_context(|| failed(path))?;
+    pub(super) fn create(out: Out, schema: &SchemaRef) -> anyhow::Result<ParquetFile> {
+        let file = out.open().with_context(|| failed(&out))?;
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .set_max_row_group_row_count(Some(GROUP_ROWS));
@@ -38,8 +43,9 @@ impl ParquetFile {
                 .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
         }
         Ok(ParquetFile {
-            path: path.to_owned(),
             writer: ArrowWriter::try_new(file, schema.clone(), Some(properties.build()))?,
+            contents: Contents::new(schema),
+            out,
         })
     }
 
@@ -47,7 +53,8 @@ impl ParquetFile {
         self.writer
             .write(batch)
             .map_err(cause)
-            .with_context(|| failed(&self.path))?;
+            .with_context(|| failed(&self.out))?;
+        self.contents.add(batch);
         match self.writer.in_progress_size() > GROUP_BYTES {
             true => self.end_group(),
             false => Ok(()),
@@ -64,18 +71,30 @@ impl ParquetFile {
         self.writer
             .flush()
             .map_err(cause)
-            .with_context(|| failed(&self.path))
+            .with_context(|| failed(&self.out))
     }
 
-    /// Ends the file, which is durable then. Returns its size in bytes.
+    /// Ends the file, which is durable then, and holds what was written. Returns its size in bytes. What is not a file of a disk is only ended.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
-        let ParquetFile { path, writer } = self;
-        let finish = || {
-            let file = writer.into_inner().map_err(cause)?;
-            file.sync_all()?;
+        let ParquetFile {
+            out,
+            mut writer,
+            contents,
+        } = self;
+        let kept = out.kept();
+        let mut finish = || {
+            writer.finish().map_err(cause)?;
+            let file = writer.inner();
+            if kept.is_some() {
+                file.sync_all()?;
+            }
             Ok::<_, anyhow::Error>(file.metadata()?.len())
         };
-        finish().with_context(|| failed(&path))
+        let bytes = finish().with_context(|| failed(&out))?;
+        if let Some(path) = kept {
+            require_same(path, &contents)?;
+        }
+        Ok(bytes)
     }
 }
 
@@ -87,6 +106,49 @@ fn cause(error: ParquetError) -> anyhow::Error {
     }
 }
 
-fn failed(path: &Path) -> String {
-    format!("cannot write '{}'", path.display())
+fn failed(out: &Out) -> String {
+    format!("cannot write {out}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
+    use super::*;
+
+    /// Numbers that do not become shorter.
+    fn batch() -> RecordBatch {
+        let numbers = (0..40_000_i64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64));
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
+        RecordBatch::try_from_iter([("n", column)]).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_the_disk_does_not_have_as_it_was_written_is_not_finished() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.parquet");
+        for byte in [None, Some(7)] {
+            let out = Out::File(path.clone());
+            let mut file = ParquetFile::create(out, &batch().schema()).unwrap();
+            file.write(&batch()).unwrap();
+            file.end_group().unwrap();
+            let written = File::options().write(true).open(&path).unwrap();
+            assert!(written.metadata().unwrap().len() > 100_000);
+            if let Some(byte) = byte {
+                written.write_at(&[byte; 64], 50_000).unwrap();
+            }
+            let finished = file.finish().map_err(|error| format!("{error:#}"));
+            match byte {
+                None => assert!(finished.unwrap() > 100_000),
+                Some(_) => {
+                    let error = finished.unwrap_err();
+                    let named = "x.parquet' does not read back as it was written; check the disk";
+                    assert!(error.contains(named), "{error}");
+                }
+            }
+        }
+    }
 }

@@ -18,6 +18,7 @@ use loom_engine::{Address, Error, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::copy::Gaps;
+use super::out::Out;
 use super::path_part::path_part;
 use super::table::{self, Part, TooLarge};
 use crate::rfc3339;
@@ -193,7 +194,7 @@ fn fill(
             continue;
         }
         let file = format!("{}.parquet", path_part(&source.name, NAME_BYTES_MAX));
-        let out = folder.join(&file);
+        let out = Out::File(folder.join(&file));
         let written = table::write(source, placed.parts(source), &out, bytes_left, poll);
         let written = written.map_err(|error| match error.is::<TooLarge>() {
             true => too_large(bytes_max),

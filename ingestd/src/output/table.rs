@@ -1,13 +1,12 @@
 //! One Parquet file of one source, in batches of bounded size: an export is one, and a pin has one for each source.
 
-use std::path::Path;
-
 use anyhow::bail;
 use loom_engine::query::{Poll, Rows, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 
 use super::columns::{BatchMost, Columns, Form};
 use super::copy::{Gap, Taker, copy};
+use super::out::Out;
 use super::parquet::ParquetFile;
 
 const BATCH: BatchMost = BatchMost {
@@ -42,7 +41,7 @@ pub(super) struct TooLarge(u64);
 pub(super) fn write(
     source: &Source,
     parts: Vec<Part>,
-    out: &Path,
+    out: &Out,
     bytes_max: u64,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Table> {
@@ -60,14 +59,14 @@ pub(super) fn write(
 }
 
 /// Writes a file without rows.
-pub(super) fn write_empty(source: &Source, out: &Path) -> anyhow::Result<()> {
+pub(super) fn write_empty(source: &Source, out: &Out) -> anyhow::Result<()> {
     let columns = Columns::new(source, Form::Export);
-    ParquetFile::create(out, columns.schema())?.finish()?;
+    ParquetFile::create(out.clone(), columns.schema())?.finish()?;
     Ok(())
 }
 
 struct Writing<'a> {
-    out: &'a Path,
+    out: &'a Out,
     bytes_max: u64,
     columns: Columns,
     /// From the first batch on.
@@ -98,7 +97,7 @@ impl Writing<'_> {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file = ParquetFile::create(self.out, self.columns.schema())?;
+                let file = ParquetFile::create(self.out.clone(), self.columns.schema())?;
                 self.file.insert(file)
             }
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use crc_fast::{CrcAlgorithm, Digest};
 use loom_engine::proven;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -16,6 +16,7 @@ const BATCH_BYTES: u64 = 4 << 20;
 
 /// What some batches hold, however their rows are split among batches.
 pub(super) struct Contents {
+    schema: SchemaRef,
     rows: u64,
     bytes: u64,
     columns: Vec<Column>,
@@ -31,7 +32,7 @@ struct Column {
 }
 
 impl Contents {
-    pub fn new(columns: usize) -> Contents {
+    pub fn new(schema: &SchemaRef) -> Contents {
         let digest = || Digest::new(CrcAlgorithm::Crc64Nvme);
         let column = || Column {
             valid: digest(),
@@ -39,9 +40,10 @@ impl Contents {
             values: digest(),
         };
         Contents {
+            schema: SchemaRef::clone(schema),
             rows: 0,
             bytes: 0,
-            columns: std::iter::repeat_with(column).take(columns).collect(),
+            columns: schema.fields().iter().map(|_| column()).collect(),
         }
     }
 
@@ -64,6 +66,18 @@ impl Contents {
             [valid, lengths, values].map(Digest::finalize)
         });
         (self.rows, columns.collect())
+    }
+
+    /// Whether columns have the names and types of these, in their order.
+    fn has_columns_of(&self, found: &Schema) -> bool {
+        let (own, found) = (self.schema.fields(), found.fields());
+        let mut pairs = own.iter().zip(found);
+        own.len() == found.len()
+            && pairs.all(|(own, found)| {
+                own.name() == found.name()
+                    && own.data_type() == found.data_type()
+                    && own.is_nullable() == found.is_nullable()
+            })
     }
 
     /// How many rows are read at once.
@@ -136,13 +150,12 @@ pub(super) fn require_same(path: &Path, contents: &Contents) -> anyhow::Result<(
         // What is cached says nothing of what the disk took. A file system that keeps it costs no more than the comparison's worth.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         let reader = ParquetRecordBatchReaderBuilder::try_new(file)?;
-        let mut found = Contents::new(contents.columns.len());
+        if !contents.has_columns_of(reader.schema()) {
+            bail!("it has other columns");
+        }
+        let mut found = Contents::new(&contents.schema);
         for batch in reader.with_batch_size(contents.batch_rows()).build()? {
-            let batch = batch?;
-            if batch.num_columns() != contents.columns.len() {
-                bail!("it has other columns");
-            }
-            found.add(&batch);
+            found.add(&batch?);
         }
         if found.sums() != contents.sums() {
             bail!("it holds other values than were written");
@@ -167,8 +180,9 @@ mod tests {
         StringArray, UInt8Array,
     };
 
+    use parquet::arrow::ArrowWriter;
+
     use super::*;
-    use crate::output::parquet::ParquetFile;
 
     fn batch() -> RecordBatch {
         let fixed = (0..40_u8).map(|n| (n % 7 != 0).then(|| [n, n + 1]));
@@ -212,13 +226,14 @@ mod tests {
     }
 
     fn write(path: &Path, batch: &RecordBatch) {
-        let mut file = ParquetFile::create(path, &batch.schema()).unwrap();
-        file.write(batch).unwrap();
-        file.finish().unwrap();
+        let file = File::create(path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
     }
 
     fn contents(batches: &[RecordBatch]) -> Contents {
-        let mut contents = Contents::new(7);
+        let mut contents = Contents::new(&batches[0].schema());
         batches.iter().for_each(|batch| contents.add(batch));
         contents
     }
@@ -263,7 +278,8 @@ mod tests {
                 .unwrap()
                 .map(Result::unwrap)
                 .collect();
-            let columns = |batch: &RecordBatch| batch.columns().to_vec();
+            let columns =
+                |batch: &RecordBatch| (batch.schema().fields().clone(), batch.columns().to_vec());
             assert_eq!(found.len(), 1, "byte {at}");
             assert_eq!(columns(&found[0]), columns(&whole), "byte {at}");
         }

@@ -7,15 +7,20 @@ use anyhow::{Context, ensure};
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::{Blockio, OPERATIONS};
 
+use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 use super::{Capture, names_in};
 
-/// Attaches the programs; with a device, such as `/dev/sda`, for its requests only.
-pub fn blockio(device: Option<&Path>, source: String) -> anyhow::Result<Box<dyn Capture>> {
+/// Attaches the programs; with a device, such as `/dev/sda`, for its requests only. `dir` is where they are recorded.
+pub fn blockio(
+    device: Option<&Path>,
+    source: String,
+    dir: &Path,
+) -> anyhow::Result<Box<dyn Capture>> {
     let device = device.map(numbers_of).transpose()?;
     Ok(Box::new(Probed::new(
         Blockio { device }.open()?,
-        definition(source),
+        with_names(definition(source), dir)?,
         "op, count(*), sum(bytes), max(latency_ns)",
         Kind {
             payload_bytes: Blockio::PAYLOAD_BYTES,

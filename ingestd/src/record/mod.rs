@@ -5,6 +5,7 @@
 
 mod blockio;
 mod command;
+mod devices;
 mod drainer;
 mod kernel_losses;
 mod outlet;
@@ -87,7 +88,7 @@ pub struct Recorded {
     pub source: String,
     pub tally: Arc<Tally>,
     pub ending: anyhow::Result<Ending>,
-    /// What the daemons did with the records; `None` if there is none any more.
+    /// What the daemons did with the records; `None` if nobody knows.
     pub outcome: Option<Outcome>,
 }
 
@@ -127,17 +128,19 @@ impl Recording {
     }
 
     /// Defines the sources and starts the captures: what happens after it returns is recorded. A daemon must run on `dir`: `own`, if it is of
-    /// this process. Another one that ends has its successor within `patience`.
+    /// this process. For the successor of another one that ends, the captures wait as the options say.
     pub fn start(
         dir: &Path,
         captures: Vec<Box<dyn Capture>>,
         own: Option<&Daemon>,
-        patience: Duration,
+        mut waiting: LastingOptions,
     ) -> anyhow::Result<Recording> {
         let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
         // No other daemon takes over from the one of this process.
-        let patience = own.map_or(patience, |_| Duration::ZERO);
-        define(&mut connect(dir, "definitions", patience)?, &sources)?;
+        if own.is_some() {
+            waiting.patience = Duration::ZERO;
+        }
+        define(&mut connect(dir, "definitions", &waiting)?, &sources)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut recording = Recording {
             captures: Vec::new(),
@@ -146,7 +149,7 @@ impl Recording {
         for mut capture in captures {
             let source = capture.source().name.clone();
             let tally = Arc::new(Tally::default());
-            let mut client = connect(dir, &source, patience)?;
+            let mut client = connect(dir, &source, &waiting)?;
             let id = define(&mut client, &[capture.source()])?;
             let inlet = own.map(Daemon::inlet).transpose()?;
             let outlet = Outlet::new(client, inlet, id, &source, Arc::clone(&tally));
@@ -225,13 +228,10 @@ fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
     let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
     let name = outlet.source().to_owned();
     let mut ending = capture.run(&outlet, stop);
-    let outcome = match outlet.finish() {
-        Ok(outcome) => Some(outcome),
-        Err(error) => {
-            ending = ending.and(Err(error));
-            None
-        }
-    };
+    let (finished, outcome) = outlet.finish();
+    if let Err(error) = finished {
+        ending = ending.and(Err(error));
+    }
     match &ending {
         Ok(ending) => {
             if let Some(why) = &ending.why {
@@ -256,10 +256,14 @@ fn names_in(folder: &str) -> String {
 }
 
 /// Connects to the daemon of the directory as the recorder of a source.
-fn connect(dir: &Path, source: &str, patience: Duration) -> Result<LastingClient, ClientError> {
+fn connect(
+    dir: &Path,
+    source: &str,
+    waiting: &LastingOptions,
+) -> Result<LastingClient, ClientError> {
     let options = LastingOptions {
         name: format!("record {source}"),
-        patience,
+        ..waiting.clone()
     };
     LastingClient::connect_with(dir, options)
 }

@@ -94,14 +94,19 @@ impl Outlet {
         Ok(())
     }
 
-    /// Returns when all of it is durable, and says why the daemon refused records of it, if it did.
-    pub(super) fn finish(mut self) -> anyhow::Result<Outcome> {
+    /// Returns when all of it is durable, or with the reason why it is not, and with what became of it, as far as anybody knows. Says why the daemon
+    /// refused records of it, if it did.
+    pub(super) fn finish(mut self) -> (anyhow::Result<()>, Option<Outcome>) {
         let (mut counts, mut reason) = match self.inlet.take() {
-            Some(inlet) => self.or_fail(inlet.into_inner().finish())?,
+            Some(inlet) => match self.or_fail(inlet.into_inner().finish()) {
+                Ok(taken) => taken,
+                Err(error) => return (Err(error), None),
+            },
             None => (Counts::default(), String::new()),
         };
         let synced = self.client.borrow_mut().sync_durable();
-        let mut outcome = self.or_fail(synced)?;
+        let synced = self.or_fail(synced).map(drop);
+        let mut outcome = self.client.borrow().outcome();
         counts.add(outcome.counts);
         if !outcome.reason.is_empty() {
             reason.clone_from(&outcome.reason);
@@ -124,8 +129,11 @@ impl Outlet {
         // Rows that never were records count as received and refused.
         counts.received += self.noted.get();
         counts.refused += self.noted.get();
+        // What no daemon has got is dropped.
+        counts.received += outcome.unsent;
+        counts.dropped += outcome.unsent;
         outcome.counts = counts;
-        Ok(outcome)
+        (synced, Some(outcome))
     }
 
     /// A failure, such as a daemon that stays away, ends the recording.

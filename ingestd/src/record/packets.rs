@@ -18,7 +18,7 @@ use super::packet_counts::{Lost, PacketCounts};
 use super::rows::{Rows, store};
 use super::{Capture, Ending, names_in};
 use crate::child::{Line, Program, Stream, send_lines};
-use crate::input::{Format, InputBatch, LoadOptions, Refusals};
+use crate::input::{Format, InputBatch, Interfaces, LoadOptions, Refusals};
 use crate::quoted;
 use crate::wall_clock;
 
@@ -35,6 +35,8 @@ const FULL: &str = "the kernel's buffer for tcpdump was full";
 const BUFFER_KIB: &str = "65536";
 /// Where the kernel lists the interfaces.
 const INTERFACES: &str = "/sys/class/net";
+/// What `tcpdump` calls all interfaces together.
+const ANY: &str = "any";
 /// The interface of packets that stay on this host.
 const LOOPBACK: &str = "lo";
 
@@ -87,6 +89,10 @@ impl Packets {
         let mut options = LoadOptions::new(&self.source);
         options.ts_column = Some("captured".to_owned());
         options.indexes = vec!["wire_bytes".to_owned()];
+        options.interfaces = match interface.as_str() {
+            ANY => Interfaces::OfHost,
+            name => Interfaces::One(name.into()),
+        };
         let rows = Rows::open(program.output(), "tcpdump", Format::Pcap, options)?;
         let counts = PacketCounts::new(interface == LOOPBACK, begun);
         Ok(Box::new(PacketCapture {
@@ -102,7 +108,7 @@ impl Packets {
     /// The filter. Any interface has two copies of a packet on loopback. The kernel would count both, and `tcpdump` captures the one that arrives.
     fn whole_filter(&self) -> anyhow::Result<String> {
         let filter = self.filter.join(" ");
-        if self.interface.as_deref() != Some("any") {
+        if self.interface.as_deref() != Some(ANY) {
             return Ok(filter);
         }
         let path = format!("{INTERFACES}/{LOOPBACK}/ifindex");

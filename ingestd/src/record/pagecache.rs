@@ -1,16 +1,19 @@
 //! The page cache, as the source `pagecache`: folios that are added to it and deleted from it.
 
+use std::path::Path;
+
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::Pagecache;
 
 use super::Capture;
+use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 
-/// Attaches the programs.
-pub fn pagecache(source: String) -> anyhow::Result<Box<dyn Capture>> {
+/// Attaches the programs. `dir` is where the events are recorded.
+pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
     Ok(Box::new(Probed::new(
         Pagecache.open()?,
-        definition(source),
+        with_names(definition(source), dir)?,
         "comm, sum(pages), op",
         Kind {
             payload_bytes: Pagecache::PAYLOAD_BYTES,

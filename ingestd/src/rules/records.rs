@@ -10,8 +10,8 @@ use std::time::Duration;
 use loom_engine::ingest::ClockStep;
 use loom_engine::query::{Poll, Snapshot, raw_scan};
 use loom_engine::schema::{
-    ALERTS_SOURCE, FieldDef, FieldType, FieldValue, Layout, PayloadEncoder, RULES_SOURCE, Source,
-    SourceDef,
+    ALERT_STATES, ALERTS_SOURCE, FieldDef, FieldType, FieldValue, Layout, PayloadEncoder,
+    RULE_STATES, RULES_SOURCE, Source, SourceDef,
 };
 use loom_engine::{Error, TimeRange, Timestamp};
 
@@ -78,26 +78,26 @@ const UNPINNED_MAX: Duration = Duration::from_secs(3 * 3600);
 
 /// The definition of a rule that is gone.
 const CLOSED: &str = "closed";
-const STATES: [(AlertState, &str); 9] = [
-    (AlertState::Firing, "firing"),
-    (AlertState::Resolved, "resolved"),
-    (AlertState::Failed, "failed"),
-    (AlertState::Acted, "acted"),
-    (AlertState::ActionFailed, "action failed"),
-    (AlertState::Pinned, "pinned"),
-    (AlertState::PinFailed, "pin failed"),
-    (AlertState::Pinning, "pinning"),
-    (AlertState::ClockStepped, "clock stepped"),
+/// In the order of their numbers, as [`ALERT_STATES`] names them.
+const STATES: [AlertState; 9] = [
+    AlertState::Firing,
+    AlertState::Resolved,
+    AlertState::Failed,
+    AlertState::Acted,
+    AlertState::ActionFailed,
+    AlertState::Pinned,
+    AlertState::PinFailed,
+    AlertState::Pinning,
+    AlertState::ClockStepped,
 ];
-const PHASES: [&str; 3] = ["normal", "pending", "firing"];
 
 /// `loom_alerts` as the daemon defines it.
 pub fn alerts_source() -> SourceDef {
-    let labels = STATES.map(|(state, label)| (state as i128, label.to_owned()));
+    let labels = ALERT_STATES.map(str::to_owned);
     SourceDef {
         fields: vec![
             FieldDef::new("rule", FieldType::Utf8),
-            labelled("state", labels.into()),
+            labelled("state", (1..).zip(labels).collect()),
             FieldDef::nullable("value", FieldType::F64),
             FieldDef::nullable("threshold", FieldType::F64),
             FieldDef::new("from_ts", FieldType::TimestampNs),
@@ -112,7 +112,7 @@ pub fn alerts_source() -> SourceDef {
 /// `loom_rules` as the daemon defines it.
 pub fn rules_source() -> SourceDef {
     let number = |name| FieldDef::new(name, FieldType::U64);
-    let labels = PHASES.map(str::to_owned);
+    let labels = RULE_STATES.map(str::to_owned);
     SourceDef {
         fields: vec![
             FieldDef::new("rule", FieldType::Utf8),
@@ -400,7 +400,7 @@ impl Fields<'_> {
 
     fn alert(&self, layout: &Layout, payload: &[u8]) -> Option<Alert> {
         let state = self.number("state", layout, payload)?;
-        let mut states = STATES.iter().map(|(known, _)| *known);
+        let mut states = STATES.into_iter();
         Some(Alert {
             rule: self.text("rule", layout, payload)?,
             state: states.find(|known| *known as u64 == state)?,
@@ -429,5 +429,24 @@ impl Fields<'_> {
                 _ => Phase::Normal,
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_its_label_by_its_number() {
+        let numbers = STATES.map(|state| state as i128);
+        let alerts = alerts_source();
+        let labels = alerts.fields.iter().find(|field| field.name == "state");
+        assert!(labels.unwrap().labels.keys().eq(&numbers));
+        let label = |state: AlertState| &labels.unwrap().labels[&(state as i128)];
+        assert_eq!(label(AlertState::Firing), "firing");
+        assert_eq!(label(AlertState::ActionFailed), "action failed");
+        assert_eq!(label(AlertState::PinFailed), "pin failed");
+        assert_eq!(label(AlertState::Pinning), "pinning");
+        assert_eq!(label(AlertState::ClockStepped), "clock stepped");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +12,8 @@ use ingestd::client::{ClientError, LastingClient, LastingOptions, Outcome};
 use ingestd::protocol::Shape;
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::ring_restarts::{Place, kill, lost, stop};
 use super::support::{NUMBERS, There, eventually, ingestd, numbers, payloads};
@@ -22,6 +25,7 @@ fn connect(dir: &Path, patience: Duration) -> LastingClient {
     let options = LastingOptions {
         name: "test".to_owned(),
         patience,
+        ..LastingOptions::default()
     };
     LastingClient::connect_with(dir, options).unwrap()
 }
@@ -235,4 +239,79 @@ fn a_recording_goes_on_with_the_next_daemon() {
     );
     assert!(output.status.success());
     assert_eq!(payloads(&place.dir, "out").len(), 6);
+}
+
+/// Patience that no test outlives.
+const LONG: [&str; 2] = ["--patience", "1h"];
+
+/// Sends the first signal to a program that waits for the next daemon of a directory, and returns what it says.
+fn interrupt_wait(child: Child, dir: &Path) -> (Option<i32>, String, String) {
+    let socket = dir.join("ingest.sock");
+    let _ = std::fs::remove_file(&socket);
+    // One who looks for a daemon connects. This is none.
+    let listener = UnixListener::bind(&socket).unwrap();
+    drop(listener.accept().unwrap());
+    drop(listener);
+    std::fs::remove_file(&socket).unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (counts, errors) = said(&output);
+    assert!(
+        errors.contains("the wait for the next daemon on "),
+        "{errors}"
+    );
+    (output.status.code(), counts, errors)
+}
+
+/// A number that a line of counts has under a key; 0 if it does not have it.
+fn count(counts: &str, key: &str) -> u64 {
+    let mut words = counts.split_whitespace().map(|word| word.split_once('='));
+    let found = words.find_map(|word| word.filter(|(name, _)| *name == key));
+    found.map_or(0, |(_, number)| number.parse().unwrap())
+}
+
+#[test]
+fn a_signal_ends_a_loads_wait_for_the_next_daemon_and_its_rows_are_counted() {
+    for end in [stop, kill] {
+        let place = Place::new();
+        let daemon = place.start();
+        let load = ["load", "--source", "s", "--format", "csv", "-"];
+        let (child, mut stdin) = piped(&place.dir, &[&load[..], &LONG].concat());
+        writeln!(stdin, "n").unwrap();
+        give(&mut stdin, 0..3, &place.dir, "s", 3);
+        end(daemon);
+        writeln!(stdin, "3").unwrap();
+        let (code, counts, errors) = interrupt_wait(child, &place.dir);
+        assert_eq!(code, Some(1), "{errors}");
+        let of = |key| count(&counts, key);
+        assert_eq!((of("received"), of("dropped")), (4, 1), "{counts}{errors}");
+        // Whether a killed daemon had acknowledged the first rows depends on how soon the kill came.
+        assert_eq!(of("stored") + of("unconfirmed"), 3, "{counts}{errors}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_recordings_wait_for_the_next_daemon_and_its_records_are_counted() {
+    for end in [stop, kill] {
+        let place = Place::new();
+        let daemon = place.start();
+        let script = "while true; do echo line; sleep 0.01; done";
+        let record = ["record", "command", "--source", "log"];
+        let program = ["--", "sh", "-c", script];
+        let (child, stdin) = piped(&place.dir, &[&record[..], &LONG, &program].concat());
+        drop(stdin);
+        eventually(|| {
+            let snapshot = Directory::open(&place.dir).ok()?.snapshot().ok()?;
+            snapshot.source("log").ok()?;
+            (payloads(&place.dir, "log").len() > 2).then_some(())
+        });
+        end(daemon);
+        let (code, counts, errors) = interrupt_wait(child, &place.dir);
+        assert_eq!(code, Some(1), "{counts}{errors}");
+        let of = |key| count(&counts, key);
+        assert_eq!(of("received"), of("stored") + of("dropped"), "{counts}");
+        assert!(of("stored") + of("unsure") > 0, "{counts}{errors}");
+        assert!(of("dropped") > 0, "{counts}{errors}");
+    }
 }

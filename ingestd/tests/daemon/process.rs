@@ -1,13 +1,17 @@
 //! The daemon as a process: killed, stopped, and made to read its configuration again; and when its directory is moved.
 
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ingestd::client::{Client, ClientError};
-use ingestd::daemon::{DaemonStatus, other_staging};
+use ingestd::config::ByteSize;
+use ingestd::daemon::{DaemonStatus, orphaned_staging};
+use ingestd::rfc3339;
 use loom_engine::SourceId;
+use loom_engine::query::Directory;
 
 use super::support::{NUMBERS, SMALL, There, eventually, ingestd, numbers, payloads};
 
@@ -252,46 +256,134 @@ fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_unti
     }
 }
 
+/// What `ingestd status` says.
+fn status(args: &[&str]) -> String {
+    let output = ingestd().arg("status").args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
-fn staging_files_are_named_except_the_directorys_own() {
+fn staging_files_are_listed_with_their_directories_and_orphans_are_named() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
     let staging = root.path().join("staging");
     std::fs::create_dir(&staging).unwrap();
+    let folder = format!("--staging={}", staging.display());
+    let list = || status(&[&folder]);
     let log = SMALL.replace(
         "[log]",
         &format!("[log]\nstaging = '{}'", staging.display()),
     );
     let config = write_config(root.path(), &format!("{log}{NUMBERS}"));
-    assert_eq!(other_staging(&staging, None), [""; 0]);
+    assert_eq!(
+        list(),
+        format!("no staging files in {}\n", staging.display())
+    );
     let there = There::start(&dir, &["--config", &config]);
     let own = there.client().welcome().uuid;
     std::fs::write(staging.join("loom-of-somebody-else"), "x").unwrap();
-    assert_eq!(other_staging(&staging, Some(own)), [""; 0]);
+    let shown = dir.display().to_string();
+    let listed = list();
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let [_, line] = listed.lines().collect::<Vec<_>>()[..] else {
+        unreachable!()
+    };
+    assert!(line.ends_with(&format!("  runs    {shown}")), "{listed}");
+    assert_eq!(orphaned_staging(&staging, None), [""; 0]);
     there.signal("-KILL");
     assert!(!there.wait());
-    let left = std::fs::read_dir(&staging).unwrap();
-    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let left = left.max_by_key(String::len).unwrap();
+    let orphan = |uuid| {
+        let lines = orphaned_staging(&staging, uuid);
+        let [line] = <[String; 1]>::try_from(lines).unwrap();
+        line
+    };
+    assert_eq!(orphaned_staging(&staging, Some(own)), [""; 0]);
     for other in [None, Some([7; 16])] {
-        let [line] = &other_staging(&staging, other)[..] else {
-            panic!("one file is left");
-        };
-        let file = staging.join(&left).display().to_string();
-        assert!(line.contains(&file), "{line}");
-        let (_, find) = line.split_once("'find / ").unwrap();
-        let (find, _) = find.split_once('\'').unwrap();
-        let found = std::process::Command::new("find")
-            .arg(root.path())
-            .args(find.split(' '))
-            .output();
-        let found = String::from_utf8(found.unwrap().stdout).unwrap();
-        assert_eq!(Path::new(found.trim_end()), dir, "{line}");
+        let line = orphan(other);
+        let remedy = format!("the next start takes its records in: 'ingestd run {shown}'");
+        assert!(line.ends_with(&remedy), "{line}");
     }
+    let listed = list();
+    assert!(
+        listed.contains(&format!("  none: orphan  {shown}\n")),
+        "{listed}"
+    );
+    assert!(
+        listed.ends_with(&format!("'ingestd run {shown}'\n")),
+        "{listed}"
+    );
+    // One that was moved is found by its number.
+    let moved = root.path().join("moved");
+    std::fs::rename(&dir, &moved).unwrap();
+    let line = orphan(None);
+    assert!(
+        line.contains(&format!("of {shown}, which is not there")),
+        "{line}"
+    );
+    let (_, find) = line.split_once("'find / ").unwrap();
+    let (find, _) = find.split_once('\'').unwrap();
+    let found = std::process::Command::new("find")
+        .arg(root.path())
+        .args(find.split(' '))
+        .output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    assert_eq!(Path::new(found.trim_end()), moved, "{line}");
+    // The file of an older build says nothing of its directory or its writer.
+    let name = std::fs::read_dir(&staging).unwrap();
+    let name = name.map(|entry| entry.unwrap().path());
+    let name = name.max_by_key(|path| path.as_os_str().len()).unwrap();
+    let sound = std::fs::read(&name).unwrap();
+    let older = std::fs::File::options().write(true).open(&name).unwrap();
+    older.write_all_at(&[0; 960], 64).unwrap();
+    assert_eq!(orphaned_staging(&staging, None), [""; 0]);
+    assert!(list().contains("an older build may have made it"));
+    older.write_all_at(&sound[64..1024], 64).unwrap();
+    std::fs::rename(&moved, &dir).unwrap();
     let again = There::start(&dir, &["--config", &config]);
     again.signal("-TERM");
     assert!(again.wait());
-    assert_eq!(other_staging(&staging, None), [""; 0]);
+    assert!(list().starts_with("no staging files in "));
+}
+
+#[test]
+fn status_without_a_daemon_shows_the_disk_its_limit_and_the_oldest_record() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("loom");
+    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
+    let limited = root.path().join("limited.toml");
+    let retention = "[retention]\nmax_bytes = '3GiB'\n";
+    std::fs::write(&limited, format!("{SMALL}{retention}{NUMBERS}")).unwrap();
+    let daemon = There::start(&dir, &["--config", &config]);
+    let client = daemon.client();
+    let source = client.define_one(NUMBERS).unwrap();
+    for number in 0..1000u64 {
+        client.push(source, &number.to_le_bytes()).unwrap();
+    }
+    client.sync_durable().unwrap();
+    daemon.signal("-TERM");
+    assert!(daemon.wait());
+    let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    let oldest = rfc3339(snapshot.oldest_ts().unwrap().unwrap());
+    let files = ["records", "chunks", "times"].map(|log| std::fs::read_dir(dir.join(log)).unwrap());
+    let bytes = files.into_iter().flatten();
+    let bytes: u64 = bytes
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    let held = ByteSize(bytes).approximately();
+    let dir = dir.to_str().unwrap();
+    for (args, limit) in [
+        (&[dir][..], "; --config shows the limit"),
+        (&[dir, "--config", &config], " without a limit (max_bytes)"),
+        (
+            &[dir, "--config", limited.to_str().unwrap()],
+            " of at most 3.0 GiB",
+        ),
+    ] {
+        let shown = status(args);
+        let line = format!("on disk      {held}{limit}; the oldest record arrived at {oldest}\n");
+        assert!(shown.contains(&line), "{line}{shown}");
+    }
 }
 
 #[test]

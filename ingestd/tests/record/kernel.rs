@@ -206,3 +206,32 @@ fn a_terminal_that_closes_ends_a_recording_as_ctrl_c_does() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("source=log received=2 stored=2"));
 }
+
+#[test]
+fn disks_have_their_names_in_a_recording_and_in_the_next() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    for _ in 0..2 {
+        let output = scene.record(&["blockio", "--seconds", "1"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    let source = snapshot.catalog().find("blockio").unwrap();
+    let device = source.fields.iter().find(|field| field.name == "device");
+    let labels = &device.unwrap().labels;
+    let mut disks = 0;
+    for disk in std::fs::read_dir("/sys/block").unwrap() {
+        let disk = disk.unwrap();
+        let numbers = std::fs::read_to_string(disk.path().join("dev")).unwrap();
+        let (major, minor) = numbers.trim().split_once(':').unwrap();
+        let number = major.parse::<i128>().unwrap() << 20 | minor.parse::<i128>().unwrap();
+        assert_eq!(
+            labels.get(&number).unwrap(),
+            &*disk.file_name().to_string_lossy()
+        );
+        disks += 1;
+    }
+    assert!(disks > 0 && labels.len() >= disks, "{labels:?}");
+}

@@ -179,7 +179,9 @@ fn without_an_interface_the_one_that_tcpdump_took_is_named() {
     let output = scene.record(&["packets", "--seconds", "1", "port", "1"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let said = stderr(&output);
-    assert!(said.contains("it has the packets of interface '"), "{said}");
+    let named = said.find("it has the packets of interface '");
+    assert!(named.is_some(), "{said}");
+    assert!(named < said.find("recording into"), "{said}");
 }
 
 #[test]

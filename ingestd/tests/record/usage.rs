@@ -84,13 +84,53 @@ fn usage_errors_name_what_is_missing_or_too_long() {
 }
 
 #[test]
-fn the_help_shows_the_options_of_the_whole_recording() {
+fn the_help_shows_the_options_of_the_whole_recording_first() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
     let output = command.args(["record", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    for option in ["--seconds", "--keep", "--patience"] {
-        assert!(help.contains(option), "{help}");
+    let (_, options) = help.split_once("\nOptions:\n").unwrap();
+    let of_line = |line: &'_ str| {
+        let mut words = line.split_whitespace();
+        words.find(|word| word.starts_with("--")).map(str::to_owned)
+    };
+    let names = options.lines().filter_map(of_line);
+    let first: Vec<String> = names.take(3).collect();
+    assert_eq!(first, ["--seconds", "--keep", "--patience"], "{help}");
+    for capture in ["syscalls", "packets", "blockio", "pagecache", "command"] {
+        assert!(help.contains(&format!("\n  {capture}")), "{help}");
     }
+}
+
+#[test]
+fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    // One pipe for both outputs, as a terminal shows them.
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" record \"$@\" 2>&1"]);
+    command.arg(env!("CARGO_BIN_EXE_ingestd")).arg(&scene.dir);
+    let captures = ["pagecache", "+", "command", "--source", "x", "--", "true"];
+    let output = command.arg("--seconds=1").args(captures).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let kinds: Vec<&str> = said
+        .lines()
+        .map(|line| match line.split([' ', '=']).next() {
+            Some("") => "query",
+            Some("source") => "counts",
+            _ if line.contains("recording into") => "start",
+            _ => "note",
+        })
+        .collect();
+    let first = kinds.iter().position(|kind| *kind == "start").unwrap();
+    assert_eq!(
+        kinds[first..first + 3],
+        ["start", "query", "query"],
+        "{said}"
+    );
+    assert!(kinds[first + 3..].starts_with(&["note"]), "{said}");
+    assert!(kinds.ends_with(&["note", "counts", "counts"]), "{said}");
 }
 
 #[test]

@@ -257,6 +257,38 @@ fn a_read_that_fails_for_a_while_is_no_gap() -> Result<()> {
 }
 
 #[test]
+fn an_export_that_cannot_be_read_back_keeps_the_file_that_was_there() -> Result<()> {
+    if !machine::has("an export that is read back", &["strace"])? {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    place.push(1000)?;
+    let out = place.root.path().join("out.parquet");
+    fs::write(&out, "before")?;
+    let partial = place.root.path().join("out.parquet.partial");
+    let command = archiver(&place.dir, &place.archive, &[])?;
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-P"])
+        .arg(&partial)
+        .args(["-e", "trace=read,pread64"])
+        .args(["-e", "inject=read,pread64:error=EIO"])
+        .arg(command.get_program())
+        .arg("export")
+        .arg(&place.dir)
+        .args(["--source", "early", "--out"])
+        .arg(&out)
+        .output()?;
+    let said = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let named = "out.parquet.partial' does not read back as it was written; check the disk";
+    ensure!(said.contains(named), "{said}");
+    ensure!(said.contains("Input/output error"), "{said}");
+    assert_eq!(fs::read(&out)?, b"before");
+    ensure!(!partial.exists());
+    Ok(())
+}
+
+#[test]
 fn an_archiver_that_runs_again_and_again_outlives_a_failed_pass() -> Result<()> {
     let place = Place::new()?;
     place.push(100)?;

@@ -412,6 +412,80 @@ fn strangers_cannot_fill_the_catalog_and_known_series_go_on() -> Result<()> {
     receiving.daemon.stop()
 }
 
+/// A request of one point of each series of an instance.
+fn gauges_of(instance: &str, series: impl Iterator<Item = String>) -> Vec<u8> {
+    let attributes = vec![
+        text("service.name", "s"),
+        text("service.instance.id", instance),
+    ];
+    let resource = Resource {
+        attributes,
+        ..Resource::default()
+    };
+    let points = series.map(|of| (now_ns(), of, 1.0));
+    metrics_of(vec![(resource, vec![gauge("g", points)])])
+}
+
+#[test]
+fn what_strangers_filled_is_free_again_once_their_records_are_gone() -> Result<()> {
+    const SMALL: &str = "catalog_max = '1MiB'\n[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '1MiB'\n[retention]\nmax_bytes = '7424KiB'";
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, SMALL)?;
+    let catalog_bytes = || Ok::<_, std::io::Error>(dir.join("catalog").metadata()?.len());
+    let known = || gauges_of("known", ["a", "b"].into_iter().map(str::to_owned));
+    ensure!(receiving.post("/v1/metrics", &known())?.refused()?.0 == 0);
+    let before = catalog_bytes()?;
+    let long = "x".repeat(3000);
+    let stranger = |n: usize| {
+        let series = (0..20).map(|m| format!("{m} {long}"));
+        gauges_of(&format!("stranger {n}"), series)
+    };
+    let mut strangers = 0;
+    while receiving.post("/v1/metrics", &stranger(strangers))?.status == 200 {
+        strangers += 1;
+        ensure!(strangers < 40, "the catalog has no limit");
+    }
+    ensure!(catalog_bytes()? > before + (400 << 10), "{strangers}");
+    let series_of = |instance: &str| {
+        let labels = format!("MAP {{'instance': '{instance}'}}");
+        let sql =
+            format!("SELECT count(DISTINCT labels) FROM loom_series(DIR, 'g', labels := {labels})");
+        ask(&dir, &sql)
+    };
+    ensure!(series_of("stranger 0")? == "20" && series_of("known")? == "2");
+
+    // Other records come, and retention removes those of the strangers.
+    let other = logs((0..300).map(|_| said(&long)).collect());
+    let is_small = wait_until(|| {
+        receiving.post("/v1/logs", &other)?;
+        ensure!(receiving.post("/v1/metrics", &known())?.refused()?.0 == 0);
+        Ok(catalog_bytes()? < before + (100 << 10))
+    })?;
+    ensure!(is_small, "{} bytes", catalog_bytes()?);
+    ensure!(series_of("stranger 0")? == "0" && series_of("known")? == "2");
+    let listed = ingestd(["source".as_ref(), "list".as_ref(), dir.as_os_str()])?;
+    ensure!(
+        !listed.contains("stranger 0") && listed.contains("known"),
+        "{listed}"
+    );
+    receiving.daemon.stop()?;
+
+    let small = catalog_bytes()?;
+    let receiving = Receiving::start(&dir, SMALL)?;
+    ensure!(receiving.post("/v1/metrics", &known())?.refused()?.0 == 0);
+    ensure!(catalog_bytes()? == small, "known series are not new");
+    // A sender that is forgotten begins again under its old name.
+    let reply = receiving.post("/v1/metrics", &stranger(0))?;
+    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    ensure!(series_of("stranger 0")? == "20" && series_of("known")? == "2");
+    receiving.daemon.kill()?;
+    let receiving = Receiving::start(&dir, SMALL)?;
+    ensure!(series_of("stranger 0")? == "20" && series_of("known")? == "2");
+    receiving.daemon.stop()?;
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+}
+
 #[test]
 fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -87,18 +87,18 @@ fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
     // The same again, and an older point of another series.
     takes(both())?;
     takes(vec![(till(7), load(now - 3000 * MS_NS, "third"))])?;
-    ensure!(infos()? == "1|1", "{}", infos()?);
-    takes(vec![(till(7), load(now, "first"))])?;
     ensure!(infos()? == "2|1", "{}", infos()?);
+    takes(vec![(till(7), load(now, "first"))])?;
+    ensure!(infos()? == "3|1", "{}", infos()?);
     // Another process of the same instance.
     takes(vec![(till(8), load(now + 1000 * MS_NS, "first"))])?;
-    ensure!(infos()? == "3|2", "{}", infos()?);
+    ensure!(infos()? == "4|2", "{}", infos()?);
     receiving.daemon.kill()?;
     let receiving = Receiving::start(&dir, "")?;
     let again = metrics_of(vec![(till(8), load(now + 1000 * MS_NS, "first"))]);
     let reply = receiving.post("/v1/metrics", &again)?;
     ensure!(reply.refused()?.0 == 0, "{reply:?}");
-    ensure!(infos()? == "3|2", "{}", infos()?);
+    ensure!(infos()? == "4|2", "{}", infos()?);
     let joined = ask(
         &dir,
         "SELECT string_agg(DISTINCT i.labels['process_pid'], ' ' ORDER BY i.labels['process_pid']) \

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Result, ensure};
-use ingestd::client::Client;
-use loom_tests::daemon::Daemon;
+use ingestd::client::{Client, RingClient};
+use loom_tests::daemon::{Daemon, configuration};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 
@@ -52,6 +52,12 @@ fn text(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// A configuration of a daemon that stages in its directory.
+fn staged_in(dir: &Path) -> String {
+    let staging = format!("[log]\nstaging = \"{}\"\n", dir.display());
+    format!("{}{SOURCE}", BLOCKS.replace("[log]\n", &staging))
 }
 
 fn push(dir: &Path, count: u64) -> Result<()> {
@@ -127,11 +133,7 @@ fn staging_in_the_directory_is_read_in_containers_that_have_it_elsewhere() -> Re
     }
     let place = tempfile::tempdir()?;
     let dir = place.path().join("live.loom");
-    let staged = BLOCKS.replace(
-        "[log]\n",
-        &format!("[log]\nstaging = \"{}\"\n", dir.display()),
-    );
-    let daemon = Daemon::start(&dir, &format!("{staged}{SOURCE}"))?;
+    let daemon = Daemon::start(&dir, &staged_in(&dir))?;
     push(&dir, 5)?;
     let elsewhere = place.path().join("elsewhere");
     std::fs::create_dir(&elsewhere)?;
@@ -152,4 +154,37 @@ fn staging_in_the_directory_is_read_in_containers_that_have_it_elsewhere() -> Re
     let output = counted(&bound, &elsewhere)?;
     ensure!(text(&output).trim() == "7", "{}", text(&output));
     daemon.stop()
+}
+
+#[test]
+fn a_daemon_in_a_container_takes_what_is_pushed_outside_and_in_another() -> Result<()> {
+    if !can("a_daemon_in_a_container_takes_what_is_pushed_outside_and_in_another")? {
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("live.loom");
+    let file = configuration(&dir, &staged_in(&dir))?;
+    let (at, config) = (dir.display().to_string(), file.display().to_string());
+    let run = ["run", &at, "--config", &config];
+    let daemon = Daemon::spawn(within(OWN_SHM, &machine::ingestd()?, &run), &dir)?;
+    // Outside, over the socket and through a ring.
+    push(&dir, 5)?;
+    let mut ring = RingClient::connect(&dir)?;
+    let source = ring.define_one(SOURCE)?;
+    ring.push(source, &5_u64.to_le_bytes())?;
+    ring.sync()?;
+    let rows = place.path().join("rows.json");
+    std::fs::write(&rows, "{\"n\": 6}\n{\"n\": 7}\n")?;
+    let load = [
+        "load",
+        &at,
+        &rows.display().to_string(),
+        "--source",
+        "numbers",
+    ];
+    let loaded = within(OWN_SHM, &machine::ingestd()?, &load).output()?;
+    ensure!(loaded.status.success(), "{}", text(&loaded));
+    let output = counted(OWN_SHM, &dir)?;
+    ensure!(text(&output).trim() == "8", "{}", text(&output));
+    daemon.kill()
 }

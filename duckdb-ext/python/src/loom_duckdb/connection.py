@@ -5,6 +5,7 @@ DuckDB 2 loads the macros with the extension and attaches with a pragma. Before,
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ import duckdb
 from loom_duckdb.files import MACROS, extension_path, is_native, warn_of_slow_where
 
 Directory = str | os.PathLike[str]
+
+# What a semicolon may stand in without ending a statement.
+_QUIET = re.compile(r"""--[^\n]*|'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 
 
 def connect(
@@ -65,7 +69,8 @@ def load(connection: duckdb.DuckDBPyConnection) -> None:
 def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | None = None, duckdb_version: str | None = None) -> str:
     """Return the statements with which a tool loads Loom and attaches `dir`, as one text.
 
-    The tool's connection must allow unsigned extensions. `duckdb_version` is that of the tool's DuckDB, if it is another than Python's.
+    Each semicolon ends a statement, as some tools cut the text at every one. The tool's connection must allow unsigned extensions.
+    `duckdb_version` is that of the tool's DuckDB, if it is another than Python's.
     Before 2.0 the statements are those for the sources that exist now, so `dir` must exist.
     """
     version = duckdb.__version__ if duckdb_version is None else duckdb_version
@@ -75,7 +80,7 @@ def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | 
     elif dir is not None:
         with connect() as connection:
             statements += _statements(connection, dir, name)
-    return "\n".join(f"{statement.rstrip().rstrip(';')};" for statement in statements) + "\n"
+    return "\n".join(f"{_plain(statement).rstrip().rstrip(';')};" for statement in statements) + "\n"
 
 
 def lock_sql(dir: Directory | Sequence[Directory], *, duckdb_version: str | None = None) -> str:
@@ -102,6 +107,21 @@ def _paths(dir: Directory | Sequence[Directory]) -> list[str]:
         path = os.path.abspath(os.path.expanduser(os.fspath(dir)))
         return sorted(glob.glob(path)) or [path]
     return [path for each in dir for path in _paths(each)]
+
+
+def _plain(sql: str) -> str:
+    """Write SQL without comments, and without a semicolon in a text."""
+
+    def plain(found: re.Match[str]) -> str:
+        piece = found[0]
+        if piece.startswith("--"):
+            return ""
+        if piece.startswith("'") and ";" in piece:
+            return "(" + piece.replace(";", "' || chr(59) || '") + ")"
+        return piece
+
+    lines = _QUIET.sub(plain, sql).splitlines()
+    return "\n".join(line for line in lines if line.strip())
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str:

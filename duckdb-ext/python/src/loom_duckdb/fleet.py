@@ -23,7 +23,7 @@ from loom_duckdb.parameters import Typed, constant, identifier, parameters
 # A scan of a few neighbouring bins reads little more than one of each, and a question of hundreds of scans takes a host long.
 SCANS_MAX = 8
 
-_OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "complete")
+_OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "filter", "complete")
 
 # Each host would take its own records for what these go by.
 _IN_PLACE_OF = {
@@ -127,7 +127,7 @@ class Fleet:
     def aggregate(self, source: str, index: str, *, bucket: str | None = None, **options: Any) -> Answer:
         """Return exact count, sum, min, max and avg of an index over all hosts; with `bucket`, such as `"1 minute"`, a row for each.
 
-        `options` are `t_from`, `t_to`, `v_min`, `v_max` and `complete`. Raises FleetError for another.
+        `options` are `t_from`, `t_to`, `v_min`, `v_max`, `filter` and `complete`. Raises FleetError for another.
         """
         if wrong := sorted(options.keys() - _OPTIONS_OF_AGGREGATE):
             remedy = _IN_PLACE_OF.get(wrong[0], f"its options are bucket, {', '.join(_OPTIONS_OF_AGGREGATE)}")
@@ -150,10 +150,12 @@ class Fleet:
         bucket: str | None = None,
         t_from: datetime | None = None,
         t_to: datetime | None = None,
+        filter: str | None = None,
     ) -> Answer:
         """Return exact quantiles of an index over the records of all hosts: a row each, with the columns `quantile` and `value`.
 
         With `bucket`, such as `"1 minute"`, a row for each quantile of each bucket that has records, with the column `bucket` before.
+        With `filter`, such as `"op = 'GET'"`, of the records that match it.
         Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
         FleetError where hosts define the index in different ways, and where retention removed values of these bins meanwhile.
         """
@@ -166,7 +168,7 @@ class Fleet:
             raise FleetError(
                 f"index {index!r} of {source!r} only counts records and has no values; aggregate({source!r}, {index!r}) counts them"
             )
-        window = {"t_from": t_from, "t_to": t_to}
+        window = {"t_from": t_from, "t_to": t_to, "filter": filter}
         start = "NULL::BIGINT" if bucket is None else "epoch_us(bucket)"
         names, missing = list(described.hosts), described.missing
         while True:

@@ -49,6 +49,8 @@ TYPES = {
     "double": "DOUBLE",
     "bool": "BOOLEAN",
     "string": "STRING",
+    # An ENUM.
+    "dictionary<values=string, indices=uint8, ordered=0>": "STRING",
     "binary": "BINARY",
     "timestamp[ns]": "TIMESTAMP_NTZ",
 }

@@ -34,6 +34,15 @@ fn index(id: u32, source: u32, def: &str) -> String {
 }
 
 const A: &str = r#"{"name":"a","type":"u64"}"#;
+const REWRITTEN: &str = r#"{"event":"rewritten","lines":7,"bytes":900,"forgotten_below":0}"#;
+
+fn forgotten(id: u32) -> String {
+    event(
+        "source_forgotten",
+        &format!(r#""source":{id},"at":0,"name":"s","time":"arrival""#),
+    )
+}
+
 const OP: &str = r#"{"name":"op","type":"u8","labels":{"1":"GET"}}"#;
 
 fn catalogs() -> Seeds {
@@ -192,6 +201,25 @@ fn catalogs() -> Seeds {
             event("source_renamed", r#""source":1,"at":0"#),
         ),
         ("not_json", "{".to_owned()),
+        ("rewritten", format!("{REWRITTEN}\n{first}")),
+        ("rewritten_late", format!("{first}\n{REWRITTEN}")),
+        ("forgotten", format!("{REWRITTEN}\n{}", forgotten(1))),
+        (
+            "forgotten_and_defined",
+            format!("{REWRITTEN}\n{}\n{first}", forgotten(1)),
+        ),
+        (
+            "forgotten_and_reopened",
+            format!(
+                "{}\n{}",
+                forgotten(1),
+                event("source_reopened", r#""source":1,"at":0"#)
+            ),
+        ),
+        (
+            "forgotten_twice",
+            format!("{}\n{}", forgotten(1), forgotten(2)),
+        ),
     ];
     let mut seeds = vec![seed("sound", &[&[0], &base])];
     for (name, lines) in cases {

@@ -7,7 +7,7 @@ mod avx2;
 
 use std::ops::Range;
 
-use super::codes::{NumberRange, RangeTotals};
+use super::number_range::{NumberRange, RangeTotals};
 use crate::format::bytes::{FormatError, u64_at};
 use crate::proven::{at, at_mut};
 

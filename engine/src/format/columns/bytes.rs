@@ -5,11 +5,12 @@ use std::ops::{Range, RangeInclusive};
 
 use super::bits::SLACK_BYTES;
 use super::groups::{Section, section_checksum};
-use super::unit::UNREAD;
 use crate::format::bytes::FormatError;
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::types::Address;
+
+pub(super) const UNREAD: &str = "a part of a unit is read before it is decoded";
 
 /// The bytes of a unit that were read, and what their checksums depend on.
 #[derive(Debug)]

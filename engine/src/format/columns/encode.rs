@@ -6,10 +6,11 @@ use std::collections::HashMap;
 
 use super::buffers::Buffers;
 use super::families::{self, FamilyTable};
-use super::groups::{GroupTable, SectionTable, section_checksum};
-use super::head::{Form, Stream, StreamTable, Tables, encode_head};
+use super::groups::{GroupTable, SectionTable, TailForm, section_checksum};
+use super::head::{Form, StreamTable, Tables, encode_head};
 use super::numbers::{self, TAIL};
 use super::saves_enough;
+use super::stream::Stream;
 use super::template::{PieceKind, Template};
 use super::unit::Unit;
 use crate::format::bytes::{pad8, put_leb128, u64_at};
@@ -26,13 +27,6 @@ const COMPRESSED_LEAST: usize = 64;
 
 /// A part of a row group ends with the block that makes it so long: what describes a part takes some 7 bytes.
 const PART_BYTES_LEAST: usize = if cfg!(test) { 64 } else { 512 };
-
-/// How the bytes of a tail stand in a row group.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum TailForm {
-    Plain = 0,
-    Zstd = 1,
-}
 
 /// Makes units. Keeps its buffers.
 pub struct UnitEncoder {

@@ -6,8 +6,8 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::groups::{Group, GroupPart, GroupTable, Places, put_group};
-use super::head::Stream;
 use super::numbers::{self, Blocks, TAIL};
+use super::stream::Stream;
 use super::template::Template;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::memory;

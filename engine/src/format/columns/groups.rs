@@ -39,6 +39,13 @@ pub struct GroupPart {
     pub end_block: usize,
 }
 
+/// How the bytes of a tail stand in a row group.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TailForm {
+    Plain = 0,
+    Zstd = 1,
+}
+
 impl Group {
     /// How many of the rows each member has; empty: all are one stream's.
     pub fn members(&self) -> &[usize] {

@@ -13,10 +13,12 @@ mod families;
 mod floats;
 mod groups;
 mod head;
+mod number_range;
 mod numbers;
 mod part;
 mod rows;
 mod segment;
+mod stream;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -25,9 +27,9 @@ mod unit;
 pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
 pub use buffers::Buffers;
 pub use chunk_rows::UnitRow;
-pub use codes::{NumberRange, RangeTotals};
 pub use encode::UnitEncoder;
 pub use head::{UNIT_HEADER_BYTES, UnitHeader};
+pub use number_range::{NumberRange, RangeTotals};
 pub use part::{PartColumns, UnitPart};
 pub use rows::{StreamRows, Wanted};
 pub use segment::SegmentDirectory;
@@ -36,8 +38,6 @@ pub use unit::{Take, Unit};
 
 /// Chunks of a unit.
 pub const UNIT_CHUNKS: u64 = 16;
-/// A row group holds the rows of as few whole chunks as have so many.
-const GROUP_ROWS_LEAST: usize = 1024;
 /// The log number under which the parts of column segments are checksummed.
 const COLUMNS_LOG: u8 = 5;
 

@@ -4,8 +4,8 @@ use std::iter;
 use std::ops::Range;
 
 use super::groups::Section;
-use super::head::Stream;
 use super::rows::Wanted;
+use super::stream::Stream;
 use super::unit::Unit;
 use crate::memory::NoMemory;
 use crate::proven::at;

@@ -8,11 +8,11 @@ use zstd::zstd_safe::DCtx;
 
 use super::bits::accumulate;
 use super::bytes::Bytes;
-use super::codes::NumberRange;
-use super::encode::TailForm;
-use super::groups::Group;
-use super::head::{Head, Stream};
+use super::groups::{Group, TailForm};
+use super::head::Head;
+use super::number_range::NumberRange;
 use super::numbers::{Blocks, Run};
+use super::stream::Stream;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
 use crate::memory::{self, NoMemory};

@@ -568,7 +568,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     let mut group = Vec::new();
     encode(&[1], None, &[], &mut group);
     encode(&[CLAIMED as u64], None, &[], &mut group);
-    group.push(super::encode::TailForm::Zstd as u8);
+    group.push(super::groups::TailForm::Zstd as u8);
     crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
     group.extend_from_slice(&zeroes);
     group.extend_from_slice(&TAIL);

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use super::UNIT_CHUNKS;
 use super::buffers::Buffers;
-use super::bytes::Bytes;
+use super::bytes::{Bytes, UNREAD};
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::codes::{NumberRange, RangeTotals};
 use super::groups::Group;
-use super::head::{Form, Head, Stream, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
+use super::number_range::{NumberRange, RangeTotals};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
+use super::stream::Stream;
 use super::template::Template;
 use crate::format::CHUNK_TRAILER_BYTES;
 use crate::format::bytes::{FormatError, invalid};
@@ -43,7 +44,6 @@ impl Take<'_> {
 
 /// Where no more than one in so many rows is wanted, decoding all is not worth it.
 const FEW: usize = 8;
-pub(super) const UNREAD: &str = "a part of a unit is read before it is decoded";
 
 /// A unit in memory, as far as it was read.
 #[derive(Debug)]

@@ -2,6 +2,9 @@
 //!
 //! Lines are appended and synced one by one, to the copy after that; a torn last line is cut before anything follows it. Everything that a
 //! record means hangs on the catalog, so a line that one of the two files lost is taken from the other, and a start makes them alike again.
+//!
+//! A rewriting replaces the file, and its copy after that. Lengths are those of all that the file ever held, so that they only grow: the file's own
+//! and what its first line says was before.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use super::mirrored::{FileAndCopy, MirroredFile};
 use super::storage::{OpenMode, Storage, StorageFile, read_at, read_file, replace_file, write_at};
 use crate::error::{Error, Result};
-use crate::format::merge_lines;
+use crate::format::{REWRITTEN_BYTES_MAX, Rewritten, merge_lines};
 use crate::log::sync::{AtomicU64, Ordering};
 use crate::memory;
 use crate::types::CATALOG_NAME;
@@ -77,9 +80,14 @@ impl CatalogBytes {
     }
 }
 
-/// Length of the file; 0 where it cannot be opened.
-pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
-    (storage.open(&dir.join(FILE.name), OpenMode::Read)).map_or(Ok(0), |file| file.bytes())
+/// Length of all that the file ever held; 0 where it cannot be opened.
+pub fn bytes_ever(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<u64> {
+    let Ok(file) = storage.open(&dir.join(FILE.name), OpenMode::Read) else {
+        return Ok(0);
+    };
+    let mut head = [0; REWRITTEN_BYTES_MAX];
+    read_at(&*file, &mut head, 0)?;
+    Ok(Rewritten::of(uuid, &head).bytes + file.bytes()?)
 }
 
 /// The writer's end of the file and of its copy.
@@ -87,8 +95,12 @@ pub fn file_bytes(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 pub struct CatalogFile {
     storage: Arc<dyn Storage>,
     file: Arc<dyn StorageFile>,
-    /// Length of the lines that are durable. The slots of `durable` hold it too.
+    /// Length of the lines that are durable, with all that were before the last rewriting. The slots of `durable` hold it too.
     bytes: Arc<AtomicU64>,
+    /// How much of it is not in the file any more.
+    bytes_before: u64,
+    /// What takes the file's place and may have its name already, but not durably.
+    replacement: Option<Vec<u8>>,
     /// Bytes of a line that failed may stand past the end.
     is_torn: bool,
     copy_path: PathBuf,
@@ -98,13 +110,21 @@ pub struct CatalogFile {
 
 impl CatalogFile {
     /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
-    pub fn begin(storage: Arc<dyn Storage>, dir: &Path, text: &[u8]) -> Result<CatalogFile> {
+    pub fn begin(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        uuid: &[u8; 16],
+        text: &[u8],
+    ) -> Result<CatalogFile> {
+        let bytes_before = Rewritten::of(uuid, text).bytes;
         let file = hold(&*storage, &dir.join(FILE.name), text)?;
         let copy_path = dir.join(FILE.copy_name);
         let copy = whole(hold(&*storage, &copy_path, text));
         Ok(CatalogFile {
             file,
-            bytes: Arc::new(AtomicU64::new(text.len() as u64)),
+            bytes: Arc::new(AtomicU64::new(bytes_before + text.len() as u64)),
+            bytes_before,
+            replacement: None,
             is_torn: false,
             copy_path,
             copy,
@@ -117,28 +137,73 @@ impl CatalogFile {
         Arc::clone(&self.bytes)
     }
 
-    /// Length of the lines that are durable.
+    /// Length of the lines that are durable, with all that were before the last rewriting.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
+    /// Length of the lines in the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes() - self.bytes_before
+    }
+
+    /// Lets the file hold `text` instead, whose first line says that [`CatalogFile::bytes`] were before. The file goes first: if its copy went
+    /// first and the file failed, lines would be appended to the file that a start would prefer the copy to.
+    ///
+    /// # Errors
+    /// The file is the one before, and nothing changes. Where it may be either, no line is appended before the new one is durable.
+    pub fn rewrite(&mut self, text: Vec<u8>) -> Result<()> {
+        self.settle()?;
+        require_short(text.len() as u64)?;
+        self.replacement = Some(text);
+        match self.settle() {
+            // The name leads to the file before.
+            Err(error) if matches!(self.file.is_removed(), Ok(false)) => {
+                self.replacement = None;
+                Err(error)
+            }
+            Err(error) => {
+                tracing::warn!("{error}; the catalog is written again before its next line");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Makes a rewriting durable that may not be.
+    pub fn settle(&mut self) -> Result<()> {
+        let Some(text) = &self.replacement else {
+            return Ok(());
+        };
+        let path = self.file.path().to_owned();
+        // What failed to be synced is not synced again.
+        replace_file(&*self.storage, &path, text)?;
+        self.file = self.storage.open(&path, OpenMode::Write)?;
+        let copied = replace_file(&*self.storage, &self.copy_path, text)
+            .and_then(|()| self.storage.open(&self.copy_path, OpenMode::Write));
+        self.copy = whole(copied);
+        self.is_torn = false;
+        self.bytes_before = self.bytes();
+        let bytes = self.bytes_before + text.len() as u64;
+        self.bytes.store(bytes, Ordering::Release);
+        self.replacement = None;
+        Ok(())
+    }
+
     /// Appends a line and syncs it. A line that failed to be written is taken back.
     pub fn append(&mut self, line: &str) -> Result<()> {
+        self.settle()?;
         // What is left of a line that could not be taken back must not follow a shorter one.
         if self.is_torn {
             self.take_back()?;
         }
-        let at = self.bytes();
-        if at + line.len() as u64 > CATALOG_BYTES_MAX {
-            let what = format!(
-                "the catalog would exceed its limit of {CATALOG_BYTES_MAX} bytes; use a new directory for new definitions"
-            );
-            return Err(Error::Schema(what));
-        }
+        let at = self.file_bytes();
+        let bytes = line.len() as u64;
+        require_short(at + bytes)?;
         self.is_torn = true;
         let written = write_at(&*self.file, line.as_bytes(), at).and_then(|()| self.file.sync());
         if written.is_ok() {
-            self.bytes.store(at + line.len() as u64, Ordering::Release);
+            self.bytes.store(self.bytes() + bytes, Ordering::Release);
             self.is_torn = false;
             self.append_to_copy(at, line.as_bytes());
         } else if let Err(error) = self.take_back() {
@@ -158,7 +223,7 @@ impl CatalogFile {
 
     fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
         // From the open file: its name may lead nowhere by now, and then the copy is all that is left.
-        let room = memory::zeroed(self.bytes() as usize);
+        let room = memory::zeroed(self.file_bytes() as usize);
         let mut text = room.map_err(|refused| refused.of(self.file.path()))?;
         let read = read_at(&*self.file, &mut text, 0)?;
         if read < text.len() {
@@ -173,6 +238,11 @@ impl CatalogFile {
 
     /// A clean stop leaves a copy that is whole and synced, where that can be done.
     pub fn finish(&mut self) {
+        if let Err(error) = self.settle() {
+            tracing::warn!(
+                "{error}; the catalog's file may be the one before it was rewritten, which says the same"
+            );
+        }
         self.copy = whole(match &self.copy {
             Some(copy) => copy.sync().map(|()| Arc::clone(copy)),
             None => self.copy_whole(),
@@ -180,10 +250,20 @@ impl CatalogFile {
     }
 
     fn take_back(&mut self) -> Result<()> {
-        self.file.truncate(self.bytes())?;
+        self.file.truncate(self.file_bytes())?;
         self.is_torn = false;
         Ok(())
     }
+}
+
+fn require_short(bytes: u64) -> Result<()> {
+    if bytes <= CATALOG_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "the catalog would exceed its limit of {CATALOG_BYTES_MAX} bytes; use a new directory for new definitions"
+    );
+    Err(Error::Schema(what))
 }
 
 /// The copy, if it holds what the file does.

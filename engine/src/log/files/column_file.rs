@@ -1,4 +1,4 @@
-//! A column segment, read as the rows that it was made of: whoever reads segments need not know which form they have.
+//! A column segment, read as the rows that it was made of.
 //!
 //! Every chunk comes back byte for byte, with its own checksum. Units are read and decoded as they are needed; the latest unit and chunk are kept.
 
@@ -6,8 +6,6 @@ use std::iter;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-use memmap2::MmapRaw;
 
 use super::storage::{FileId, StorageFile, read_at, write_at};
 use super::unit_cache::{UnitCache, UnitKey};
@@ -332,6 +330,76 @@ impl ColumnFile {
         }
     }
 
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Reads all of `buffer` or, at the end of the rows, less; returns how much.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_in_chunk(rest, offset + done as u64)? {
+                0 => break,
+                bytes => done += bytes,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads to the end of the chunk at `offset` at most; 0 means the end of the rows.
+    fn read_in_chunk(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let chunk_bytes = self.chunk_bytes as usize;
+        if offset >= self.segment_bytes || buffer.is_empty() {
+            return Ok(0);
+        }
+        let from = (offset % u64::from(self.chunk_bytes)) as usize;
+        let chunk = self.first + (offset - from as u64);
+        let read = buffer.len().min(chunk_bytes - from);
+        let mut latest = locked(&self.latest);
+        let latest = &mut *latest;
+        if read == chunk_bytes {
+            self.read_chunk(&mut latest.unit, chunk, at_mut(buffer, ..chunk_bytes))?;
+            return Ok(read);
+        }
+        if latest.chunk != Some(chunk) {
+            latest.chunk = None;
+            let room = memory::resize(&mut latest.bytes, chunk_bytes);
+            room.map_err(|refused| refused.of(self.path()))?;
+            self.read_chunk(&mut latest.unit, chunk, &mut latest.bytes)?;
+            latest.chunk = Some(chunk);
+        }
+        at_mut(buffer, ..read).copy_from_slice(at(&latest.bytes, from..from + read));
+        Ok(read)
+    }
+
+    /// Says that these bytes of the rows are read soon, so that their units are fetched meanwhile.
+    pub fn will_read(&self, offset: u64, bytes: u64) {
+        let last = offset
+            .saturating_add(bytes)
+            .min(self.segment_bytes)
+            .saturating_sub(1);
+        let units = (offset / self.unit_bytes()) as usize..=(last / self.unit_bytes()) as usize;
+        for place in units
+            .filter(|nth| *nth < self.directory.units())
+            .map(|nth| self.directory.unit(nth))
+        {
+            self.file.will_read(place.start, place.end - place.start);
+        }
+    }
+
+    pub fn bytes(&self) -> Result<u64> {
+        // Once it is emptied, nothing is left of it.
+        Ok(if self.file.bytes()? == 0 {
+            0
+        } else {
+            self.segment_bytes
+        })
+    }
+
+    pub fn is_removed(&self) -> Result<bool> {
+        self.file.is_removed()
+    }
+
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
         error.of(self.file.path().to_owned(), address)
     }
@@ -372,99 +440,4 @@ fn walk(file: &dyn StorageFile, units: usize, chunk_bytes: u32) -> Result<Segmen
         starts.push(start);
     }
     Ok(SegmentDirectory::new(starts))
-}
-
-impl StorageFile for ColumnFile {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    /// Reads to the end of the chunk at `offset` at most.
-    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let chunk_bytes = self.chunk_bytes as usize;
-        if offset >= self.segment_bytes || buffer.is_empty() {
-            return Ok(0);
-        }
-        let from = (offset % u64::from(self.chunk_bytes)) as usize;
-        let chunk = self.first + (offset - from as u64);
-        let read = buffer.len().min(chunk_bytes - from);
-        let mut latest = locked(&self.latest);
-        let latest = &mut *latest;
-        if read == chunk_bytes {
-            self.read_chunk(&mut latest.unit, chunk, at_mut(buffer, ..chunk_bytes))?;
-            return Ok(read);
-        }
-        if latest.chunk != Some(chunk) {
-            latest.chunk = None;
-            let room = memory::resize(&mut latest.bytes, chunk_bytes);
-            room.map_err(|refused| refused.of(self.path()))?;
-            self.read_chunk(&mut latest.unit, chunk, &mut latest.bytes)?;
-            latest.chunk = Some(chunk);
-        }
-        at_mut(buffer, ..read).copy_from_slice(at(&latest.bytes, from..from + read));
-        Ok(read)
-    }
-
-    fn will_read(&self, offset: u64, bytes: u64) {
-        let last = offset
-            .saturating_add(bytes)
-            .min(self.segment_bytes)
-            .saturating_sub(1);
-        let units = (offset / self.unit_bytes()) as usize..=(last / self.unit_bytes()) as usize;
-        for place in units
-            .filter(|nth| *nth < self.directory.units())
-            .map(|nth| self.directory.unit(nth))
-        {
-            self.file.will_read(place.start, place.end - place.start);
-        }
-    }
-
-    fn pwrite(&self, _bytes: &[u8], _offset: u64) -> Result<usize> {
-        unreachable!("a segment that is open to be read is not written")
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-
-    fn allocate(&self, _bytes: u64) -> Result<()> {
-        unreachable!("a segment that is open to be read is not allocated")
-    }
-
-    fn truncate(&self, _bytes: u64) -> Result<()> {
-        unreachable!("a segment that is open to be read is not cut")
-    }
-
-    fn bytes(&self) -> Result<u64> {
-        // Once it is emptied, nothing is left of it.
-        Ok(if self.file.bytes()? == 0 {
-            0
-        } else {
-            self.segment_bytes
-        })
-    }
-
-    fn id(&self) -> Result<FileId> {
-        Ok(self.id)
-    }
-
-    fn is_removed(&self) -> Result<bool> {
-        self.file.is_removed()
-    }
-
-    fn try_lock(&self) -> Result<bool> {
-        self.file.try_lock()
-    }
-
-    fn is_locked(&self) -> Result<bool> {
-        self.file.is_locked()
-    }
-
-    fn columns(&self) -> Option<&ColumnFile> {
-        Some(self)
-    }
-
-    fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
-        self.file.map(bytes)
-    }
 }

@@ -9,6 +9,7 @@ pub mod durable;
 pub mod lock;
 pub mod meta;
 pub mod mirrored;
+pub mod open_segment;
 pub mod os_storage;
 pub mod own_files;
 pub mod segment;

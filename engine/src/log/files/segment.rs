@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::column_file::ColumnFile;
 use super::meta::DirMeta;
+use super::open_segment::OpenSegment;
 use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
 };
@@ -224,20 +225,31 @@ impl SegmentDir {
             .collect())
     }
 
-    /// Opens a segment. To read, one in columns gives the bytes of its rows; to write, it is the file as it stands.
-    pub fn open(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
-        let file = self.storage.open(&self.path_of(name), mode)?;
-        if mode == OpenMode::Read && name.generation.form == SegmentForm::Columns {
-            return self.rows_of(name.first, file);
-        }
-        Ok(file)
+    /// Opens the file of a segment as it stands.
+    fn open(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+        self.storage.open(&self.path_of(name), mode)
     }
 
-    /// The length of a segment's file.
-    pub fn file_bytes(&self, name: SegmentName) -> Result<u64> {
-        self.storage
-            .open(&self.path_of(name), OpenMode::Read)?
-            .bytes()
+    /// Opens a segment to read the bytes of the log.
+    pub fn open_to_read(&self, name: SegmentName) -> Result<OpenSegment> {
+        let file = self.open(name, OpenMode::Read)?;
+        Ok(match name.generation.form {
+            SegmentForm::Rows => OpenSegment::Rows(file),
+            SegmentForm::Columns => {
+                OpenSegment::Columns(Arc::new(self.columns_of(name.first, file)?))
+            }
+        })
+    }
+
+    /// The length of a segment's file. One that retention removes meanwhile has none, nor has something else in a segment's place.
+    pub fn file_bytes(&self, name: SegmentName) -> Result<Option<u64>> {
+        let opened = self.open(name, OpenMode::Read);
+        match opened.and_then(|file| file.bytes()) {
+            Err(error) if is_not_found(&error) || matches!(error, Error::Damaged { .. }) => {
+                Ok(None)
+            }
+            bytes => bytes.map(Some),
+        }
     }
 
     /// The column segments whose directory is damaged, and why. It opens each of them.
@@ -266,36 +278,31 @@ impl SegmentDir {
                 continue;
             }
             let name = SegmentName { first, generation };
-            let file = match self.open(name, OpenMode::Read) {
+            let file = self.open(name, OpenMode::Read);
+            let columns = match file.and_then(|file| self.columns_of(first, file)) {
                 // Retention was faster, or the chunks of the segment are reported one by one.
                 Err(error) if is_not_found(&error) || error.is_damage() => continue,
-                file => file?,
+                columns => columns?,
             };
-            let is_given_up = file.bytes()? == 0;
-            let columns = file.columns().expect("it was opened as columns");
+            let is_given_up = columns.bytes()? == 0;
             if let Some(damage) = columns.directory_damage()
                 && !is_given_up
             {
-                each(name, columns, damage)?;
+                each(name, &columns, damage)?;
             }
         }
         Ok(())
     }
 
-    /// The rows of a column segment.
-    pub fn rows_of(
-        &self,
-        first: Address,
-        file: Arc<dyn StorageFile>,
-    ) -> Result<Arc<dyn StorageFile>> {
-        let rows = ColumnFile::of(
+    /// The column segment that a file is.
+    pub fn columns_of(&self, first: Address, file: Arc<dyn StorageFile>) -> Result<ColumnFile> {
+        ColumnFile::of(
             &self.uuid,
             first,
             self.chunk_bytes,
             self.segment_bytes,
             file,
-        )?;
-        Ok(Arc::new(rows))
+        )
     }
 
     /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
@@ -339,12 +346,12 @@ impl SegmentDir {
             return Ok(());
         };
         let name = SegmentName { first, generation };
-        let columns = self.open(name, OpenMode::Read)?;
+        let columns = self.columns_of(first, self.open(name, OpenMode::Read)?)?;
         let draft = self.draft(first)?;
         let mut chunk = vec![0; self.chunk_bytes as usize];
         let mut damaged = 0;
         for offset in (0..self.segment_bytes).step_by(chunk.len()) {
-            let read = read_at(&*columns, &mut chunk, offset);
+            let read = columns.read_at(&mut chunk, offset);
             if first + offset >= end {
                 let is_empty = read.is_ok() && chunk.iter().all(|byte| *byte == 0);
                 is_empty.then_some(()).ok_or_else(|| self.too_long(name))?;
@@ -438,8 +445,8 @@ impl SegmentDir {
             let offset = address.0 - first.0;
             let run = (self.segment_bytes - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
-            let file = self.open(SegmentName { first, generation }, OpenMode::Read)?;
-            if read_at(&*file, piece, offset)? != piece.len() {
+            let segment = self.open_to_read(SegmentName { first, generation })?;
+            if segment.read_at(piece, offset)? != piece.len() {
                 return Ok(false);
             }
             address += run as u64;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::column_file::ColumnFile;
 use crate::error::{Error, IoContext, Result};
 use crate::memory;
 
@@ -96,10 +95,6 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn try_lock(&self) -> Result<bool>;
     /// Whether another open file holds the lock. Takes nothing.
     fn is_locked(&self) -> Result<bool>;
-    /// The columns that the file holds its rows as; `None` if it is rows.
-    fn columns(&self) -> Option<&ColumnFile> {
-        None
-    }
     /// Maps the first `bytes` bytes, shared and writable, every page present.
     fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>>;
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
 use crate::log::files::durable::DurableState;
+use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
-use crate::log::files::storage::{OpenMode, StorageFile, is_not_found, read_at};
+use crate::log::files::storage::is_not_found;
 use crate::log::staging::attachment::Attachment;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
 use crate::types::{Address, LogKind, PerLog};
@@ -88,10 +89,10 @@ impl View {
         let mut address = address;
         let mut rest = buffer;
         while !rest.is_empty() {
-            let (file, offset) = self.segment(segments, address)?;
+            let (segment, offset) = self.segment(segments, address)?;
             let run = (segments.segment_bytes() - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
-            let read = read_at(&*file, piece, offset)?;
+            let read = segment.read_at(piece, offset)?;
             if read < piece.len() {
                 let what = format!(
                     "the file ends at byte {} and should have byte {}",
@@ -99,7 +100,7 @@ impl View {
                     offset + piece.len() as u64
                 );
                 return Err(Error::Corrupt {
-                    path: file.path().to_owned(),
+                    path: segment.path().to_owned(),
                     address,
                     what,
                 });
@@ -113,35 +114,31 @@ impl View {
     /// Says that bytes of one segment are read soon.
     pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
         // What cannot be opened is reported when it is read.
-        if let Ok((file, offset)) = self.segment(segments, address) {
-            file.will_read(offset, bytes);
+        if let Ok((segment, offset)) = self.segment(segments, address) {
+            segment.will_read(offset, bytes);
         }
     }
 
     /// The segment that holds an address, and where in it that stands.
-    pub fn segment(
-        &self,
-        segments: &SegmentDir,
-        address: Address,
-    ) -> Result<(Arc<dyn StorageFile>, u64)> {
+    pub fn segment(&self, segments: &SegmentDir, address: Address) -> Result<(OpenSegment, u64)> {
         let first = segments.first_of(address);
         let key = SegmentKey {
             view: self.number,
             log: segments.log(),
             first,
         };
-        let file = open_segment(key, || self.open(segments, address))?;
-        Ok((file, address.0 - first.0))
+        let segment = open_segment(key, || self.open(segments, address))?;
+        Ok((segment, address.0 - first.0))
     }
 
-    fn open(&self, segments: &SegmentDir, address: Address) -> Result<Arc<dyn StorageFile>> {
+    fn open(&self, segments: &SegmentDir, address: Address) -> Result<OpenSegment> {
         let first = segments.first_of(address);
         let list = &self.lists[segments.log()];
         let mut known = Arc::clone(&*locked(list));
         if let Some(&generation) = known.get(&first) {
-            match segments.open(SegmentName { first, generation }, OpenMode::Read) {
+            match segments.open_to_read(SegmentName { first, generation }) {
                 Err(error) if is_not_found(&error) => {}
-                file => return file,
+                segment => return segment,
             }
         }
         known = Arc::new(segments.list()?);
@@ -149,6 +146,6 @@ impl View {
         let Some(&generation) = known.get(&first) else {
             return Err(segments.missing(&known, address, "the segment file is gone"));
         };
-        segments.open(SegmentName { first, generation }, OpenMode::Read)
+        segments.open_to_read(SegmentName { first, generation })
     }
 }

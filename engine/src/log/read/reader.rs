@@ -20,8 +20,9 @@ use crate::log::files::durable::{self, DurableLog, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
+use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList};
+use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
 use crate::log::options::ADDRESS_LIMIT;
@@ -30,7 +31,7 @@ use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
 use crate::log::write::savings::ColumnSegments;
-use crate::types::{Address, LogKind, PerLog, Timestamp};
+use crate::types::{Address, CATALOG_NAME, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
@@ -269,6 +270,18 @@ impl LogReader {
         ColumnSegments::list(folder, &folder.list()?, end)
     }
 
+    /// What the segments of all logs take on the disk now. It looks at each of their files.
+    pub fn segment_bytes(&self) -> Result<u64> {
+        let mut all = 0;
+        for segments in self.segments.iter() {
+            for (first, generation) in segments.list()? {
+                let bytes = segments.file_bytes(SegmentName { first, generation })?;
+                all += bytes.unwrap_or(0);
+            }
+        }
+        Ok(all)
+    }
+
     /// Whether the last writer has closed the directory, and no other has begun.
     pub fn is_closed(&self) -> Result<bool> {
         let view = self.refresh()?;
@@ -386,12 +399,11 @@ impl LogReader {
         if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
             return Ok(None);
         }
-        let found = view.segment(segments, chunk).and_then(|(file, _)| {
-            let columns = file.columns();
-            columns
-                .map(|columns| columns.hold(chunk, wanted, held))
-                .transpose()
-        });
+        let found = match view.segment(segments, chunk) {
+            Ok((OpenSegment::Columns(columns), _)) => columns.hold(chunk, wanted, held).map(Some),
+            Ok((OpenSegment::Rows(_), _)) => Ok(None),
+            Err(error) => Err(error),
+        };
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
@@ -410,13 +422,17 @@ impl LogReader {
         }
         // What cannot be opened is reported when it is read.
         let found = view.segment(&self.segments[LogKind::Records], chunk);
-        let Ok((file, offset)) = found else {
+        let Ok((segment, offset)) = found else {
             return;
         };
-        match (file.columns(), wanted) {
-            (Some(columns), wanted) => columns.will_read_unit(chunk, wanted, cache),
-            (None, UnitWanted::Head) => file.will_read(offset, self.meta.chunk_bytes.into()),
-            (None, _) => {}
+        match (segment, wanted) {
+            (OpenSegment::Columns(columns), wanted) => {
+                columns.will_read_unit(chunk, wanted, cache);
+            }
+            (OpenSegment::Rows(file), UnitWanted::Head) => {
+                file.will_read(offset, self.meta.chunk_bytes.into());
+            }
+            (OpenSegment::Rows(_), _) => {}
         }
     }
 
@@ -433,6 +449,27 @@ impl LogReader {
     /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.
     pub fn relist(&self) {
         locked(&self.view).forget_lists();
+    }
+
+    /// Where the logs begin for a reader that loaded `tails` before a catalog that no longer describes records below an address: there, or past it.
+    /// What lies below was given up in between.
+    pub fn begins_described(
+        &self,
+        tails: &Tails,
+        forgotten_below: Address,
+    ) -> Result<PerLog<Address>> {
+        if tails.begin.records >= forgotten_below {
+            return Ok(tails.begin);
+        }
+        let begin = self.tails()?.begin;
+        if begin.records >= forgotten_below {
+            return Ok(begin);
+        }
+        let what = format!(
+            "it does not describe records below address {forgotten_below}, and the log begins at {}; restore the whole directory from one backup",
+            begin.records
+        );
+        Err(Error::damaged(&self.dir.join(CATALOG_NAME), what))
     }
 
     /// The catalog, as far as the file or its copy has it.
@@ -500,7 +537,7 @@ impl LogReader {
         Ok(!is_empty(&list_all(&self.segments)?))
     }
 
-    /// Length of the catalog's file, to see whether it grew.
+    /// Length of all that the catalog's file ever held, to see whether it changed.
     pub fn catalog_len(&self) -> Result<u64> {
         if self.is_beside_writer
             && let Some(view) = self.standing_view()?
@@ -508,7 +545,7 @@ impl LogReader {
         {
             return staging.daemon_word(DaemonWord::CatalogBytes);
         }
-        catalog_file::file_bytes(&*self.storage, &self.dir)
+        catalog_file::bytes_ever(&*self.storage, &self.dir, &self.meta.uuid)
     }
 
     /// What was refused or dropped and is not recorded, with up to where the log must be read to find what was.

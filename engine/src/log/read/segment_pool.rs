@@ -1,10 +1,9 @@
 //! The segment files that a thread has open for reading: at most two, whatever it reads, so that evicted segments give their space back.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use crate::error::Result;
-use crate::log::files::storage::StorageFile;
+use crate::log::files::open_segment::OpenSegment;
 use crate::types::{Address, LogKind};
 
 const OPEN_MAX: usize = 2;
@@ -19,28 +18,28 @@ pub struct SegmentKey {
 
 thread_local! {
     /// The most recently used first.
-    static OPEN: RefCell<Vec<(SegmentKey, Arc<dyn StorageFile>)>> = const { RefCell::new(Vec::new()) };
+    static OPEN: RefCell<Vec<(SegmentKey, OpenSegment)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The thread's open file of that key, opened with `open` where it is not. A file that was removed is opened again, since another generation may
 /// have its place; if none has, it was evicted, and what this thread has of it still serves.
 pub fn open_segment(
     key: SegmentKey,
-    open: impl FnOnce() -> Result<Arc<dyn StorageFile>>,
-) -> Result<Arc<dyn StorageFile>> {
+    open: impl FnOnce() -> Result<OpenSegment>,
+) -> Result<OpenSegment> {
     let held = OPEN.with_borrow_mut(|files| {
         let at = files.iter().position(|(other, _)| *other == key)?;
         Some(files.remove(at).1)
     });
     // Room first, so that there are never more than the limit.
     OPEN.with_borrow_mut(|files| files.truncate(OPEN_MAX - 1));
-    let file = match held {
-        Some(file) if file.is_removed()? => open().unwrap_or(file),
-        Some(file) => file,
+    let segment = match held {
+        Some(segment) if segment.is_removed()? => open().unwrap_or(segment),
+        Some(segment) => segment,
         None => open()?,
     };
-    OPEN.with_borrow_mut(|files| files.insert(0, (key, Arc::clone(&file))));
-    Ok(file)
+    OPEN.with_borrow_mut(|files| files.insert(0, (key, segment.clone())));
+    Ok(segment)
 }
 
 /// Closes what the thread has open of a view.

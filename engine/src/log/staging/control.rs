@@ -4,8 +4,12 @@
 //! until they agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), the page
 //! is what they show readers.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use super::protocol::Protocol;
-use crate::format::LOSS_TABLE_BYTES;
+use crate::format::{LOSS_TABLE_BYTES, crc32c};
 use crate::log::sync::Memory;
 use crate::proven;
 use crate::types::{LogKind, PerLog};
@@ -18,6 +22,14 @@ pub const BLOCKS_OFFSET: u64 = CONTROL_BYTES + 2 * LOSS_PAGE_BYTES;
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
 const VERSION: u32 = 2;
+
+/// Where the page says whose it is, for people.
+pub const OWNER_OFFSET: u64 = HEADER_BYTES as u64;
+pub const OWNER_BYTES: usize = 960;
+const _: () =
+    assert!(OWNER_OFFSET + OWNER_BYTES as u64 == word_offset(LogKind::Records, Word::Tail));
+/// What stands before the path.
+const OWNER_HEAD_BYTES: usize = 8;
 
 /// A word of each log.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -156,6 +168,45 @@ impl Header {
     }
 }
 
+/// The directory whose staging this is, as its writer called it. A page that has it is of a writer that holds the file's lock while it lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// `None` if there was no room for it.
+    pub dir: Option<PathBuf>,
+}
+
+impl Owner {
+    pub fn of(dir: &Path) -> Owner {
+        let is_short = dir.as_os_str().len() <= OWNER_BYTES - OWNER_HEAD_BYTES;
+        Owner {
+            dir: is_short.then(|| dir.to_owned()),
+        }
+    }
+
+    /// Whole words.
+    pub fn encode(&self) -> Vec<u8> {
+        let path = self.dir.as_ref().map(|dir| dir.as_os_str().as_bytes());
+        let path = path.unwrap_or_default();
+        let length = (path.len() as u32).to_le_bytes();
+        let mut bytes = crc32c(&[&length, path]).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&length);
+        bytes.extend_from_slice(path);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    /// `None` where no owner stands, or a damaged one.
+    pub fn decode(bytes: &[u8; OWNER_BYTES]) -> Option<Owner> {
+        let (checksum, rest) = bytes.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let path = rest.get(..u32::from_le_bytes(*length) as usize)?;
+        let is_sound = crc32c(&[length, path]) == u32::from_le_bytes(*checksum);
+        is_sound.then(|| Owner {
+            dir: (!path.is_empty()).then(|| OsStr::from_bytes(path).into()),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +225,31 @@ mod tests {
             damaged[at] ^= 1;
             assert!(Header::decode(&damaged).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn an_owner_survives_the_round_trip_and_a_page_without_one_has_none() {
+        let page = |owner: &Owner| {
+            let bytes = owner.encode();
+            assert!(bytes.len().is_multiple_of(8));
+            let mut page = [0; OWNER_BYTES];
+            page[..bytes.len()].copy_from_slice(&bytes);
+            page
+        };
+        for length in [1, 7, 300, OWNER_BYTES - 8, OWNER_BYTES - 7, 4000] {
+            let dir = PathBuf::from("x".repeat(length));
+            let owner = Owner::of(&dir);
+            assert_eq!(owner.dir.is_some(), length <= OWNER_BYTES - 8);
+            let page = page(&owner);
+            let path = owner.dir.as_ref().map_or(0, |_| length);
+            assert_eq!(Owner::decode(&page), Some(owner));
+            for at in 0..8 + path {
+                let mut damaged = page;
+                damaged[at] ^= 1;
+                assert_eq!(Owner::decode(&damaged), None, "byte {at}");
+            }
+        }
+        assert_eq!(Owner::decode(&[0; OWNER_BYTES]), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::control::{self, BLOCKS_OFFSET, DaemonWord, Header, Word};
+use super::control::{self, BLOCKS_OFFSET, DaemonWord, Header, OWNER_OFFSET, Owner, Word};
 use super::protocol::{self, Protocol};
 use crate::error::Result;
 use crate::log::files::storage::StorageFile;
@@ -69,19 +69,23 @@ impl StagingLayout {
 pub struct Staging {
     map: Arc<MmapRaw>,
     layout: StagingLayout,
+    /// Open for as long as the writer lives, for the lock.
+    _file: Arc<dyn StorageFile>,
 }
 
 impl Staging {
-    /// Maps a new file, which must be allocated in full, and writes its header and the daemon's words.
+    /// Maps a new file, which must be allocated in full, and writes its header and the daemon's words. The owner is noted if the file's lock is held.
     pub fn create(
         file: &Arc<dyn StorageFile>,
         header: &Header,
+        owner: Option<&Owner>,
         layout: StagingLayout,
     ) -> Result<Staging> {
         let bytes = layout.total_bytes() as usize;
         let staging = Staging {
             map: file.map(bytes)?,
             layout,
+            _file: Arc::clone(file),
         };
         assert_eq!(
             staging.map.len(),
@@ -89,10 +93,14 @@ impl Staging {
             "a mapping has the length that was asked for"
         );
         let header = header.encode();
-        for (at, bytes) in (0u64..).step_by(8).zip(header.as_chunks::<8>().0) {
-            staging
-                .word(at)
-                .store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        store_words(
+            staging.words(0, header.len() / 8),
+            header.as_chunks::<8>().0,
+        );
+        if let Some(owner) = owner {
+            let owner = owner.encode();
+            let words = staging.words(OWNER_OFFSET, owner.len() / 8);
+            store_words(words, owner.as_chunks::<8>().0);
         }
         for word in DaemonWord::ALL {
             staging.tell_daemon(word, 0);

@@ -2,7 +2,9 @@
 
 pub mod attachment;
 pub mod control;
+pub mod listing;
 pub mod mapped;
+pub mod name;
 pub mod note;
 pub mod placement;
 pub mod protocol;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::control::Header;
+use super::control::{Header, Owner};
 use super::mapped::{Staging, StagingLayout};
+use super::name::StagingName;
 use super::note::StagingNote;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
-use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile, unlink_if_present};
+use crate::log::files::storage::{OpenMode, Storage, StorageFile, unlink_if_present};
 use crate::log::options::{Geometry, LogOptions};
 
 /// Blocks of the record log do not shrink below this.
@@ -38,13 +39,11 @@ pub fn place(
     options: &LogOptions,
     epoch: u64,
 ) -> Result<Placed> {
-    let owner = storage.file_id(dir)?;
-    let prefix = format!(
-        "loom-{}-{:x}-{:x}-",
-        Uuid::from_bytes(meta.uuid).simple(),
-        owner.device,
-        owner.inode
-    );
+    let name = StagingName {
+        uuid: Uuid::from_bytes(meta.uuid),
+        directory: storage.file_id(dir)?,
+        epoch,
+    };
     let wanted = Geometry::fitting(meta.chunk_bytes, options.block_bytes, meta.segment_bytes)?;
     let folder = options
         .staging
@@ -52,16 +51,15 @@ pub fn place(
         .unwrap_or_else(|| PathBuf::from(SHARED_MEMORY));
     let folder = std::path::absolute(&folder).map_err(|error| Error::io(&folder, error))?;
     for place in [&folder, dir] {
-        remove_orphans(storage, place, &prefix);
+        remove_orphans(storage, place, &name.prefix());
     }
-    let name = format!("{prefix}{epoch}");
     let site = Site {
         storage,
         meta,
-        owner,
-        epoch,
-        name: &name,
+        name,
+        owner: Owner::of(&std::path::absolute(dir).map_err(|error| Error::io(dir, error))?),
     };
+    let name = name.to_string();
     // Readers may have the directory under another path, such as in a container, and what is in it under that one too.
     let noted = match folder.strip_prefix(dir) {
         Ok(inside) => inside.join(&name),
@@ -114,14 +112,13 @@ fn shrinking(
 struct Site<'a> {
     storage: &'a dyn Storage,
     meta: &'a DirMeta,
-    owner: FileId,
-    epoch: u64,
-    name: &'a str,
+    name: StagingName,
+    owner: Owner,
 }
 
 impl Site<'_> {
     fn make(&self, folder: &Path, noted: PathBuf, geometry: Geometry) -> Result<Placed> {
-        let path = folder.join(self.name);
+        let path = folder.join(self.name.to_string());
         let file = self.storage.open(&path, OpenMode::CreateNew)?;
         self.fill(file, noted, geometry).inspect_err(|_| {
             // What could not be allocated in full must not keep the memory that it got.
@@ -136,22 +133,25 @@ impl Site<'_> {
         geometry: Geometry,
     ) -> Result<Placed> {
         let layout = StagingLayout::of(&geometry);
+        // For people who look for orphans: where it cannot be taken, nobody is told that the file has no writer.
+        let is_locked = file.try_lock().unwrap_or(false);
         file.allocate(layout.total_bytes())?;
         let header = Header {
             uuid: self.meta.uuid,
-            epoch: self.epoch,
+            epoch: self.name.epoch,
             block_bytes: geometry.block_bytes,
         };
-        let staging = Staging::create(&file, &header, layout)?;
+        let owner = is_locked.then_some(&self.owner);
+        let staging = Staging::create(&file, &header, owner, layout)?;
         let id = file.id()?;
         let note = StagingNote {
             path: noted,
             device: id.device,
             inode: id.inode,
-            directory_device: self.owner.device,
-            directory_inode: self.owner.inode,
-            uuid: Uuid::from_bytes(self.meta.uuid),
-            epoch: self.epoch,
+            directory_device: self.name.directory.device,
+            directory_inode: self.name.directory.inode,
+            uuid: self.name.uuid,
+            epoch: self.name.epoch,
             boot_id: self.storage.boot_id()?,
         };
         Ok(Placed {

@@ -308,7 +308,8 @@ impl Opening {
         };
         // What the directory and its catalog say has verified by now.
         self.meta.store(&*self.storage, &self.dir)?;
-        let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, catalog)?;
+        let uuid = &self.meta.uuid;
+        let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, uuid, catalog)?;
         let mut durable = DurableFile::open(
             Arc::clone(&self.storage),
             &self.dir,

@@ -8,6 +8,7 @@ mod fault;
 mod live;
 mod machine;
 mod restart;
+mod rewriting;
 mod room;
 pub(crate) mod simulated;
 
@@ -200,7 +201,7 @@ impl Random {
 }
 
 /// Waits for a condition; fails after long enough that it will never hold.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let since = Instant::now();
     while !holds() {
         assert!(

@@ -424,17 +424,40 @@ impl Logs {
         }
     }
 
+    /// Everything below is given up for good: the directory says so durably, and the segments are removed.
+    pub fn evicted(&self, log: LogKind) -> Address {
+        self.shared.flusher(log).evicted.get()
+    }
+
     /// Length of the catalog file.
     pub fn catalog_bytes(&self) -> u64 {
-        self.catalog.bytes()
+        self.catalog.file_bytes()
+    }
+
+    /// Length of all that the catalog file ever held, once it is durable.
+    pub fn catalog_bytes_ever(&mut self) -> Result<u64> {
+        self.catalog.settle()?;
+        Ok(self.catalog.bytes())
+    }
+
+    /// Lets the catalog hold `text` instead, whose first line says that [`Logs::catalog_bytes_ever`] were before. After an error it is as before.
+    pub fn rewrite_catalog(&mut self, text: Vec<u8>) -> Result<()> {
+        self.catalog.rewrite(text)?;
+        self.tell_catalog_bytes();
+        Ok(())
     }
 
     /// Appends a line to the catalog and syncs it.
     pub fn append_catalog(&mut self, line: &str) -> Result<()> {
         self.catalog.append(line)?;
-        let staging = &self.shared.staging;
-        staging.tell_daemon(DaemonWord::CatalogBytes, self.catalog.bytes());
+        self.tell_catalog_bytes();
         Ok(())
+    }
+
+    fn tell_catalog_bytes(&self) {
+        let bytes = self.catalog.bytes();
+        let staging = &self.shared.staging;
+        staging.tell_daemon(DaemonWord::CatalogBytes, bytes);
     }
 
     /// What was refused or dropped and has no published record.

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
-use crate::log::files::storage::is_not_found;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
 use crate::types::Address;
 
@@ -54,18 +53,12 @@ impl ColumnSegments {
     }
 }
 
-/// One that retention removes meanwhile is not there, and something else than a file takes no room as columns.
 fn column_bytes(folder: &SegmentDir, list: &SegmentList) -> Result<BTreeMap<Address, u64>> {
     let mut found = BTreeMap::new();
     for (&first, &generation) in list {
         if generation.form == SegmentForm::Columns {
-            match folder.file_bytes(SegmentName { first, generation }) {
-                Ok(bytes) => found.insert(first, bytes),
-                Err(error) if is_not_found(&error) || matches!(error, Error::Damaged { .. }) => {
-                    None
-                }
-                Err(error) => return Err(error),
-            };
+            let bytes = folder.file_bytes(SegmentName { first, generation })?;
+            found.extend(bytes.map(|bytes| (first, bytes)));
         }
     }
     Ok(found)

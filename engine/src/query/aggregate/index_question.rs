@@ -93,11 +93,6 @@ impl IndexQuestion {
         !matches!(self.filter, Test::All)
     }
 
-    /// The fields that are read of records; `None`: it may be any.
-    pub fn reads(&self) -> Option<&[usize]> {
-        self.value.fields().filter(|_| !self.is_filtered())
-    }
-
     /// The record's value, if it is asked for.
     #[inline]
     pub fn key(&self, record: &RecordView<'_>) -> Option<Key> {

@@ -14,8 +14,9 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{Masks, NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
+use crate::query::predicate::Test;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::column_rows::Columns;
+use crate::query::scan::columns::Columns;
 use crate::query::scan::runs::{keep_within, within};
 use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp};
@@ -124,7 +125,11 @@ impl Descent for RankDescent<'_> {
     }
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.reads())
+        (&self.question.source, self.question.value.fields())
+    }
+
+    fn test(&self) -> &Test {
+        &self.question.filter
     }
 
     /// A chunk is opened for one target only where its summary has not answered it.

@@ -18,7 +18,7 @@ use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
 use crate::query::predicate::{Predicate, Test};
 use crate::query::scan::chunk_cursor::ChunkCursor;
-use crate::query::scan::column_rows::Columns;
+use crate::query::scan::columns::Columns;
 use crate::query::scan::runs::within;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
@@ -216,11 +216,11 @@ impl Descent for CountDescent<'_> {
     fn note(&mut self) {}
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        let none: &[usize] = &[];
-        (
-            self.source,
-            matches!(self.filter, Test::All).then_some(none),
-        )
+        (self.source, Some(&[]))
+    }
+
+    fn test(&self) -> &Test {
+        self.filter
     }
 
     fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {

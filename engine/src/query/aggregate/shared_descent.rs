@@ -13,8 +13,10 @@ use crate::format::RangeTotals;
 use crate::query::forest::claims::Claims;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
+use crate::query::predicate::Test;
 use crate::query::scan::chunk_cursor::ChunkCursor;
-use crate::query::scan::column_rows::{ColumnReads, Columns};
+use crate::query::scan::column_rows::ColumnReads;
+use crate::query::scan::columns::Columns;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source};
 use crate::types::{Address, ChunkNo, Key};
@@ -34,6 +36,9 @@ pub(crate) trait Descent: Visitor + Send + Sized {
 
     /// The source whose records are wanted of chunks, and the fields that are read of them; `None`: all.
     fn reads(&self) -> (&Source, Option<&[usize]>);
+
+    /// What records satisfy that are wanted: of columns, no others are given.
+    fn test(&self) -> &Test;
 
     /// Rows where one of these fields has another key, or is NULL, may be left out.
     fn keys(&self) -> &[(usize, RangeSet<Key>)] {
@@ -213,13 +218,13 @@ impl<G: Descent> Hand<G> {
         let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
         let next = chunk.0 + 1;
         if !part.wants_rows()
-            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())
+            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())?
         {
             part.totals(&totals)?;
             self.claim.drain(..(end.0 - next) as usize);
             return Ok(true);
         }
-        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
+        let Some(end) = self.cursor.load_columns(chunks, source, reads)? else {
             return Ok(false);
         };
         let is_taken = part.columns(note, self.cursor.columns())?;
@@ -233,6 +238,10 @@ impl<G: Descent> Hand<G> {
 /// What is read column by column, and of which source; `None` where whole chunks are wanted.
 fn column_reads<G: Descent>(part: &G) -> Option<(&Source, ColumnReads<'_>)> {
     let (source, fields) = part.reads();
+    let test = part.test();
+    if !test.each_field(&mut |_| ()) {
+        return None;
+    }
     let is_timeless = part.is_timeless();
     let reads = ColumnReads {
         fields: fields?,
@@ -242,6 +251,7 @@ fn column_reads<G: Descent>(part: &G) -> Option<(&Source, ColumnReads<'_>)> {
         together: is_timeless,
         beside_others: false,
         keys: part.keys(),
+        test,
     };
     Some((source, reads))
 }

@@ -1,9 +1,10 @@
 //! The n records with the greatest, or the least, values of an index.
 //!
-//! The value of rank n is found as a quantile is, from bins and kept greatest values; then the chunks that may hold values as great are read,
-//! which the same bins choose. Of records with that value itself the oldest are taken.
+//! The value of rank n is found as a quantile is, from bins and kept greatest values; then the values in the chunks that may hold
+//! as great ones are read, which the same bins choose, and last the records that are among the n. Of records with that value itself the oldest are taken.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::bucket_values::BinDetail;
 use super::index_question::{IndexAsked, IndexQuestion};
@@ -12,15 +13,20 @@ use super::rank_search::{RankSearch, WantedRank};
 use crate::error::{Error, Result};
 use crate::format::RECORD_HEADER_BYTES;
 use crate::proven::at;
+use crate::query::forest::cached_nodes::contradiction;
 use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
 use crate::query::scan::chunk_cursor::Row;
+use crate::query::scan::chunk_reader::{Batch, ChunkReader};
+use crate::query::scan::column_rows::Reads;
 use crate::query::scan::shared_scan::{Scan, ScanSpec};
 use crate::schema::RangeSet;
 use crate::types::{Address, Key, TimeRange, ValueRange};
 
 /// Rows are sorted in memory, which is all that they may take.
 const BYTES_MOST: usize = 256 << 20;
+/// Chunks that are read at a time, at least.
+const CLAIM_CHUNKS: usize = 48;
 
 /// Which records are wanted.
 #[derive(Copy, Clone, Debug)]
@@ -69,46 +75,47 @@ pub fn top(asked: &[IndexAsked<'_>], spec: TopSpec, poll: &Poll<'_>) -> Result<V
     };
     let mut found = Found {
         edge,
-        rows: Vec::new(),
-        bytes: 0,
+        records: Vec::new(),
         beyond: 0,
         most: spec.rows,
     };
+    let mut scans = Vec::with_capacity(asked.len());
     for (part, (question, asked)) in questions.iter().zip(asked).enumerate() {
-        let IndexAsked {
-            snapshot,
-            source,
-            index,
-            filter,
-        } = *asked;
-        let definition = snapshot.index_of(source, index)?;
-        let scan = Scan::new(
-            snapshot,
-            ScanSpec {
-                source,
-                after: Address::ZERO,
-                exact: Predicate::and([
-                    Predicate::times(RangeSet::from(spec.time)),
-                    Predicate::keys(index, RangeSet::from(keys)),
-                    filter.clone(),
-                ]),
-                prune: Predicate::All,
-                index_filters: definition.filter().map(|_| index).into_iter().collect(),
-            },
-        )?;
-        let mut reader = scan.reader();
-        while let Some(chunk) = scan.next(poll)? {
-            poll.check()?;
-            let rows = reader.read(chunk)?;
-            for row in rows.rows {
-                let key = question.value.key(rows.layout, row.payload(rows.bytes));
-                let key = key.expect("a scan by keys gives records that have one");
-                found.add(part, key, rows.base, rows.bytes, *row)?;
-            }
-        }
-        snapshot.logs().counters().absorb(scan.logs().counters());
+        let scan = scan_of(asked, spec.time, keys)?;
+        found.read(part, question, &scan, poll)?;
+        scans.push(scan);
     }
-    Ok(found.sorted(spec.least))
+    let rows = rows(&scans, &found.sorted(spec.least), poll)?;
+    for (asked, scan) in asked.iter().zip(&scans) {
+        let counters = asked.snapshot.logs().counters();
+        counters.absorb(scan.logs().counters());
+    }
+    Ok(rows)
+}
+
+/// A scan of the records that may be among them.
+fn scan_of(asked: &IndexAsked<'_>, time: TimeRange, keys: ValueRange) -> Result<Arc<Scan>> {
+    let IndexAsked {
+        snapshot,
+        source,
+        index,
+        filter,
+    } = *asked;
+    let definition = snapshot.index_of(source, index)?;
+    Scan::new(
+        snapshot,
+        ScanSpec {
+            source,
+            after: Address::ZERO,
+            exact: Predicate::and([
+                Predicate::times(RangeSet::from(time)),
+                Predicate::keys(index, RangeSet::from(keys)),
+                filter.clone(),
+            ]),
+            prune: Predicate::All,
+            index_filters: definition.filter().map(|_| index).into_iter().collect(),
+        },
+    )
 }
 
 /// The last value that is wanted; `None` where there is no value or none is wanted.
@@ -142,54 +149,152 @@ fn edge(questions: &[IndexQuestion], spec: TopSpec, poll: &Poll<'_>) -> Result<O
     Ok(search.settle(poll)?.pop().map(|found| found.key))
 }
 
+/// A record that is wanted as far as is known.
+struct Candidate {
+    part: usize,
+    key: Key,
+    address: Address,
+}
+
 struct Found {
     edge: Key,
-    rows: Vec<TopRow>,
-    bytes: usize,
-    /// Rows whose value is not the edge.
+    records: Vec<Candidate>,
+    /// Those whose value is not the edge.
     beyond: u64,
     most: u64,
 }
 
 impl Found {
-    fn add(&mut self, part: usize, key: Key, base: Address, chunk: &[u8], row: Row) -> Result<()> {
+    /// Finds those of one snapshot, and reads no more of records than what decides.
+    fn read(
+        &mut self,
+        part: usize,
+        question: &IndexQuestion,
+        scan: &Arc<Scan>,
+        poll: &Poll<'_>,
+    ) -> Result<()> {
+        let value = &question.value;
+        let mut fields = Vec::new();
+        let is_known = value.each_field(&mut |field| fields.push(field));
+        let mut reader = scan.reader();
+        reader.read_only(Reads {
+            fields: is_known.then_some(fields),
+            times: false,
+            addresses: true,
+            keys: Vec::new(),
+        });
+        let (mut chunks, mut keys) = (Vec::new(), Vec::new());
+        loop {
+            chunks.clear();
+            scan.claim(CLAIM_CHUNKS, poll, |chunk| chunks.push(chunk))?;
+            if chunks.is_empty() {
+                return Ok(());
+            }
+            reader.take(chunks.iter().copied(), poll)?;
+            while reader.read_next()? {
+                poll.check()?;
+                match reader.batch() {
+                    Batch::Rows(rows) => {
+                        for record in rows.records() {
+                            let key = value.key(record.layout, record.payload);
+                            let key = key.expect("a scan by keys gives records that have one");
+                            self.add(part, key, record.address)?;
+                        }
+                    }
+                    Batch::Columns(columns) => {
+                        keys.clear();
+                        value.keys_of_all(&columns, &mut keys);
+                        for (key, address) in keys.iter().zip(columns.addresses()) {
+                            self.add(part, *key, Address(*address))?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, part: usize, key: Key, address: Address) -> Result<()> {
         if key != self.edge {
             self.beyond += 1;
-        } else if self.rows.len() as u64 - self.beyond >= self.most - self.beyond.min(self.most) {
+        } else if self.records.len() as u64 - self.beyond >= self.most - self.beyond.min(self.most)
+        {
             // There are enough of these without it: later records of greater values take places from them, never give any.
             return Ok(());
         }
-        let start = row.start as usize - RECORD_HEADER_BYTES;
-        let end = row.start as usize + usize::from(row.length);
-        self.bytes += end - start + size_of::<TopRow>();
-        if self.bytes > BYTES_MOST {
-            return Err(Error::Query(format!(
-                "{} rows take more than the {} MiB that they are sorted in; ask for fewer",
-                self.most,
-                BYTES_MOST >> 20
-            )));
-        }
-        self.rows.push(TopRow {
-            part,
-            key,
-            base: base + start as u64,
-            bytes: at(chunk, start..end).into(),
-            row: Row {
-                start: RECORD_HEADER_BYTES as u32,
-                ..row
-            },
-        });
+        require_room(self.records.len(), 0)?;
+        self.records.push(Candidate { part, key, address });
         Ok(())
     }
 
-    fn sorted(self, least: bool) -> Vec<TopRow> {
-        let mut rows = self.rows;
+    fn sorted(self, least: bool) -> Vec<Candidate> {
+        let mut records = self.records;
         // A stable sort: equal values stay in log order.
         match least {
-            true => rows.sort_by_key(|row| row.key),
-            false => rows.sort_by_key(|row| Reverse(row.key)),
+            true => records.sort_by_key(|record| record.key),
+            false => records.sort_by_key(|record| Reverse(record.key)),
         }
-        rows.truncate(usize::try_from(self.most).unwrap_or(usize::MAX));
-        rows
+        records.truncate(usize::try_from(self.most).unwrap_or(usize::MAX));
+        records
     }
+}
+
+/// Reads these records, in their order.
+fn rows(scans: &[Arc<Scan>], records: &[Candidate], poll: &Poll<'_>) -> Result<Vec<TopRow>> {
+    let mut in_log_order: Vec<(usize, &Candidate)> = records.iter().enumerate().collect();
+    in_log_order.sort_unstable_by_key(|(_, record)| (record.part, record.address));
+    let mut found = Vec::with_capacity(records.len());
+    let mut bytes = 0;
+    let chunk_of = |record: &Candidate| {
+        let chunk_bytes = at(scans, record.part).logs().chunk_bytes();
+        (record.part, record.address.chunk(chunk_bytes))
+    };
+    let mut reader: Option<(usize, ChunkReader)> = None;
+    for of_chunk in in_log_order.chunk_by(|(_, a), (_, b)| chunk_of(a) == chunk_of(b)) {
+        poll.check()?;
+        let Some((_, first)) = of_chunk.first() else {
+            continue;
+        };
+        let (part, chunk) = chunk_of(first);
+        let (_, reader) = match reader.take().filter(|(of, _)| *of == part) {
+            Some(kept) => reader.insert(kept),
+            None => reader.insert((part, at(scans, part).reader())),
+        };
+        let rows = reader.read(chunk)?;
+        let mut in_chunk = rows.rows.iter();
+        for (place, record) in of_chunk {
+            let is_it = |row: &&Row| row.address(rows.base) == record.address;
+            let row = in_chunk.find(is_it).ok_or_else(|| {
+                let what =
+                    "a record with a great value is not among those that its chunk's summary names";
+                contradiction(at(scans, part).logs(), what)
+            })?;
+            let start = row.start as usize - RECORD_HEADER_BYTES;
+            let end = row.start as usize + usize::from(row.length);
+            bytes += end - start;
+            require_room(records.len(), bytes)?;
+            let row = TopRow {
+                part,
+                key: record.key,
+                base: record.address,
+                bytes: at(rows.bytes, start..end).into(),
+                row: Row {
+                    start: RECORD_HEADER_BYTES as u32,
+                    ..*row
+                },
+            };
+            found.push((*place, row));
+        }
+    }
+    found.sort_unstable_by_key(|(place, _)| *place);
+    Ok(found.into_iter().map(|(_, row)| row).collect())
+}
+
+fn require_room(rows: usize, bytes: usize) -> Result<()> {
+    if bytes + rows * size_of::<TopRow>() <= BYTES_MOST {
+        return Ok(());
+    }
+    Err(Error::Query(format!(
+        "{rows} rows take more than the {} MiB that they are sorted in; ask for fewer",
+        BYTES_MOST >> 20
+    )))
 }

@@ -15,8 +15,9 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{Masks, NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
+use crate::query::predicate::Test;
 use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::column_rows::Columns;
+use crate::query::scan::columns::Columns;
 use crate::query::scan::runs::{keep_within, within};
 use crate::schema::{Payloads, RangeSet, Source};
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
@@ -102,7 +103,11 @@ impl Descent for TotalsDescent<'_> {
     fn note(&mut self) {}
 
     fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.reads())
+        (&self.question.source, self.question.value.fields())
+    }
+
+    fn test(&self) -> &Test {
+        &self.question.filter
     }
 
     fn keys(&self) -> &[(usize, RangeSet<Key>)] {

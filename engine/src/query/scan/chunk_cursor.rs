@@ -6,7 +6,8 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::column_rows::{ColumnReads, ColumnRows, Columns};
+use super::column_rows::{ColumnReads, ColumnRows};
+use super::columns::Columns;
 use crate::error::{Error, Result};
 use crate::format::{
     FormatError, RECORD_HEADER_BYTES, RangeTotals, RawRecord, RecordHeader, RecordIter, Run,
@@ -223,34 +224,48 @@ impl ChunkCursor {
     /// Takes rows of one source straight from columns: those of the first of some chunks that are wanted in a row, and of as many behind it as can be taken
     /// together. Returns the end of these chunks; [`ChunkCursor::columns`] has the rows. `None`: the first chunk must be loaded. A cursor is always asked
     /// with the same `reads`.
+    ///
+    /// # Errors
+    /// A part of the unit that is needed does not verify, or retention removed it meanwhile.
     pub fn load_columns(
         &mut self,
         chunks: Range<ChunkNo>,
         source: &Source,
         reads: ColumnReads<'_>,
-    ) -> Option<ChunkNo> {
-        let all = self.enter_columns(chunks, source)?;
+    ) -> Result<Option<ChunkNo>> {
+        let Some(all) = self.enter_columns(chunks, source) else {
+            return Ok(None);
+        };
         let layout = source.layout_at(self.base);
         let columns = &mut self.columns;
         let end = columns.columns(&self.logs, all.clone(), source, layout, reads)?;
-        self.is_chunk = false;
-        self.count_read(end - all.start);
-        Some(ChunkNo(end))
+        Ok(end.map(|end| {
+            self.is_chunk = false;
+            self.count_read(end - all.start);
+            ChunkNo(end)
+        }))
     }
 
     /// What the values of a field are together whose keys are wanted, likewise. `None`: the rows must be loaded.
+    ///
+    /// # Errors
+    /// As [`ChunkCursor::load_columns`].
     pub fn totals(
         &mut self,
         chunks: Range<ChunkNo>,
         source: &Source,
         keys: &[(usize, RangeSet<Key>)],
-    ) -> Option<(ChunkNo, RangeTotals)> {
-        let all = self.enter_columns(chunks, source)?;
+    ) -> Result<Option<(ChunkNo, RangeTotals)>> {
+        let Some(all) = self.enter_columns(chunks, source) else {
+            return Ok(None);
+        };
         let layout = source.layout_at(self.base);
         let columns = &mut self.columns;
-        let (end, totals) = columns.totals(&self.logs, all.clone(), source, layout, keys)?;
-        self.count_read(end - all.start);
-        Some((ChunkNo(end), totals))
+        let found = columns.totals(&self.logs, all.clone(), source, layout, keys)?;
+        Ok(found.map(|(end, totals)| {
+            self.count_read(end - all.start);
+            (ChunkNo(end), totals)
+        }))
     }
 
     /// Enters the first of some chunks, and says which of them are visible whole and of its layout.
@@ -274,27 +289,29 @@ impl ChunkCursor {
 
     /// Takes the rows of one source in a chunk that stands in columns and is visible whole to where they stand in it, without the other sources' rows: what
     /// `fields` need of payloads, `None` for all. False: the chunk must be loaded. A cursor is always asked with the same `fields`.
+    ///
+    /// # Errors
+    /// As [`ChunkCursor::load_columns`].
     pub fn load_column_rows(
         &mut self,
         chunk: ChunkNo,
         source: &Source,
         fields: Option<&[usize]>,
-    ) -> bool {
+    ) -> Result<bool> {
         let chunk_bytes = self.logs.chunk_bytes() as usize;
-        // Loading it reports why there is no room.
-        if self.enter(chunk).is_err() || self.visible < chunk_bytes || self.held.contains(&chunk.0)
-        {
-            return false;
+        self.enter(chunk)?;
+        if self.visible < chunk_bytes || self.held.contains(&chunk.0) {
+            return Ok(false);
         }
         let layout = source.layout_at(self.base);
         let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
-        if !(self.columns).rows(&self.logs, chunk, source, layout, fields, bytes) {
-            return false;
+        if !(self.columns).rows(&self.logs, chunk, source, layout, fields, bytes)? {
+            return Ok(false);
         }
         (self.held, self.at) = (0..0, 0);
         self.is_chunk = false;
         self.count_read(1);
-        true
+        Ok(true)
     }
 
     fn count_read(&self, chunks: u64) {

@@ -5,7 +5,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::chunk_cursor::{ChunkCursor, RecordView, Row};
-use super::column_rows::{Columns, Reads};
+use super::column_rows::Reads;
+use super::columns::Columns;
 use super::runs::rows_of_run;
 use super::shared_scan::Scan;
 use crate::error::Result;
@@ -16,7 +17,6 @@ use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::poll::Poll;
-use crate::query::predicate::Test;
 use crate::schema::Layout;
 use crate::types::{Address, ChunkNo, LogKind, TimeRange};
 
@@ -27,6 +27,8 @@ pub struct ChunkReader {
     nodes: CachedNodes,
     benefit: SummaryBenefit,
     reads: Reads,
+    /// The fields that are read of rows that stand in their places: those that decide which are left out too.
+    placed: Option<Vec<usize>>,
     /// Chunks that are read next, and what their summaries say of them.
     ahead: VecDeque<(ChunkNo, Hint)>,
     found: Found,
@@ -92,7 +94,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
+    pub(in crate::query) fn records(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
         let found = *self;
         found.rows.iter().map(move |row| RecordView {
             ts: row.ts,
@@ -121,6 +123,7 @@ impl ChunkReader {
             scan,
             benefit: SummaryBenefit::default(),
             reads: Reads::ALL,
+            placed: None,
             ahead: VecDeque::new(),
             found: Found::Rows { stride: None },
             rows: Vec::new(),
@@ -129,11 +132,16 @@ impl ChunkReader {
 
     /// Says what of the rows is read, before the first is. What else their payloads hold is anything.
     pub fn read_only(&mut self, reads: Reads) {
-        // What a filter reads must be there too; those of a query's own are few.
-        if !self.scan.exact().needs_payloads() && !self.scan.filters_by_index() {
+        let exact = self.scan.exact();
+        let mut of_test = Vec::new();
+        if exact.each_field(&mut |field| of_test.push(field)) {
+            self.placed = reads.fields.clone();
+            self.placed
+                .iter_mut()
+                .for_each(|placed| placed.append(&mut of_test));
             self.reads = reads;
-            // A filter needs the times, whether they are shown or not.
-            self.reads.times |= !matches!(self.scan.exact(), Test::All);
+            // The rows are cut by their times, whether these are shown or not.
+            self.reads.times |= exact.needs_times();
         }
     }
 
@@ -150,7 +158,8 @@ impl ChunkReader {
         }
         let held = self.ahead.range(before..);
         let held = held.filter(|(_, hint)| !matches!(hint, Hint::Nothing));
-        let columns = self.reads.columns();
+        let (_, test) = self.scan.column_filter();
+        let columns = self.reads.columns(test);
         let columns_of = columns.map(|reads| (&**self.scan.source(), reads));
         self.cursor
             .expect(held.map(|(chunk, _)| *chunk), columns_of);
@@ -168,7 +177,7 @@ impl ChunkReader {
         // Of a row group in columns, one row costs as much as all.
         let form = match hint {
             Hint::Nothing => Form::Places,
-            _ => self.read_columns(chunk),
+            _ => self.read_columns(chunk)?,
         };
         if form != Form::Columns {
             let end = chunk.row_end(self.ahead.iter().map(|(chunk, _)| *chunk));
@@ -222,7 +231,7 @@ impl ChunkReader {
                 self.cursor.enter(chunk)?;
                 true
             }
-            _ if form == Form::Places && self.read_column_rows(chunk) => {
+            _ if form == Form::Places && self.read_column_rows(chunk)? => {
                 stride = stride_of(&self.rows);
                 true
             }
@@ -237,51 +246,52 @@ impl ChunkReader {
     }
 
     /// Takes the rows of a chunk, and of those behind it as far as they go together, column by column, where they stand so.
-    fn read_columns(&mut self, chunk: ChunkNo) -> Form {
-        let Some(reads) = self.reads.columns() else {
-            return Form::Places;
+    fn read_columns(&mut self, chunk: ChunkNo) -> Result<Form> {
+        let (times, test) = self.scan.column_filter();
+        let Some(reads) = self.reads.columns(test) else {
+            return Ok(Form::Places);
         };
-        let base = chunk.address(self.scan.logs().chunk_bytes());
-        let Some(filter) = self.scan.time_filter(base) else {
-            return Form::Places;
-        };
+        // The rows of a chunk that is cut are told apart by their addresses.
+        if chunk.address(self.scan.logs().chunk_bytes()) < self.scan.after() {
+            return Ok(Form::Places);
+        }
         let wanted = self.ahead.iter();
         let wanted = wanted.take_while(|(_, hint)| !matches!(hint, Hint::Nothing));
         let chunks = chunk..chunk.row_end(wanted.map(|(chunk, _)| *chunk));
         let source = self.scan.source();
-        let Some(end) = self.cursor.load_columns(chunks, source, reads) else {
-            return Form::Chunk;
+        let Some(end) = self.cursor.load_columns(chunks, source, reads)? else {
+            return Ok(Form::Chunk);
         };
         let columns = self.cursor.columns();
-        let part = match filter {
+        let part = match times {
             TimeRange::ALL => Some(0..columns.count()),
-            filter => columns.within(filter),
+            times => columns.within(times),
         };
         let Some(part) = part else {
-            return Form::Places;
+            return Ok(Form::Places);
         };
         let more = end.0 - chunk.0 - 1;
         self.ahead.drain(..more as usize);
         self.found = Found::Columns(part);
-        Form::Columns
+        Ok(Form::Columns)
     }
 
     /// Takes the rows of a chunk to their places, where it stands in columns.
-    fn read_column_rows(&mut self, chunk: ChunkNo) -> bool {
+    fn read_column_rows(&mut self, chunk: ChunkNo) -> Result<bool> {
         let ChunkReader {
             scan,
             cursor,
             rows,
-            reads,
+            placed,
             ..
         } = self;
-        if !cursor.load_column_rows(chunk, scan.source(), reads.fields.as_deref()) {
-            return false;
+        if !cursor.load_column_rows(chunk, scan.source(), placed.as_deref())? {
+            return Ok(false);
         }
         let layout = scan.source().layout_at(cursor.base());
         rows.extend(cursor.column_rows(layout));
         scan.filter(rows, cursor);
-        true
+        Ok(true)
     }
 
     /// Returns the rows' stride.

@@ -4,13 +4,16 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::format::{NumberRange, RangeTotals, StreamRows, Take, UnitRow, Wanted};
+use super::columns::Columns;
+use crate::error::Result;
+use crate::format::{FormatError, NumberRange, RangeTotals, Take, UnitRow, Wanted};
 use crate::log::{HeldUnit, UnitWanted};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
+use crate::query::predicate::Test;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{FieldPieces, Layout, Pieces, RangeSet, Source};
-use crate::types::{ChunkNo, Key, SourceId, TimeRange, Timestamp};
+use crate::schema::{Layout, Pieces, RangeSet, Slot, Source};
+use crate::types::{ChunkNo, Key, SourceId};
 
 /// What is read of rows.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub(in crate::query) struct ColumnReads<'a> {
     /// Other sources' rows are taken from the same unit too: it is read whole.
     pub beside_others: bool,
     pub keys: &'a [(usize, RangeSet<Key>)],
+    /// Rows that do not satisfy it are left out; it names its [fields](Test::each_field).
+    pub test: &'a Test,
 }
 
 impl Reads {
@@ -44,8 +49,8 @@ impl Reads {
         keys: Vec::new(),
     };
 
-    /// The same column by column; `None` for whole payloads.
-    pub(super) fn columns(&self) -> Option<ColumnReads<'_>> {
+    /// The same column by column, of the rows that satisfy a test; `None` for whole payloads.
+    pub(super) fn columns<'a>(&'a self, test: &'a Test) -> Option<ColumnReads<'a>> {
         Some(ColumnReads {
             fields: self.fields.as_deref()?,
             times: self.times,
@@ -53,134 +58,14 @@ impl Reads {
             together: true,
             beside_others: false,
             keys: &self.keys,
+            test,
         })
     }
 }
 
-/// Rows of one source in log order, column by column.
-#[derive(Copy, Clone)]
-pub struct Columns<'a> {
-    layout: &'a Layout,
-    pieces: &'a Pieces,
-    /// `None`: there are none.
-    rows: Option<StreamRows<'a>>,
-}
-
-/// What a field holds in each of some rows. NULL has any value.
-pub enum FieldColumn<'a> {
-    /// Numbers, each in its lowest bytes.
-    Numbers(&'a [u64]),
-    /// Bytes in one place, 8 at a time, the first ones lowest; of the last, as many as are left.
-    Words(Vec<&'a [u64]>),
-    /// Strings of any length.
-    Strings(Vec<&'a [u8]>),
-}
-
-impl<'a> Columns<'a> {
-    pub fn count(&self) -> usize {
-        self.rows.map_or(0, |rows| rows.count())
-    }
-
-    pub fn layout(&self) -> &'a Layout {
-        self.layout
-    }
-
-    /// Some of them.
-    pub fn part(self, range: Range<usize>) -> Columns<'a> {
-        Columns {
-            rows: self.rows.map(|rows| rows.part(range)),
-            ..self
-        }
-    }
-
-    /// The source's own times where it has them, else arrivals, in the bits of an `i64`.
-    ///
-    /// # Panics
-    /// They are not read.
-    pub fn times(&self) -> &'a [u64] {
-        let Some(rows) = self.rows else {
-            return &[];
-        };
-        let times = match self.pieces.of_time() {
-            Some(piece) => rows.piece(piece),
-            None => rows.arrivals(),
-        };
-        times.expect("the times are read")
-    }
-
-    /// Their addresses.
-    ///
-    /// # Panics
-    /// They are not read.
-    pub fn addresses(&self) -> &'a [u64] {
-        match self.rows {
-            Some(rows) => rows.addresses().expect("the addresses are read"),
-            None => &[],
-        }
-    }
-
-    /// Which of them lie within `times`, where they lie one behind the other.
-    pub(crate) fn within(&self, times: TimeRange) -> Option<Range<usize>> {
-        let found = self.times();
-        let time_of = |time: &u64| Timestamp(*time as i64);
-        if self.pieces.of_time().is_some() {
-            let is_inside = found.iter().all(|time| times.contains(time_of(time)));
-            return is_inside.then_some(0..found.len());
-        }
-        let first = found.partition_point(|time| time_of(time) < times.first);
-        let end = found.partition_point(|time| time_of(time) <= times.last);
-        Some(first..end.max(first))
-    }
-
-    /// The least and the greatest time; `None` without rows.
-    pub(crate) fn span(&self) -> Option<TimeRange> {
-        let mut times = self.times().iter().map(|time| Timestamp(*time as i64));
-        let (first, last) = match self.pieces.of_time() {
-            Some(_) => (times.clone().min()?, times.max()?),
-            None => (times.clone().next()?, times.next_back()?),
-        };
-        Some(TimeRange { first, last })
-    }
-
-    /// The numbers of a field; `None` if the layout is older than the field, or the field is not a number.
-    pub fn numbers(&self, field: usize) -> Option<&'a [u64]> {
-        self.piece(self.pieces.of_number(field)?)
-    }
-
-    /// What a field holds; `None`: the layout is older than the field, which is NULL.
-    ///
-    /// # Panics
-    /// The field is not read.
-    pub fn field(&self, field: usize) -> Option<FieldColumn<'a>> {
-        Some(match self.pieces.of_field(field)? {
-            FieldPieces::Fixed(pieces) => {
-                let read = |piece| self.piece(piece).expect("the field is read");
-                let ty = self.layout.slot(field)?.ty;
-                match ty.kind() {
-                    Some(_) => FieldColumn::Numbers(read(pieces.start)),
-                    None => FieldColumn::Words(pieces.clone().map(read).collect()),
-                }
-            }
-            FieldPieces::Strings(nth) => FieldColumn::Strings(match self.rows {
-                Some(rows) => rows.strings(*nth).expect("the field is read").collect(),
-                None => Vec::new(),
-            }),
-        })
-    }
-
-    /// Which rows have NULL in a field; `None`: none has.
-    pub fn nulls(&self, field: usize) -> Option<impl Fn(usize) -> bool + use<'a>> {
-        let bit = self.layout.slot(field)?.null_bit?;
-        let (piece, bit) = self.pieces.of_null_bit(bit);
-        let words = self.piece(piece).expect("the field is read");
-        Some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
-    }
-
-    fn piece(&self, piece: usize) -> Option<&'a [u64]> {
-        match self.rows {
-            Some(rows) => rows.piece(piece),
-            None => Some(&[]),
-        }
+impl ColumnReads<'_> {
+    fn is_selective(&self) -> bool {
+        !self.keys.is_empty() || !matches!(self.test, Test::All)
     }
 }
 
@@ -200,19 +85,16 @@ pub(super) struct ColumnRows {
 struct Selection {
     rows: Vec<u32>,
     keys: Vec<Key>,
+    passing: Vec<bool>,
 }
 
 impl Selection {
-    /// Those whose fields have these keys, as far as that is known of all rows.
-    fn of(
-        &mut self,
-        columns: &Columns<'_>,
-        wanted: &[(usize, RangeSet<Key>)],
-    ) -> Result<(), NoMemory> {
+    /// Those that satisfy the test and whose fields have the keys, as far as that is known of all rows.
+    fn of(&mut self, columns: &Columns<'_>, reads: ColumnReads<'_>) -> Result<(), NoMemory> {
         self.rows.clear();
         memory::reserve(&mut self.rows, columns.count())?;
         self.rows.extend(0..columns.count() as u32);
-        for (field, wanted) in wanted {
+        for (field, wanted) in reads.keys {
             self.keys.clear();
             memory::reserve(&mut self.keys, columns.count())?;
             let numbers = columns.numbers(*field);
@@ -222,30 +104,36 @@ impl Selection {
             if !known {
                 continue;
             }
+            let keys = self.keys.as_slice();
             match wanted.ranges() {
-                [(min, max)] => self.leave(min.0, max.0),
-                _ => {
-                    let keys = self.keys.as_slice();
-                    self.rows
-                        .retain(|row| wanted.contains(*at(keys, *row as usize)));
+                [(min, max)] => {
+                    let width = max.0 - min.0;
+                    let is_wanted = |row: usize| at(keys, row).0.wrapping_sub(min.0) <= width;
+                    keep(&mut self.rows, is_wanted);
                 }
+                _ => keep(&mut self.rows, |row| wanted.contains(*at(keys, row))),
             }
+        }
+        if !matches!(reads.test, Test::All) {
+            self.passing.clear();
+            memory::resize(&mut self.passing, columns.count())?;
+            self.passing.fill(true);
+            reads.test.keep(columns, &mut self.passing);
+            keep(&mut self.rows, |row| *at(&self.passing, row));
         }
         Ok(())
     }
+}
 
-    /// Leaves the rows with keys from `min` to `max`, without a branch for each: which they are cannot be predicted.
-    fn leave(&mut self, min: u64, max: u64) {
-        let width = max - min;
-        let rows = Cell::from_mut(self.rows.as_mut_slice()).as_slice_of_cells();
-        let mut kept = 0;
-        for row in rows {
-            let key = at(&self.keys, row.get() as usize);
-            at(rows, kept).set(row.get());
-            kept += usize::from(key.0.wrapping_sub(min) <= width);
-        }
-        self.rows.truncate(kept);
+/// Keeps some rows, without a branch for each: which they are cannot be predicted.
+fn keep(rows: &mut Vec<u32>, is_kept: impl Fn(usize) -> bool) {
+    let cells = Cell::from_mut(rows.as_mut_slice()).as_slice_of_cells();
+    let mut kept = 0;
+    for row in cells {
+        at(cells, kept).set(row.get());
+        kept += usize::from(is_kept(row.get() as usize));
     }
+    rows.truncate(kept);
 }
 
 struct Taken {
@@ -253,11 +141,11 @@ struct Taken {
     layout: Arc<Layout>,
     pieces: Pieces,
     columns: Option<Wanted>,
-    /// What the keys need that rows are left out by.
-    keys: Option<Wanted>,
+    /// What the keys and the test need that rows are left out by.
+    deciding: Option<Wanted>,
     /// Both.
     read: Option<Wanted>,
-    /// The same as numbers of pieces, where it can be said so.
+    /// The keys and the test as numbers of pieces, where they can be said so.
     numbers: Option<Option<Vec<(usize, NumberRange)>>>,
     payloads: Option<Wanted>,
 }
@@ -270,26 +158,35 @@ fn of_reads(pieces: &Pieces, reads: ColumnReads<'_>) -> Wanted {
     }
 }
 
-/// What the keys of these fields need.
-fn of_keys(pieces: &Pieces, keys: &[(usize, RangeSet<Key>)]) -> Wanted {
-    let fields: Vec<usize> = keys.iter().map(|(field, _)| *field).collect();
-    pieces.wanted_columns(&fields, false)
+/// What the keys of these fields and a test need.
+fn of_deciding(pieces: &Pieces, keys: &[(usize, RangeSet<Key>)], test: &Test) -> Wanted {
+    let mut fields: Vec<usize> = keys.iter().map(|(field, _)| *field).collect();
+    let is_named = test.each_field(&mut |field| fields.push(field));
+    assert!(is_named, "a test of columns names its fields");
+    pieces.wanted_columns(&fields, test.needs_times())
 }
 
-/// The numbers of pieces that have these keys; `None` where that takes the keys.
+/// The numbers of pieces that have these keys and satisfy a test; `None` where that takes the keys.
 fn numbers_of(
     layout: &Layout,
     pieces: &Pieces,
     keys: &[(usize, RangeSet<Key>)],
+    test: &Test,
 ) -> Option<Vec<(usize, NumberRange)>> {
-    let numbers = keys.iter().map(|(field, keys)| {
+    let number = |field: usize, keys: &RangeSet<Key>| {
         let [(min, max)] = keys.ranges() else {
             return None;
         };
-        let numbers = layout.number_range(*field, *min, *max)?;
-        Some((pieces.of_number(*field)?, numbers))
+        let numbers = layout.number_range(field, *min, *max)?;
+        Some((pieces.of_number(field)?, numbers))
+    };
+    let by_keys = keys.iter().map(|(field, keys)| number(*field, keys));
+    // The numbers do not say what is NULL, which no test takes for a value.
+    let by_test = test.field_keys()?.into_iter().map(|(field, keys)| {
+        let is_number = layout.slot(field)?.null_bit.is_none();
+        number(field, keys).filter(|_| is_number)
     });
-    numbers.collect()
+    by_keys.chain(by_test).collect()
 }
 
 impl ColumnRows {
@@ -313,7 +210,7 @@ impl ColumnRows {
             layout: Arc::clone(layout),
             pieces: Pieces::of(source.id, layout),
             columns: None,
-            keys: None,
+            deciding: None,
             read: None,
             numbers: None,
             payloads: None,
@@ -349,7 +246,7 @@ impl ColumnRows {
     ) {
         let (_, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
-        let read = || of_reads(pieces, reads).and(&of_keys(pieces, reads.keys));
+        let read = || of_reads(pieces, reads).and(&of_deciding(pieces, reads.keys, reads.test));
         let wanted = UnitWanted::Columns {
             source: source.id,
             chunks: 1,
@@ -359,7 +256,10 @@ impl ColumnRows {
         logs.will_read_columns(chunks, wanted);
     }
 
-    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole; reading it reports why.
+    /// Finds the rows of some chunks of one layout, and returns the end of these. `None`: the first must be read whole.
+    ///
+    /// # Errors
+    /// A part of the unit that is needed does not verify, or retention removed it meanwhile.
     pub fn columns(
         &mut self,
         logs: &SnapshotLogs,
@@ -367,11 +267,12 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         reads: ColumnReads<'_>,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>> {
         let (held, of, selection) = self.of(source, layout);
         let pieces = &of.pieces;
         let columns = of.columns.get_or_insert_with(|| of_reads(pieces, reads));
-        let of_keys = of.keys.get_or_insert_with(|| of_keys(pieces, reads.keys));
+        let deciding =
+            (of.deciding).get_or_insert_with(|| of_deciding(pieces, reads.keys, reads.test));
         let take = Take {
             template: pieces.template(),
             wanted: columns,
@@ -383,55 +284,71 @@ impl ColumnRows {
             false => UnitWanted::Columns {
                 source: source.id,
                 chunks: count,
-                columns: Some(of.read.get_or_insert_with(|| columns.and(of_keys))),
+                columns: Some(of.read.get_or_insert_with(|| columns.and(deciding))),
                 addresses: reads.addresses,
             },
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
-        let taken = if reads.together { count } else { 1 };
-        if reads.keys.is_empty() {
-            let end = unit.columns(nth..nth + taken, &take).ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
+        let undecoded = |error: FormatError| logs.undecoded(first, error);
+        let taken = nth..nth + if reads.together { count } else { 1 };
+        let end_of = |end: Option<usize>| end.map(|end| chunks.start + (end - nth) as u64);
+        if !reads.is_selective() {
+            return unit.columns(taken, &take).map(end_of).map_err(undecoded);
         }
         let numbers = of
             .numbers
-            .get_or_insert_with(|| numbers_of(&of.layout, pieces, reads.keys));
-        if let Some(numbers) = numbers {
-            let end = unit
-                .columns_where(nth..nth + taken, &take, numbers)
-                .ok()??;
-            return Some(chunks.start + (end - nth) as u64);
+            .get_or_insert_with(|| numbers_of(&of.layout, pieces, reads.keys, reads.test));
+        if let Some(numbers) = numbers.as_ref().filter(|numbers| !numbers.is_empty()) {
+            let end = unit.columns_where(taken, &take, numbers);
+            return end.map(end_of).map_err(undecoded);
         }
         // First what decides: perhaps no row is left, and nothing else is decoded.
         let deciding = Take {
-            wanted: of_keys,
+            wanted: deciding,
             addresses: false,
             ..take
         };
-        let end = unit.columns(nth..nth + taken, &deciding).ok()??;
-        let columns = Columns {
-            layout: &of.layout,
-            pieces,
-            rows: unit.found(),
-        };
-        let all = columns.count();
-        selection.of(&columns, reads.keys).ok()?;
-        let selected = selection.rows.as_slice();
-        if !selected.is_empty() {
-            let end_of_all = unit.columns(nth..end, &take).ok()??;
-            // Anchors may end it earlier where addresses are wanted: nothing is left out then.
-            if end_of_all < end {
-                return Some(chunks.start + (end_of_all - nth) as u64);
+        let no_memory = |refused: NoMemory| logs.undecoded(first, refused);
+        let mut wanted_end = taken.end;
+        loop {
+            let found = unit.columns(nth..wanted_end, &deciding);
+            let Some(end) = found.map_err(undecoded)? else {
+                return Ok(None);
+            };
+            let columns = Columns {
+                layout: &of.layout,
+                pieces,
+                rows: unit.found(),
+            };
+            let all = columns.count();
+            selection.of(&columns, reads).map_err(no_memory)?;
+            let selected = selection.rows.as_slice();
+            if !selected.is_empty() {
+                let found = unit.columns(nth..end, &take);
+                let Some(end_of_all) = found.map_err(undecoded)? else {
+                    return Ok(None);
+                };
+                // Anchors may end it earlier where addresses are wanted.
+                if end_of_all < end {
+                    wanted_end = end_of_all;
+                    continue;
+                }
             }
+            if selected.len() < all {
+                unit.select(selected).map_err(no_memory)?;
+            }
+            return Ok(end_of(Some(end)));
         }
-        if selected.len() < all {
-            unit.select(selected).ok()?;
-        }
-        Some(chunks.start + (end - nth) as u64)
     }
 
     /// What the values of a field are together whose keys are wanted, in some chunks of one layout, and the end of these. `None`: the rows must be asked
     /// for.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn totals(
         &mut self,
         logs: &SnapshotLogs,
@@ -439,29 +356,35 @@ impl ColumnRows {
         source: &Source,
         layout: &Arc<Layout>,
         keys: &[(usize, RangeSet<Key>)],
-    ) -> Option<(u64, RangeTotals)> {
+    ) -> Result<Option<(u64, RangeTotals)>> {
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
         let numbers = of
             .numbers
-            .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys));
-        let (&[numbers], [(field, _)]) = (numbers.as_deref()?, keys) else {
-            return None;
+            .get_or_insert_with(|| numbers_of(&of.layout, pieces, keys, &Test::All));
+        let (Some(&[numbers]), [(field, _)]) = (numbers.as_deref(), keys) else {
+            return Ok(None);
         };
-        if of.layout.slot(*field)?.null_bit.is_some() {
-            return None;
+        let has_nulls = |slot: Slot| slot.null_bit.is_some();
+        if of.layout.slot(*field).is_none_or(has_nulls) {
+            return Ok(None);
         }
         let count = (chunks.end - chunks.start) as usize;
         let wanted = UnitWanted::Columns {
             source: source.id,
             chunks: count,
-            columns: Some(of.keys.get_or_insert_with(|| of_keys(pieces, keys))),
+            columns: Some(
+                (of.deciding).get_or_insert_with(|| of_deciding(pieces, keys, &Test::All)),
+            ),
             addresses: false,
         };
-        let (unit, nth) = logs.column_unit(ChunkNo(chunks.start), wanted, held)?;
+        let first = ChunkNo(chunks.start);
+        let Some((unit, nth)) = logs.column_unit(first, wanted, held)? else {
+            return Ok(None);
+        };
         let found = unit.totals(nth..nth + count, pieces.template(), numbers);
-        let (end, totals) = found.ok()??;
-        Some((chunks.start + (end - nth) as u64, totals))
+        let found = found.map_err(|error| logs.undecoded(first, error))?;
+        Ok(found.map(|(end, totals)| (chunks.start + (end - nth) as u64, totals)))
     }
 
     /// The rows that `columns` found.
@@ -477,7 +400,10 @@ impl ColumnRows {
         }
     }
 
-    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole, which reports why.
+    /// Takes the rows of a chunk to their places in `bytes`; false: it must be read whole.
+    ///
+    /// # Errors
+    /// As [`ColumnRows::columns`].
     pub fn rows(
         &mut self,
         logs: &SnapshotLogs,
@@ -486,7 +412,7 @@ impl ColumnRows {
         layout: &Arc<Layout>,
         fields: Option<&[usize]>,
         bytes: &mut [u8],
-    ) -> bool {
+    ) -> Result<bool> {
         let mut rows = std::mem::take(&mut self.rows);
         let (held, of, _) = self.of(source, layout);
         let pieces = &of.pieces;
@@ -495,11 +421,14 @@ impl ColumnRows {
             wanted: (of.payloads).get_or_insert_with(|| pieces.wanted(fields)),
             addresses: true,
         };
-        let found = logs
-            .column_unit(chunk, UnitWanted::All, held)
-            .map(|(unit, nth)| unit.rows(nth, &take, bytes, &mut rows));
+        let found = match logs.column_unit(chunk, UnitWanted::All, held) {
+            Ok(Some((unit, nth))) => unit
+                .rows(nth, &take, bytes, &mut rows)
+                .map_err(|error| logs.undecoded(chunk, error)),
+            other => other.map(|_| false),
+        };
         self.rows = rows;
-        matches!(found, Some(Ok(true)))
+        found
     }
 
     /// The rows that `rows` took.

@@ -54,7 +54,7 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next`] and [`super::ChunkReader::read`].
     pub fn count(&self, poll: &Poll<'_>) -> Result<Option<u64>> {
-        if self.filters_by_index() {
+        if self.exact().needs_records() {
             return Ok(None);
         }
         // Counted apart: if the scan has to be run after all, this work is not part of it.

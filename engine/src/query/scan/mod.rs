@@ -2,7 +2,9 @@
 
 // A chunk in memory, and its records.
 pub mod chunk_cursor;
+pub mod column_filter;
 pub mod column_rows;
+pub mod columns;
 pub mod runs;
 pub mod verified_chunks;
 

@@ -16,7 +16,7 @@ use crate::query::predicate::{Predicate, Test};
 use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Filter, Index, Layout, RangeSet, Source, TimeKind};
+use crate::schema::{RangeSet, Source, TimeKind};
 use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
 
 /// What to scan.
@@ -45,8 +45,8 @@ pub struct Scan {
 /// What a row must satisfy.
 struct Filters {
     after: Address,
+    /// With the filters of the indexes that are named.
     exact: Test,
-    indexes: Vec<Arc<Index>>,
 }
 
 impl Filters {
@@ -55,21 +55,11 @@ impl Filters {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return true;
         };
-        self.indexes.is_empty()
-            && match &self.exact {
-                Test::All => true,
-                Test::Time(times) => time == TimeKind::Arrival && times.covers(first.ts, last.ts),
-                _ => false,
-            }
-    }
-
-    fn matches(&self, layout: &Layout, row: Row, payload: &[u8]) -> bool {
-        self.exact.matches(row.ts, layout, payload)
-            && self
-                .indexes
-                .iter()
-                .filter_map(|index| index.filter())
-                .all(|filter: &Filter| filter.matches(layout, payload))
+        match &self.exact {
+            Test::All => true,
+            Test::Time(times) => time == TimeKind::Arrival && times.covers(first.ts, last.ts),
+            _ => false,
+        }
     }
 }
 
@@ -107,7 +97,7 @@ impl Scan {
         let source = snapshot.source_by_id(spec.source)?;
         let exact = snapshot.test_of(spec.source, &spec.exact)?;
         let mut sides = vec![exact.clone(), snapshot.test_of(spec.source, &spec.prune)?];
-        let mut indexes = Vec::new();
+        let mut exact = vec![exact];
         for id in spec.index_filters {
             let index = snapshot.index_of(spec.source, id)?;
             if source.holds_every_match(&index) {
@@ -116,7 +106,8 @@ impl Scan {
                     RangeSet::all(),
                 ));
             }
-            indexes.push(index);
+            let filter = index.filter();
+            exact.extend(filter.map(|filter| Test::Fields(Arc::new(filter.expr().clone()))));
         }
         let test = Test::and(sides);
         let arrivals = match source.time {
@@ -133,8 +124,7 @@ impl Scan {
             },
             filters: Filters {
                 after: spec.after,
-                exact,
-                indexes,
+                exact: Test::and(exact),
             },
             claims: Mutex::new(Claims::of(walk)),
             source,
@@ -188,20 +178,14 @@ impl Scan {
         self.stats().progress()
     }
 
-    /// The times whose rows of a chunk that begins at `base` satisfy everything; `None` where that depends on more.
-    pub(super) fn time_filter(&self, base: Address) -> Option<TimeRange> {
-        let is_cut = base < self.after();
+    /// What is left to ask of rows that are read column by column: that they lie in a range of times, and satisfy a test.
+    pub(super) fn column_filter(&self) -> (TimeRange, &Test) {
         match &self.filters.exact {
-            _ if is_cut || self.filters_by_index() => None,
-            Test::All => Some(TimeRange::ALL),
-            Test::Time(times) => match times.ranges() {
-                [(first, last)] => Some(TimeRange {
-                    first: *first,
-                    last: *last,
-                }),
-                _ => None,
-            },
-            _ => None,
+            Test::Time(times) if let [(first, last)] = times.ranges() => {
+                let (first, last) = (*first, *last);
+                (TimeRange { first, last }, &Test::All)
+            }
+            exact => (TimeRange::ALL, exact),
         }
     }
 
@@ -217,7 +201,7 @@ impl Scan {
         }
         rows.retain(|row| {
             let payload = row.payload(cursor.bytes());
-            self.filters.matches(layout, *row, payload)
+            self.filters.exact.matches(row.ts, layout, payload)
         });
     }
 
@@ -241,11 +225,6 @@ impl Scan {
 
     pub(super) fn after(&self) -> Address {
         self.filters.after
-    }
-
-    /// Whether the rows are those of the exact predicate alone, from an address on.
-    pub(super) fn filters_by_index(&self) -> bool {
-        !self.filters.indexes.is_empty()
     }
 
     pub(super) fn arrivals(&self) -> TimeRange {

@@ -298,10 +298,11 @@ impl SourcesReader {
                 together: true,
                 beside_others,
                 keys: &[],
+                test: &Test::All,
             };
             *taken_to = all.start;
             while *taken_to < all.end
-                && let Some(end) = cursor.load_columns(*taken_to..all.end, source, reads)
+                && let Some(end) = cursor.load_columns(*taken_to..all.end, source, reads)?
             {
                 let columns = cursor.columns();
                 if columns.count() > 0 {

@@ -403,6 +403,66 @@ fn damage_is_named_and_confined_to_its_unit() {
     }
 }
 
+/// A second read could hide it.
+#[test]
+fn damage_in_columns_is_the_answer_of_the_read_that_meets_it() {
+    let mut world = world();
+    world.compact();
+    world.close();
+    let loom = world.dir.path().join("loom");
+    let path = files(&world)
+        .into_iter()
+        .find(|path| is_columns(path))
+        .unwrap();
+    let sound = fs::read(&path).unwrap();
+    let poll = Poll::never();
+    let mut met = 0;
+    for place in (0..sound.len()).step_by(sound.len() / 31) {
+        let mut changed = sound.clone();
+        changed[place] ^= 0x10;
+        fs::write(&path, &changed).unwrap();
+        let snapshot = Directory::open(&loom).unwrap().snapshot().unwrap();
+        for source in snapshot.catalog().sources() {
+            let spec = ScanSpec {
+                source: source.id,
+                after: Address::ZERO,
+                exact: Predicate::All,
+                prune: Predicate::All,
+                index_filters: Vec::new(),
+            };
+            let every_field: Vec<usize> = (0..source.fields.len()).collect();
+            for fields in [Some(every_field), None] {
+                let scan = Scan::new(&snapshot, spec.clone()).unwrap();
+                let mut chunks = Vec::new();
+                while let Some(chunk) = scan.next(&poll).unwrap() {
+                    chunks.push(chunk);
+                }
+                let mut reader = scan.reader();
+                reader.read_only(Reads {
+                    fields,
+                    ..Reads::ALL
+                });
+                reader.take(chunks.into_iter(), &poll).unwrap();
+                let damage = loop {
+                    let before = scan.stats().chunks_read;
+                    match reader.read_next() {
+                        Ok(true) => {}
+                        Ok(false) => break None,
+                        Err(error) => break Some((error, scan.stats().chunks_read - before)),
+                    }
+                };
+                if let Some((error, more)) = damage {
+                    let is_named = error.to_string().contains(".columns");
+                    assert!(error.is_damage() && is_named, "{error}");
+                    assert_eq!(more, 0, "byte {place}: {error}");
+                    met += 1;
+                }
+            }
+        }
+    }
+    assert!(met > 0, "no damage was met");
+}
+
 #[test]
 fn a_damaged_directory_of_units_is_reported_and_mended() {
     let mut world = world();

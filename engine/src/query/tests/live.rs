@@ -20,6 +20,7 @@ fn numbered(source: &Source, number: u64, encoder: &mut PayloadEncoder, payload:
         FieldValue::I64(-1),
         FieldValue::F64(0.5),
         FieldValue::Bytes(b"live"),
+        FieldValue::Null,
     ];
     payload.clear();
     encoder.encode(None, &values, payload).unwrap();

@@ -4,9 +4,11 @@
 
 mod aggregates;
 mod chunks;
+mod column_filters;
 mod columns;
 mod damage;
 mod forged;
+mod forgotten;
 mod kept_units;
 mod live;
 mod losses;

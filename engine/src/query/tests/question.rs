@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::oracle::Record;
-use super::world::{Random, World};
+use super::world::{Random, TAG, TAG_BYTES, World};
 use crate::query::{Bucket, Predicate, Snapshot};
 use crate::schema::{FieldDef, FieldType, Filter, Source};
 use crate::types::{IndexId, Key, SourceId, TimeRange, Timestamp, ValueRange};
@@ -211,6 +211,10 @@ fn literal(random: &mut Random, ty: FieldType) -> String {
     let magnitude = random.next() >> (random.next() % 64);
     match ty {
         FieldType::Utf8 => format!("'{}'", "x".repeat(magnitude as usize % 30)),
+        FieldType::Char(_) => {
+            let tag = &TAG[..TAG_BYTES[small as usize % TAG_BYTES.len()]];
+            format!("'{}'", String::from_utf8_lossy(tag))
+        }
         FieldType::U8 => small.to_string(),
         _ => match random.next() % 4 {
             0 => small.to_string(),

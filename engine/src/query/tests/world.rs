@@ -36,6 +36,10 @@ type = "f64"
 [[source.field]]
 name = "note"
 type = "utf8"
+[[source.field]]
+name = "tag"
+type = "char[11]"
+nullable = true
 [[source.index]]
 name = "size"
 value = "size"
@@ -76,6 +80,10 @@ fn later_indexes() -> Vec<(&'static str, IndexDef)> {
         ("event", index("name = 'fine'\nvalue = 'level'")),
     ]
 }
+
+pub const TAG: &[u8] = b"abcdefghijk";
+/// The lengths of tags: of none, one and both of the words that hold one.
+pub const TAG_BYTES: [usize; 5] = [0, 3, 8, 9, 11];
 
 /// How values are spread.
 #[derive(Copy, Clone, Debug)]
@@ -364,12 +372,17 @@ fn payloads(
                         _ => FieldValue::U64(random.magnitude(spread)),
                     };
                     let note = vec![b'x'; random.below(30) as usize];
+                    let tag = match random.below(TAG_BYTES.len() as u64 + 1) as usize {
+                        nth if nth < TAG_BYTES.len() => FieldValue::Bytes(&TAG[..TAG_BYTES[nth]]),
+                        _ => FieldValue::Null,
+                    };
                     let values = [
                         FieldValue::U64(random.below(4)),
                         size,
                         FieldValue::I64(random.magnitude(spread) as i32 as i64),
                         FieldValue::F64(ratio),
                         FieldValue::Bytes(&note),
+                        tag,
                     ];
                     encoder.encode(None, &values, &mut payload).unwrap();
                 }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::proven;
 use crate::schema::field::FieldDef;
 use crate::schema::index::{INDEXES_MAX, Index, IndexDef};
+use crate::schema::layout::TimeKind;
 use crate::schema::source::SourceDef;
 use crate::types::{Address, IndexId, SourceId, ValueKind};
 
@@ -57,13 +58,17 @@ impl Catalog {
                 self.known_open(*source)?;
                 self.edit(*source)?.on_overload = *on_overload;
             }
+            Event::SourceForgotten {
+                source, name, time, ..
+            } => self.add_forgotten(*source, name, *time, at)?,
             Event::SourceClosed { source, .. } => {
                 self.known_open(*source)?;
                 self.edit(*source)?.closed_at = Some(at);
             }
             Event::SourceReopened { source, .. } => {
-                if self.known(*source)?.is_open() {
-                    return Err(Error::schema(format!("source {source} is already open")));
+                let known = self.known(*source)?;
+                if known.is_open() || known.is_forgotten() {
+                    return Err(Error::schema(format!("source {source} is not closed")));
                 }
                 self.edit(*source)?.closed_at = None;
             }
@@ -123,24 +128,51 @@ impl Catalog {
     }
 
     fn add_source(&mut self, id: SourceId, def: &SourceDef, at: Address) -> Result<()> {
+        def.check()?;
+        let parts = self.spend(def.fields.len())?;
+        let forgotten = self.source(id).filter(|known| known.is_forgotten());
+        match forgotten.filter(|known| known.name == def.name) {
+            Some(known) => {
+                let source = known.redefined(def, at)?;
+                *self.edit(id)? = source;
+            }
+            None => self.add_new(Source::new(id, def, at)?)?,
+        }
+        self.parts = parts;
+        Ok(())
+    }
+
+    fn add_forgotten(
+        &mut self,
+        id: SourceId,
+        name: &str,
+        time: TimeKind,
+        at: Address,
+    ) -> Result<()> {
+        let def = SourceDef {
+            time,
+            ..SourceDef::new(name)
+        };
+        def.check()?;
+        self.add_new(Source::forgotten(id, &def, at)?)
+    }
+
+    fn add_new(&mut self, source: Source) -> Result<()> {
         let next = self.next_source()?;
-        if id != next {
+        if source.id != next {
             return Err(Error::schema(format!(
-                "source {id} is out of order; {next} is next"
+                "source {} is out of order; {next} is next",
+                source.id
             )));
         }
-        def.check()?;
-        if self.ids.contains_key(&def.name) {
+        if self.ids.contains_key(&source.name) {
             return Err(Error::schema(format!(
                 "there are two sources '{}'",
-                def.name
+                source.name
             )));
         }
-        let parts = self.spend(def.fields.len())?;
-        let source = Source::new(id, def, at)?;
-        Arc::make_mut(&mut self.ids).insert(def.name.clone(), id);
+        Arc::make_mut(&mut self.ids).insert(source.name.clone(), source.id);
         Arc::make_mut(&mut self.sources).push(Arc::new(source));
-        self.parts = parts;
         Ok(())
     }
 

@@ -101,10 +101,13 @@ impl Catalog {
     }
 
     fn define(&mut self, def: &SourceDef, at: Address) -> Result<(SourceId, Vec<Event>)> {
-        let (source, mut events) = match self.find(&def.name) {
-            Some(source) => (source.id, amendments(source, def, at)?),
-            None => {
-                let source = self.next_source()?;
+        let (source, mut events) = match self.find_even_forgotten(&def.name) {
+            Some(source) if !source.is_forgotten() => (source.id, amendments(source, def, at)?),
+            forgotten => {
+                let source = match forgotten {
+                    Some(source) => source.id,
+                    None => self.next_source()?,
+                };
                 let SourceDef {
                     name,
                     time,

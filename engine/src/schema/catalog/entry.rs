@@ -30,6 +30,10 @@ pub struct Source {
     /// Where it was closed; `None` while it is open.
     pub closed_at: Option<Address>,
     latest: Arc<Layout>,
+    definition_bytes: u64,
+    /// Where its id was given.
+    pub(super) id_since: Address,
+    is_forgotten: bool,
 }
 
 impl Source {
@@ -45,7 +49,43 @@ impl Source {
             indexes: Vec::new(),
             closed_at: None,
             latest: layout,
+            definition_bytes: def.fields.iter().map(FieldDef::line_bytes).sum(),
+            id_since: at,
+            is_forgotten: false,
         })
+    }
+
+    /// One that has a name and an id alone. It takes no records.
+    pub(super) fn forgotten(id: SourceId, def: &SourceDef, at: Address) -> Result<Source> {
+        Ok(Source {
+            closed_at: Some(at),
+            is_forgotten: true,
+            ..Source::new(id, def, at)?
+        })
+    }
+
+    /// A forgotten one, defined again. Roll-ups may hold what was before, so its time stays of one kind.
+    pub(super) fn redefined(&self, def: &SourceDef, at: Address) -> Result<Source> {
+        if self.time != def.time {
+            return Err(Error::schema(format!(
+                "source '{}' was forgotten, and its time cannot change; give the new source another name",
+                self.name
+            )));
+        }
+        Ok(Source {
+            id_since: self.id_since,
+            ..Source::new(self.id, def, at)?
+        })
+    }
+
+    /// How many bytes its fields take in the catalog, about.
+    pub fn definition_bytes(&self) -> u64 {
+        self.definition_bytes
+    }
+
+    /// Whether the catalog was rewritten without its definition, because the log retained nothing of it.
+    pub fn is_forgotten(&self) -> bool {
+        self.is_forgotten
     }
 
     /// The layout of the record at an address.
@@ -143,6 +183,7 @@ impl Source {
 
     pub(super) fn add_fields(&mut self, fields: Vec<FieldDef>, at: Address) -> Result<()> {
         let layout = Arc::new(Layout::new(self.time, &fields)?);
+        self.definition_bytes = fields.iter().map(FieldDef::line_bytes).sum();
         self.fields = fields;
         self.layouts.push((at, Arc::clone(&layout)));
         self.latest = layout;

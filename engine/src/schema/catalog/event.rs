@@ -1,4 +1,4 @@
-//! What happens to a catalog: one event a line of its file.
+//! What happens to a catalog: one event a line of its file, apart from the first line of one that was rewritten (`format/line.rs`).
 
 use std::collections::BTreeMap;
 
@@ -43,6 +43,13 @@ pub enum Event {
         at: Address,
         on_overload: Overload,
     },
+    /// A source was defined at `at`, and the log retains nothing of it. Only a rewriting says so; a definition of that name follows it, or none.
+    SourceForgotten {
+        source: SourceId,
+        at: Address,
+        name: String,
+        time: TimeKind,
+    },
     SourceClosed {
         source: SourceId,
         at: Address,
@@ -74,6 +81,7 @@ impl Event {
             | Event::FieldsAdded { at, .. }
             | Event::LabelsAdded { at, .. }
             | Event::OverloadChanged { at, .. }
+            | Event::SourceForgotten { at, .. }
             | Event::SourceClosed { at, .. }
             | Event::SourceReopened { at, .. }
             | Event::IndexDefined { at, .. }
@@ -88,6 +96,7 @@ impl Event {
             | Event::FieldsAdded { source, .. }
             | Event::LabelsAdded { source, .. }
             | Event::OverloadChanged { source, .. }
+            | Event::SourceForgotten { source, .. }
             | Event::SourceClosed { source, .. }
             | Event::SourceReopened { source, .. }
             | Event::IndexDefined { source, .. } => Some(source),

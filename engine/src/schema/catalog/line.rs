@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Catalog, Event};
 use crate::error::{Error, Result};
-use crate::format;
+use crate::format::{self, Rewritten};
 use crate::proven::at;
 
 /// What a crash leaves where a page was not written; no event holds a NUL.
@@ -24,15 +24,21 @@ pub fn encode_line(uuid: &[u8; 16], line_no: u64, event: &Event) -> String {
 /// The catalog that a file holds, the number of its lines, and the bytes that they take: a writer continues there. A
 /// torn last line is left out.
 pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, usize)> {
-    let mut catalog = Catalog::new();
+    let rewritten = Rewritten::of(uuid, text);
+    let mut catalog = Catalog::following(rewritten);
+    // Of this file; what its lines prove themselves by counts on from the lines that were before.
     let (mut line_no, mut valid_bytes, mut rest) = (0u64, 0, text);
+    if rewritten.lines > 0 {
+        valid_bytes = 1 + rest.iter().take_while(|byte| **byte != b'\n').count();
+        (line_no, rest) = (1, text.get(valid_bytes..).unwrap_or_default());
+    }
     while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
         let (line, after) = rest.split_at(end + 1);
         let damaged = |what| Error::Catalog {
             line: line_no,
             what,
         };
-        match decode_line(uuid, line_no, at(line, ..end)) {
+        match decode_line(uuid, rewritten.lines + line_no, at(line, ..end)) {
             Ok(event) => catalog
                 .apply(&event)
                 .map_err(|error| damaged(error.to_string()))?,
@@ -45,7 +51,7 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
     }
     // A complete line whose newline alone is wrong was not torn by a crash.
     if let Some((_, line)) = rest.split_last()
-        && decode_line(uuid, line_no, line).is_ok()
+        && decode_line(uuid, rewritten.lines + line_no, line).is_ok()
     {
         return Err(Error::Catalog {
             line: line_no,
@@ -55,7 +61,8 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
     Ok((catalog, line_no as usize, valid_bytes))
 }
 
-/// The same, of the directory `dir`, which says elsewhere that the lines take `bytes_least` bytes at least.
+/// The same, of the directory `dir`, which says elsewhere that the lines took `bytes_least` bytes at least, those before it was rewritten
+/// included.
 pub fn decode_whole_catalog(
     dir: &Path,
     uuid: &[u8; 16],
@@ -63,10 +70,10 @@ pub fn decode_whole_catalog(
     bytes_least: u64,
 ) -> Result<(Catalog, usize, usize)> {
     let decoded = decode_catalog(uuid, text).map_err(|error| error.of_catalog(dir))?;
-    let (_, _, valid_bytes) = decoded;
-    if (valid_bytes as u64) < bytes_least {
-        let what =
-            format!("its lines end at byte {valid_bytes} of {bytes_least} that were durable");
+    let (catalog, _, valid_bytes) = &decoded;
+    let bytes = catalog.bytes_before() + *valid_bytes as u64;
+    if bytes < bytes_least {
+        let what = format!("its lines end at byte {bytes} of {bytes_least} that were durable");
         return Err(Error::cut_catalog(dir, &what));
     }
     Ok(decoded)
@@ -144,6 +151,40 @@ mod tests {
                 let error = decoded(&flipped).expect_err("a flipped bit is seen");
                 assert!(matches!(error, Error::Catalog { .. }), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_rewritten_file_is_read_like_any_other_and_no_line_of_the_older_one_in_it() {
+        let (older, mut catalog) = sample_file();
+        let all = older.len() as u64;
+        let mut file = catalog.rewritten_text(&UUID, all, at(2), |_| false);
+        let events = catalog.define_source(&def("more", &[]), at(3)).unwrap().1;
+        let (before, lines, _) = decoded(file.as_bytes()).unwrap();
+        assert_eq!((before.event_count(), lines), (5 + 6, 6));
+        file.push_str(&encode_line(&UUID, before.event_count(), &events[0]));
+        let (whole, lines, bytes) = decoded(file.as_bytes()).unwrap();
+        assert_eq!((lines, bytes), (7, file.len()));
+        assert!(whole.find("more").is_some());
+        let dir = Path::new("dir");
+        let whole = |least| decode_whole_catalog(dir, &UUID, file.as_bytes(), least).is_ok();
+        let end = all + file.len() as u64;
+        assert!(whole(end) && !whole(end + 1));
+        let last = file.trim_end().rfind('\n').unwrap() + 1;
+        for end in last..file.len() {
+            assert_eq!(
+                decoded(&file.as_bytes()[..end]).unwrap().1,
+                6,
+                "cut at {end}"
+            );
+        }
+        for position in 0..file.len() {
+            let mut flipped = file.clone().into_bytes();
+            flipped[position] ^= 1;
+            assert!(decoded(&flipped).is_err(), "byte {position}");
+        }
+        for line in older.split_inclusive('\n') {
+            assert!(decoded(format!("{file}{line}").as_bytes()).is_err());
         }
     }
 

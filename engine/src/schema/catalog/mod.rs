@@ -1,17 +1,19 @@
 //! The catalog: all sources and indexes that a directory ever had, and the events that made it.
 //!
 //! The writer asks for a change; the catalog checks it, applies it and gives the events to be appended to the file.
-//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. Ids are never reused.
+//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. An id is of one name for ever. A catalog that is
+//! rewritten says the same in fewer events of all that the log retains, and no longer describes what it does not.
 //! A clone shares everything and costs nothing; the first change beside one copies what they share.
 
 mod apply;
+mod canonical;
 mod change;
 mod entry;
 mod event;
 mod line;
 mod trial;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 pub use entry::Source;
@@ -23,11 +25,12 @@ use super::index::Index;
 use super::label_index::LabelIndex;
 use super::names::hint;
 use crate::error::{Error, Result};
+use crate::format::Rewritten;
 use crate::types::{
     ALERTS_SOURCE, Address, IndexId, LOSSES_SOURCE, METRICS_SOURCE, RULES_SOURCE, SourceId,
 };
 
-/// The most sources of a directory, closed ones included.
+/// The most sources of a directory, closed and forgotten ones included.
 pub const SOURCES_MAX: usize = 65_000;
 /// The most indexes of a source, closed ones included.
 const INDEXES_EVER_MAX: usize = 4096;
@@ -42,6 +45,7 @@ pub struct Catalog {
     ids: Arc<HashMap<String, SourceId>>,
     /// The source of the index of id n stands at n - 1.
     index_sources: Arc<Vec<SourceId>>,
+    rewritten: Rewritten,
     event_count: u64,
     latest_at: Address,
     parts: usize,
@@ -50,22 +54,68 @@ pub struct Catalog {
     label_index: OnceLock<Arc<LabelIndex>>,
 }
 
+/// The error for a name that no source of these catalogs has.
+pub fn unknown_source<'a>(catalogs: impl IntoIterator<Item = &'a Catalog>, name: &str) -> Error {
+    let hint = match name {
+        METRICS_SOURCE => {
+            "a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
+        }
+        LOSSES_SOURCE => {
+            "no loss has a record yet; the function loom_losses lists losses of every kind"
+                .to_owned()
+        }
+        ALERTS_SOURCE | RULES_SOURCE => {
+            "a daemon writes it once it has a rule; add one with 'ingestd rule add'".to_owned()
+        }
+        _ => {
+            let sources = catalogs.into_iter().flat_map(Catalog::sources);
+            let mut met = HashSet::new();
+            let names = sources.map(|source| source.name.as_str());
+            let known: Vec<&str> = names.filter(|name| met.insert(*name)).collect();
+            hint(name, "sources", known.iter().copied())
+        }
+    };
+    Error::UnknownSource {
+        name: name.to_owned(),
+        hint,
+    }
+}
+
 impl Catalog {
     pub fn new() -> Catalog {
         Catalog::default()
     }
 
-    /// All sources, ascending by id; closed ones too.
-    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.sources.iter()
+    /// An empty one, whose events follow the first line of a catalog that was rewritten.
+    fn following(rewritten: Rewritten) -> Catalog {
+        Catalog {
+            event_count: match rewritten.lines {
+                0 => 0,
+                lines => lines + 1,
+            },
+            rewritten,
+            ..Catalog::default()
+        }
     }
 
+    /// All sources, ascending by id: closed ones too, and no forgotten ones.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> + Clone {
+        self.sources.iter().filter(|source| !source.is_forgotten())
+    }
+
+    /// The source of an id; a forgotten one too, of which the name is known.
     pub fn source(&self, id: SourceId) -> Option<&Arc<Source>> {
         self.sources.get(usize::from(id.0).checked_sub(1)?)
     }
 
     /// The source of a name, open or closed.
     pub fn find(&self, name: &str) -> Option<&Arc<Source>> {
+        self.find_even_forgotten(name)
+            .filter(|source| !source.is_forgotten())
+    }
+
+    /// The source of a name, open, closed or forgotten.
+    pub fn find_even_forgotten(&self, name: &str) -> Option<&Arc<Source>> {
         self.source(*self.ids.get(name)?)
     }
 
@@ -79,34 +129,27 @@ impl Catalog {
     /// Which fields hold which time series.
     pub fn label_index(&self) -> &Arc<LabelIndex> {
         self.label_index
-            .get_or_init(|| Arc::new(LabelIndex::of(self)))
+            .get_or_init(|| Arc::new(LabelIndex::of(self.sources())))
     }
 
     /// The error for a name that no source has.
     pub fn unknown_source(&self, name: &str) -> Error {
-        let known = self.sources.iter().map(|source| source.name.as_str());
-        let hint = match name {
-            METRICS_SOURCE => {
-                "a running daemon writes it, unless its [metrics] interval is \"0s\"".to_owned()
-            }
-            LOSSES_SOURCE => {
-                "no loss has a record yet; the function loom_losses lists losses of every kind"
-                    .to_owned()
-            }
-            ALERTS_SOURCE | RULES_SOURCE => {
-                "a daemon writes it once it has a rule; add one with 'ingestd rule add'".to_owned()
-            }
-            _ => hint(name, "sources", known),
-        };
-        Error::UnknownSource {
-            name: name.to_owned(),
-            hint,
-        }
+        unknown_source([self], name)
     }
 
-    /// How many events made this catalog: the number of the next line.
+    /// The number of the file's next line: how many events made this catalog and those that it was rewritten from.
     pub fn event_count(&self) -> u64 {
         self.event_count
+    }
+
+    /// How many bytes the file ever held before it was rewritten for the last time.
+    pub fn bytes_before(&self) -> u64 {
+        self.rewritten.bytes
+    }
+
+    /// Records below are not described any more: their sources may be forgotten, their layouts gone.
+    pub fn forgotten_below(&self) -> Address {
+        self.rewritten.forgotten_below
     }
 
     /// The greatest `at` of all events. Records that are appended must lie at or above it, also after a crash that lost
@@ -136,6 +179,8 @@ impl Catalog {
     }
 }
 
+#[cfg(test)]
+mod canonical_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

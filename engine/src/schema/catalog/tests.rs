@@ -464,7 +464,7 @@ fn events_that_cannot_follow_are_refused() {
 }
 
 #[derive(Clone, Debug)]
-enum Action {
+pub(super) enum Action {
     Define {
         name: usize,
         fields: usize,
@@ -479,7 +479,7 @@ enum Action {
     CloseIndex(u32),
 }
 
-fn any_action() -> impl Strategy<Value = Action> {
+pub(super) fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
         (0..4usize, 1..5usize, prop::option::of(0..3usize)).prop_map(|(name, fields, index)| {
             Action::Define {
@@ -500,7 +500,7 @@ fn any_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn act(catalog: &mut Catalog, action: &Action, at: Address) -> Result<Vec<Event>> {
+pub(super) fn act(catalog: &mut Catalog, action: &Action, at: Address) -> Result<Vec<Event>> {
     const NAMES: [&str; 5] = ["alpha", "beta", "gamma", "δ 'quoted'\"", "e"];
     const TYPES: [FieldType; 4] = [
         FieldType::I8,

@@ -45,6 +45,18 @@ impl Expr {
         }
     }
 
+    /// Gives `each` every field that it tests.
+    pub(crate) fn each_field(&self, each: &mut impl FnMut(usize)) {
+        match self {
+            Expr::Keys { field, .. } | Expr::Bytes { field, .. } | Expr::Null { field, .. } => {
+                each(*field);
+            }
+            Expr::All(tests) | Expr::Any(tests) => {
+                tests.iter().for_each(|test| test.each_field(each))
+            }
+        }
+    }
+
     /// Gives `each` every field whose value it compares.
     pub(crate) fn each_compared(&self, each: &mut impl FnMut(usize)) {
         match self {
@@ -53,6 +65,21 @@ impl Expr {
             Expr::All(tests) | Expr::Any(tests) => {
                 tests.iter().for_each(|test| test.each_compared(each))
             }
+        }
+    }
+
+    /// Appends the keys that fields must have; false, perhaps with some appended, where it comes to more than that.
+    pub(crate) fn add_field_keys<'a>(
+        &'a self,
+        found: &mut Vec<(usize, &'a RangeSet<Key>)>,
+    ) -> bool {
+        match self {
+            Expr::Keys { field, keys } => {
+                found.push((*field, keys));
+                true
+            }
+            Expr::All(tests) => tests.iter().all(|test| test.add_field_keys(found)),
+            Expr::Bytes { .. } | Expr::Null { .. } | Expr::Any(_) => false,
         }
     }
 

@@ -8,6 +8,7 @@ mod grammar;
 mod resolve;
 
 pub use expr::Expr;
+pub(crate) use expr::compared;
 
 use super::field::FieldDef;
 use super::layout::Layout;

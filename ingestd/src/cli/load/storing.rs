@@ -4,7 +4,8 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
@@ -12,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use indicatif::ProgressBar;
 use ingestd::counted;
 use ingestd::input::{InputBatch, Refusals};
-use ingestd::sink::{self, Finished, Sink};
+use ingestd::sink::{self, Finished, LastingOptions, Sink};
 use loom_engine::SourceId;
 use loom_engine::schema::{FieldDef, SourceDef};
 
@@ -31,8 +32,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Storing<'a> {
     dir: &'a Path,
     name: &'a str,
-    /// How long a load waits for the next daemon if the one that takes its rows ends.
-    patience: Duration,
+    /// How it waits for the next daemon if the one that takes its rows ends.
+    waiting: LastingOptions,
     sink: Option<Box<dyn Sink>>,
     /// The source as the directory had it before.
     known: Option<SourceDef>,
@@ -49,7 +50,7 @@ pub(super) struct Storing<'a> {
 }
 
 impl<'a> Storing<'a> {
-    pub(super) fn new(dir: &'a Path, name: &'a str, patience: Duration) -> Storing<'a> {
+    pub(super) fn new(dir: &'a Path, name: &'a str, waiting: LastingOptions) -> Storing<'a> {
         let bar = progress_bar("{spinner} {human_pos} rows, {per_sec} {msg}");
         if !bar.is_hidden() {
             bar.enable_steady_tick(REDRAW);
@@ -57,7 +58,7 @@ impl<'a> Storing<'a> {
         Storing {
             dir,
             name,
-            patience,
+            waiting,
             sink: None,
             known: None,
             wanted: None,
@@ -75,7 +76,7 @@ impl<'a> Storing<'a> {
         payload_bytes_max: &mut usize,
     ) -> anyhow::Result<Option<SourceDef>> {
         if self.sink.is_none() && self.dir.exists() {
-            self.sink = Some(sink::open(self.dir, "load", self.patience)?);
+            self.sink = Some(sink::open(self.dir, self.waiting.clone())?);
         }
         if let Some(sink) = &self.sink {
             *payload_bytes_max = sink.payload_bytes_max();
@@ -94,11 +95,8 @@ impl<'a> Storing<'a> {
     }
 
     /// Stores what comes until the input ends.
-    pub(super) fn follow(
-        &mut self,
-        events: &Receiver<Event>,
-        stop: &AtomicBool,
-    ) -> anyhow::Result<()> {
+    pub(super) fn follow(&mut self, events: &Receiver<Event>) -> anyhow::Result<()> {
+        let stop = Arc::clone(&self.waiting.stop);
         let mut stop_at = None;
         loop {
             if stop.load(Ordering::Relaxed) && stop_at.is_none() {
@@ -155,7 +153,7 @@ impl<'a> Storing<'a> {
     /// The source as the input needs it, and the way to it.
     fn defined(&mut self) -> anyhow::Result<(&mut Box<dyn Sink>, SourceId)> {
         if self.sink.is_none() {
-            self.sink = Some(sink::open(self.dir, "load", self.patience)?);
+            self.sink = Some(sink::open(self.dir, self.waiting.clone())?);
         }
         let (Some(sink), Some(def)) = (&mut self.sink, &self.wanted) else {
             bail!("rows came before the input was open");

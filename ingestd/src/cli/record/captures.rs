@@ -19,10 +19,10 @@ pub(super) struct Whole {
     /// Seconds to record; without it, until Ctrl-C
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(super) seconds: Option<u64>,
-    /// Most bytes of the directory, such as 2GiB, which is the default of a new one; not where a daemon runs already, whose configuration says it
+    /// Size of all log files, such as 10GiB; the oldest records go first. A new directory keeps 2GiB. If a daemon runs on DIR, its configuration says it
     #[arg(long, value_name = "SIZE")]
     pub(super) keep: Option<ByteSize>,
-    /// How long to wait for the next daemon if the one that takes the records ends; 60s unless it is given
+    /// How long to wait for the next daemon if the one that takes the records ends [default: 60s]
     #[arg(long, value_name = "TIME")]
     pub(super) patience: Option<Span>,
 }
@@ -167,8 +167,8 @@ impl What {
                 };
                 syscalls(&filter, source)
             }
-            What::Blockio { device, source, .. } => blockio(device.as_deref(), source),
-            What::Pagecache { source, .. } => pagecache(source),
+            What::Blockio { device, source, .. } => blockio(device.as_deref(), source, dir),
+            What::Pagecache { source, .. } => pagecache(source, dir),
             What::Command {
                 source,
                 format,

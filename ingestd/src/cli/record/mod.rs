@@ -9,11 +9,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::bail;
-use ingestd::client::{Client, ClientError, PATIENCE};
+use clap::CommandFactory;
+use ingestd::client::{Client, ClientError, LastingOptions, PATIENCE};
 use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
@@ -21,34 +20,23 @@ use ingestd::record::{Capture, Recorded, Recording, Until};
 
 use super::signals;
 use super::stdout::say;
-use captures::{What, merged, parse};
-use screen::Screen;
+use captures::{What, Whole, merged, parse};
+use screen::{Lines, Screen};
 
 /// Record what the kernel, the network and a program emit
 ///
 /// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several
-/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording, and what was taken is stored; a second one ends the
-/// process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
+/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording and a wait for the next daemon, and what was taken is stored or
+/// counted; a second one ends the process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
 ///
 /// The line 'recording into' on standard error says that everything from then on is recorded.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Captures:
-  syscalls   every system call, with its latency
-  packets    every packet, with its addresses, by tcpdump
-  blockio    every request to a disk, with its latency
-  pagecache  pages of files that enter and leave the page cache
-  command    what a program writes, by lines or as JSON
-'ingestd record DIR CAPTURE --help' shows the options of each. Each takes these, which are of the whole recording:
-  --seconds N      ends it after so many seconds
-  --keep SIZE      most bytes of the directory; a new one keeps 2GiB
-  --patience TIME  how long to wait for the next daemon; 60s
-
-Example:
-  ingestd record live.loom syscalls --comm redis-server + packets -i lo port 6379 --seconds 60")]
+#[command(after_help = after_help())]
 pub struct Args {
     /// Loom directory; created if it does not exist
     dir: PathBuf,
+    #[command(flatten)]
+    whole: Whole,
     /// Captures with their options, '+' between them
     #[arg(
         trailing_var_arg = true,
@@ -58,15 +46,58 @@ pub struct Args {
     captures: Vec<OsString>,
 }
 
+const EXAMPLE: &str = "\
+Example:
+  ingestd record live.loom --seconds 60 \\
+    syscalls --comm redis-server + packets -i lo port 6379";
+
+fn after_help() -> String {
+    let captures = captures().map(|capture| {
+        let about = capture.get_about().map(ToString::to_string);
+        format!(
+            "  {:<10} {}\n",
+            capture.get_name(),
+            about.unwrap_or_default()
+        )
+    });
+    format!(
+        "Captures:\n{}\n'ingestd record DIR CAPTURE --help' shows the options of each. The options above may also stand behind a capture.\n\n{EXAMPLE}",
+        captures.collect::<String>()
+    )
+}
+
+/// Each capture as a command, which stands behind the directory.
+pub(super) fn captures() -> impl Iterator<Item = clap::Command> {
+    let captures: Vec<_> = What::command().get_subcommands().cloned().collect();
+    captures.into_iter()
+}
+
+/// The command with its captures as subcommands, as man pages and completions show it; `then` adds to each.
+pub(super) fn with_captures(
+    record: clap::Command,
+    then: impl Fn(clap::Command) -> clap::Command,
+) -> clap::Command {
+    record
+        .mut_arg("captures", |captures| captures.hide(true))
+        .after_help(EXAMPLE)
+        .subcommand_required(true)
+        .subcommand_value_name("CAPTURE")
+        .subcommand_help_heading("CAPTURES")
+        .subcommands(captures().map(then))
+}
+
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let lines = Lines::default();
+        let above = lines.clone();
         tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
+            .with_writer(move || above.clone())
             .with_target(false)
             .with_max_level(tracing::Level::WARN)
             .init();
         let whats = parse(&self.dir, self.captures);
-        let whole = merged(whats.iter().map(What::whole))?;
+        let wholes = whats.iter().map(What::whole);
+        let whole = merged(std::iter::once(&self.whole).chain(wholes))?;
         let interrupted = signals::stop()?;
         let runs = runs_on(&self.dir)?;
         if runs && whole.keep.is_some() {
@@ -91,13 +122,18 @@ impl Args {
             daemon.as_ref(),
             captures,
             whole.seconds,
-            &interrupted,
-            whole.patience.map_or(PATIENCE, |Span(time)| time),
+            LastingOptions {
+                name: String::new(),
+                patience: whole.patience.map_or(PATIENCE, |Span(time)| time),
+                stop: interrupted,
+            },
+            &lines,
         );
-        if let Some(daemon) = daemon {
-            daemon.stop()?;
-        }
-        report(&recorded?)
+        let stopped = daemon.map_or(Ok(()), Daemon::stop);
+        // The counts come also where the daemon ended badly; why it did so comes last.
+        let code = report(&recorded?)?;
+        stopped?;
+        Ok(code)
     }
 }
 
@@ -107,8 +143,8 @@ fn record(
     own: Option<&Daemon>,
     captures: Vec<Box<dyn Capture>>,
     seconds: Option<u64>,
-    interrupted: &Arc<AtomicBool>,
-    patience: Duration,
+    waiting: LastingOptions,
+    lines: &Lines,
 ) -> anyhow::Result<Vec<Recorded>> {
     let shown = dir.display().to_string();
     let queries: Vec<_> = captures
@@ -120,20 +156,21 @@ fn record(
         Some(format!("source '{}': {choice}", capture.source().name))
     });
     let choices: Vec<_> = choices.collect();
-    let recording = Recording::start(dir, captures, own, patience)?;
+    let interrupted = Arc::clone(&waiting.stop);
+    let recording = Recording::start(dir, captures, own, waiting)?;
     let role = match own {
         Some(_) => ", and is its daemon: other recordings into it end with this one",
         None => "",
     };
+    for choice in choices {
+        eprintln!("ingestd: {choice}");
+    }
     eprintln!("ingestd: recording into '{shown}'{role}; Ctrl-C ends it. Query it meanwhile:");
     for query in queries {
         eprintln!("  {query};");
     }
-    for choice in choices {
-        eprintln!("ingestd: {choice}");
-    }
-    let until = Until::new(interrupted, seconds);
-    let mut screen = Screen::new(&recording);
+    let until = Until::new(&interrupted, seconds);
+    let mut screen = Screen::new(&recording, lines);
     recording.wait(&until, |recording| screen.show(recording));
     screen.clear();
     Ok(recording.stop())
@@ -169,12 +206,11 @@ fn start(dir: &Path, keep: Option<ByteSize>) -> anyhow::Result<Daemon> {
     Ok(Daemon::start(dir, &config, false)?)
 }
 
-/// The last lines: what became of the records of each source, and what is to be known about them.
+/// The last lines: what is to be known about the records of each source, and then what became of them.
 fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for recorded in recorded {
-        let source = &recorded.source;
-        match &recorded.ending {
+    for Recorded { source, ending, .. } in recorded {
+        match ending {
             Ok(ending) => {
                 for note in &ending.notes {
                     eprintln!("ingestd: source '{source}': {note}");
@@ -183,6 +219,9 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
             // The recording has said why.
             Err(_) => code = ExitCode::FAILURE,
         }
+    }
+    for recorded in recorded {
+        let source = &recorded.source;
         if let Some(outcome) = &recorded.outcome {
             let counts = outcome.counts;
             if counts.refused > 0 || outcome.unsure > 0 {

@@ -1,10 +1,24 @@
-//! The screen of a recording: a line for each source on a terminal, renewed every second.
+//! The screen of a recording: a line for each source on a terminal, renewed every second. Log lines stand above them.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use ingestd::record::Recording;
+
+/// The place of the lines. What is written to it appears above them: what a program prints by itself is overwritten when they are renewed.
+#[derive(Clone, Default)]
+pub(super) struct Lines(MultiProgress);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
 
 /// The lines; none where standard error is not a terminal.
 pub(super) struct Screen {
@@ -13,8 +27,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(recording: &Recording) -> Screen {
-        let all = MultiProgress::new();
+    pub(super) fn new(recording: &Recording, Lines(all): &Lines) -> Screen {
         let line = |_| {
             let bar = all.add(ProgressBar::no_length());
             if let Ok(style) = ProgressStyle::with_template("  {msg}") {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use loom_engine::query::Directory;
 use loom_engine::schema::{LossReason, Overload};
@@ -14,14 +15,17 @@ use super::points::{Request, Sender, Sent};
 use super::shares::Shares;
 use super::{WayIn, gone};
 use crate::config::OtlpDef;
+use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::message::Gone;
-use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
+use crate::daemon::series::{Arrived, Failed, GroupStore, Memory, Series, Stored};
 use crate::exposition::Sample;
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
 /// How many senders are remembered at a time; one that is not is read from the catalog again.
 const STORES_MAX: usize = 10_000;
+/// How often idle series are forgotten, at most.
+const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
 /// The longest part of a source's name that a sender gives.
 const PART_BYTES_MAX: usize = 100;
 
@@ -34,6 +38,11 @@ pub(super) struct Senders {
     catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
     shares: Shares,
+    /// How late samples may come.
+    out_of_order: Duration,
+    memory: Arc<Memory>,
+    /// When idle series were last forgotten.
+    forgot: Instant,
 }
 
 /// What became of the data points of one sender.
@@ -52,6 +61,9 @@ impl Senders {
             catalog_bytes_max: def.catalog_bytes_max,
             stores: HashMap::new(),
             shares: Shares::new(def.catalog_bytes_max / 2),
+            out_of_order: def.out_of_order,
+            memory: Arc::default(),
+            forgot: Instant::now(),
         }
     }
 
@@ -63,6 +75,7 @@ impl Senders {
         body: &[u8],
         bytes_max: usize,
     ) -> Result<Taken, NotTaken> {
+        self.forget_idle();
         let mut request = Request::new(bytes_max, self.series_max);
         let is_repaired = loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
@@ -166,7 +179,8 @@ impl Senders {
             let store = self.store_of(sender);
             let source = store.source().to_owned();
             let is_known = self.writer.inbox.call(None, move |recorder| {
-                recorder.writer.catalog().find(&source).is_some()
+                let catalog = recorder.writer.catalog();
+                catalog.find_even_forgotten(&source).is_some()
             })?;
             if !is_known && let Err(why) = self.shares.add_sender(from) {
                 return Ok(Err(why));
@@ -178,6 +192,15 @@ impl Senders {
         }
         let store = self.stores.get_mut(sender);
         Ok(Ok(store.expect("it is there, or was just inserted")))
+    }
+
+    /// Makes room in memory where that is scarce.
+    fn forget_idle(&mut self) {
+        let period = self.out_of_order.max(FORGET_EVERY_MIN);
+        if self.memory.is_scarce() && self.forgot.elapsed() >= period {
+            self.stores.values_mut().for_each(GroupStore::forget_idle);
+            self.forgot = Instant::now();
+        }
     }
 
     /// Forgets any of the senders.
@@ -196,11 +219,16 @@ impl Senders {
             self.writer.inbox.clone(),
             Arc::clone(&self.writer.peer),
             Arc::clone(&self.directory),
-            format!("metrics/{}/{}", part(&sender.job), part(&sender.instance)),
+            format!(
+                "{SERIES_PREFIX}{}/{}",
+                part(&sender.job),
+                part(&sender.instance)
+            ),
             labels,
             self.series_max,
             Overload::Block,
         )
+        .with_window(self.out_of_order, Arc::clone(&self.memory))
     }
 }
 

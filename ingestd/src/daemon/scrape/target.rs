@@ -17,6 +17,7 @@ use ureq::Agent;
 use super::fetch::{Answer, TooLong, agent, fetch};
 use crate::config::{ScrapeDef, Target as Address};
 use crate::daemon::UNFOLDED;
+use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::message::Inbox;
 use crate::daemon::peer::Peer;
 use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
@@ -41,7 +42,7 @@ impl Target {
         peer: Arc<Peer>,
         directory: Arc<Directory>,
     ) -> Target {
-        let source = format!("metrics/{}/{}", job.job, address.instance);
+        let source = format!("{SERIES_PREFIX}{}/{}", job.job, address.instance);
         let mut labels: Series = job.labels.clone();
         labels.insert("job".to_owned(), job.job.clone());
         labels.insert("instance".to_owned(), address.instance.clone());

@@ -1,7 +1,8 @@
 //! Which field of which source holds a series of a target.
 //!
-//! A group is a source; its fields are series, all nullable: a scrape without a series leaves it NULL. A series keeps its field for ever, so
-//! the catalog is all that a restart needs. A new series takes the next field of the last group, and where that is full a new group begins.
+//! A group is a source; its fields are series, all nullable: a scrape without a series leaves it NULL. A series keeps its field for as long as the
+//! catalog has its group, so the catalog is all that a restart needs. A new series takes the next field of the last group that takes any, and where
+//! none does a new group begins. A group of which nothing is retained is forgotten: it is empty, and takes series again.
 //! What a target may add is limited twice: by the series of one scrape, and by those that are new within a day.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +14,8 @@ use loom_engine::schema::{
     SERIES_BYTES_MAX, Source, SourceDef, TimeKind, is_reserved_field,
 };
 
+use crate::daemon::forgetting::holds_series;
+
 /// The labels of a series, with the metric's name among them.
 pub(in crate::daemon) type Series = BTreeMap<String, String>;
 
@@ -22,6 +25,8 @@ const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
 /// Of a record: its time and what fills its last byte of null bits; for each field a number and a null bit.
 const TIME_BYTES: usize = 16;
 const FIELD_BITS: usize = 65;
+/// What the series of a group may take in the catalog, about: so much stays for the sake of one that goes on.
+const GROUP_BYTES: u64 = 512 << 10;
 /// How many layouts a group may have: the catalog holds all fields of each, and has a limit.
 const LAYOUTS_MAX: usize = 32;
 /// How many groups a target may ever have.
@@ -64,6 +69,8 @@ pub(in crate::daemon) struct Group {
     pub(in crate::daemon) def: SourceDef,
     /// In lower case: SQL knows no other.
     names: HashSet<String>,
+    /// What its series take in the catalog, about.
+    bytes: u64,
     is_closed: bool,
     /// Those that the catalog has.
     layouts: usize,
@@ -97,7 +104,8 @@ impl Groups {
             on_overload,
             day: None,
         };
-        while let Some(source) = catalog.find(&found.group_name(found.groups.len())) {
+        while let Some(source) = catalog.find_even_forgotten(&found.group_name(found.groups.len()))
+        {
             found.add(source)?;
         }
         found.day = (!found.groups.is_empty()).then(|| (Instant::now(), 0));
@@ -105,8 +113,7 @@ impl Groups {
     }
 
     fn add(&mut self, source: &Source) -> Result<(), String> {
-        let holds_series = |field: &FieldDef| field.nullable && !field.series.is_empty();
-        if source.time != TimeKind::Own || !source.fields.iter().all(holds_series) {
+        if !holds_series(source) {
             return Err(format!(
                 "source '{}' exists and does not hold series; give the job another name",
                 source.name
@@ -125,7 +132,8 @@ impl Groups {
             .map(|field| field.name.to_ascii_lowercase());
         self.groups.push(Group {
             names: names.collect(),
-            is_closed: !source.is_open(),
+            bytes: source.definition_bytes(),
+            is_closed: !source.is_open() && !source.is_forgotten(),
             layouts: source.layouts.len(),
             is_growing: false,
             def: SourceDef {
@@ -134,6 +142,19 @@ impl Groups {
             },
         });
         Ok(())
+    }
+
+    /// Since when new series are counted, and how many there were.
+    pub(super) fn day(&self) -> Option<(Instant, usize)> {
+        self.day
+    }
+
+    /// The same, counting on from an earlier day.
+    pub(super) fn counting_on(self, day: Option<(Instant, usize)>) -> Groups {
+        Groups {
+            day: day.or(self.day),
+            ..self
+        }
     }
 
     /// The labels that all series of the target have.
@@ -189,26 +210,15 @@ impl Groups {
             }
             *new += 1;
         }
-        let is_over = |group: &Group| group.is_over(self.fields_max);
-        let begins = self.groups.last().is_none_or(is_over);
-        if begins && self.groups.len() >= GROUPS_MAX {
-            return Err(NoPlace::Churn);
-        }
-        if begins {
-            let def = SourceDef {
-                time: TimeKind::Own,
-                on_overload: self.on_overload,
-                ..SourceDef::new(self.group_name(self.groups.len()))
-            };
-            self.groups.push(Group {
-                def,
-                names: HashSet::new(),
-                is_closed: false,
-                layouts: 0,
-                is_growing: true,
-            });
-        }
-        let group = self.groups.len() - 1;
+        let takes_more = |group: &Group| !group.is_over(self.fields_max);
+        let group = match self.groups.iter().rposition(takes_more) {
+            Some(group) => group,
+            None if self.groups.len() >= GROUPS_MAX => return Err(NoPlace::Churn),
+            None => {
+                self.begin_group();
+                self.groups.len() - 1
+            }
+        };
         let last = loom_engine::proven::at_mut(&mut self.groups, group);
         let slot = Slot {
             group,
@@ -216,14 +226,32 @@ impl Groups {
         };
         let name = last.free_name(shown(series, &self.shared));
         last.names.insert(name.to_ascii_lowercase());
-        last.def.fields.push(FieldDef {
+        let field = FieldDef {
             nullable: true,
             series: series.clone(),
             ..FieldDef::new(name, FieldType::F64)
-        });
+        };
+        last.bytes += field.line_bytes();
+        last.def.fields.push(field);
         last.is_growing = true;
         self.slots.insert(series.clone(), slot);
         Ok(slot)
+    }
+
+    fn begin_group(&mut self) {
+        let def = SourceDef {
+            time: TimeKind::Own,
+            on_overload: self.on_overload,
+            ..SourceDef::new(self.group_name(self.groups.len()))
+        };
+        self.groups.push(Group {
+            def,
+            names: HashSet::new(),
+            bytes: 0,
+            is_closed: false,
+            layouts: 0,
+            is_growing: true,
+        });
     }
 
     /// A scrape is over: from the second on, new series are counted.
@@ -248,7 +276,8 @@ impl Group {
     /// It takes no more series.
     fn is_over(&self, fields_max: usize) -> bool {
         let has_changed_enough = self.layouts >= LAYOUTS_MAX && !self.is_growing;
-        self.is_closed || self.def.fields.len() >= fields_max || has_changed_enough
+        let is_full = self.def.fields.len() >= fields_max || self.bytes >= GROUP_BYTES;
+        self.is_closed || is_full || has_changed_enough
     }
 
     /// A name for a field like this one that no other field of the group has.
@@ -295,6 +324,9 @@ pub(in crate::daemon) fn shown(series: &Series, shared: &[String]) -> String {
 mod tests {
     use super::*;
     use loom_engine::Address;
+    use loom_engine::schema::decode_catalog;
+
+    use crate::daemon::forgetting::is_forgettable;
 
     const DROP: Overload = Overload::DropNew;
 
@@ -429,6 +461,63 @@ mod tests {
             Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
         let slot = again.place(&series("__name__=n"), true).unwrap();
         assert_eq!(slot, Slot { group: 2, field: 0 });
+    }
+
+    #[test]
+    fn a_group_that_is_forgotten_takes_series_again_under_its_name_and_id() {
+        let mut catalog = Catalog::new();
+        let mut first = groups(&catalog, 100);
+        for n in 0..9 {
+            first
+                .place(&series(&format!("__name__=m,n={n}")), true)
+                .unwrap();
+        }
+        define(&first, &mut catalog);
+        let names = ["metrics/j/a:1", "metrics/j/a:1#2", "metrics/j/a:1#3"];
+        assert!(catalog.sources().all(|source| is_forgettable(source)));
+        let ids = names.map(|name| catalog.find(name).unwrap().id);
+        let uuid = [7; 16];
+        let is_gone = |source: &Source| source.name == names[1];
+        let text = catalog.rewritten_text(&uuid, 0, Address(64), is_gone);
+        let (mut catalog, ..) = decode_catalog(&uuid, text.as_bytes()).unwrap();
+        assert!(catalog.find(names[1]).is_none());
+
+        let mut second = groups(&catalog, 100);
+        let slots: Vec<Slot> = (4..8)
+            .map(|n| {
+                second
+                    .place(&series(&format!("__name__=m,n={n}")), true)
+                    .unwrap()
+            })
+            .collect();
+        let slot = |group, field| Slot { group, field };
+        assert_eq!(slots, [slot(1, 0), slot(1, 1), slot(2, 0), slot(2, 1)]);
+        second.place(&series("__name__=m,n=new"), true).unwrap();
+        let more = second.place(&series("__name__=m,n=more"), true).unwrap();
+        assert_eq!(more, slot(3, 0));
+        define(&second, &mut catalog);
+        assert_eq!(names.map(|name| catalog.find(name).unwrap().id), ids);
+        let again = catalog.find(names[1]).unwrap();
+        assert_eq!(again.fields[0].series, series("__name__=m,n=4"));
+    }
+
+    #[test]
+    fn a_group_is_full_when_its_labels_are_long() {
+        let mut found = Groups::load(
+            &Catalog::new(),
+            "metrics/j/a:1",
+            60_000,
+            1000,
+            shared(),
+            DROP,
+        )
+        .unwrap();
+        let long = "x".repeat(4000);
+        let groups: Vec<usize> = (0..300)
+            .map(|n| series(&format!("__name__=m,n={n},l={long}")))
+            .map(|series| found.place(&series, true).unwrap().group)
+            .collect();
+        assert_eq!((groups[100], groups[299]), (0, 2));
     }
 
     #[test]

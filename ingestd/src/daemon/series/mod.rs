@@ -7,8 +7,10 @@ mod groups;
 mod pushing;
 mod storing;
 mod taken;
+mod windows;
 
 use groups::{Groups, NoPlace, Slot, shown};
 
 pub(super) use groups::Series;
 pub(super) use storing::{Arrived, Failed, GroupStore, Stored};
+pub(super) use windows::Memory;

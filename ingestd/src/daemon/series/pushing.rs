@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use loom_engine::schema::{FieldDef, FieldValue, LossReason, PayloadEncoder, SourceDef, TimeKind};
-use loom_engine::{Timestamp, proven};
+use loom_engine::schema::{
+    FieldDef, FieldValue, LossReason, PayloadEncoder, Source, SourceDef, TimeKind,
+};
+use loom_engine::{Address, Timestamp, proven};
 
 use super::storing::MS_NS;
 use crate::daemon::definitions;
@@ -48,31 +50,38 @@ fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
     payload
 }
 
-/// What a field takes in a line of the catalog, about.
-fn line_bytes(field: &FieldDef) -> u64 {
-    let labels = field.series.iter();
-    let labels = labels.map(|(name, text)| 6 + name.len() + text.len());
-    (64 + field.name.len() + labels.sum::<usize>()) as u64
+fn holds_same(known: &Source, def: &SourceDef) -> bool {
+    let mut fields = known.fields.iter().zip(&def.fields);
+    fields.all(|(known, field)| known.series == field.series)
 }
 
 impl Recorder {
-    /// Defines the series of groups that are new, as far as they make the catalog file no longer than `catalog_bytes_max`: all or none.
+    /// Defines the series of groups that are new, as far as they make the catalog file no longer than `catalog_bytes_max`: all or none. The groups
+    /// are of a catalog that forgot others below `forgotten_below`: if it forgot more since, somebody may have defined one of them with other series.
     pub(super) fn define_series(
         &mut self,
         defs: &[SourceDef],
         catalog_bytes_max: u64,
+        forgotten_below: Address,
     ) -> Result<(), loom_engine::Error> {
         let mut new = Vec::new();
+        let forgot_more = self.writer.catalog().forgotten_below() != forgotten_below;
         let mut catalog_bytes = self.writer.catalog_bytes();
         for def in defs {
             let known = self.writer.catalog().find(&def.name);
             let added = known.map_or(0, |known| known.fields.len());
             let added = def.fields.iter().skip(added);
-            catalog_bytes += added.map(line_bytes).sum::<u64>();
+            catalog_bytes += added.map(FieldDef::line_bytes).sum::<u64>();
             match known {
                 Some(known) if !known.is_open() => {
                     let name = known.name.clone();
                     return Err(loom_engine::Error::SourceClosed { name });
+                }
+                Some(known) if forgot_more && !holds_same(known, def) => {
+                    return Err(loom_engine::Error::schema(format!(
+                        "source '{}' was forgotten and has other series now; they are read again",
+                        def.name
+                    )));
                 }
                 Some(known) if known.fields.len() >= def.fields.len() => {}
                 _ => new.push(def.clone()),

@@ -1,17 +1,17 @@
 //! The groups of one target, and what of its samples is stored in them or refused.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{METRIC_LABEL, Overload, SourceDef};
-use loom_engine::{TimeRange, Timestamp};
+use loom_engine::{Address, TimeRange, Timestamp};
 
 use super::pushing::Push;
 use super::taken::Taken;
+use super::windows::{LATE, Memory, OLDER, Windows};
 use super::{Groups, NoPlace, Series, Slot, shown};
 use crate::daemon::message::{Gone, Inbox};
 use crate::daemon::peer::Peer;
@@ -26,7 +26,6 @@ const PIECE_BYTES: usize = 1 << 20;
 /// How soon a full log is looked at again.
 const RETRY: Duration = Duration::from_millis(1);
 
-const OLDER: &str = "the sample is older than the one before";
 const CHURN: &str = "more than series_max series are new within a day";
 const NOT_NOW: &str = "the catalog takes no new series";
 
@@ -88,18 +87,23 @@ pub(in crate::daemon) struct GroupStore {
     honors_labels: bool,
     series_max: usize,
     on_overload: Overload,
-    /// Read from the catalog when they are first needed, and after a definition was refused.
+    /// Read from the catalog when they are first needed, after a definition was refused, and after the catalog forgot some of any target.
     groups: Option<Groups>,
+    /// Of the catalog that they were read from.
+    forgotten_below: Address,
+    /// Since when new series are counted, and how many there were, where groups that are read next count on.
+    day: Option<(Instant, usize)>,
     directory: Arc<Directory>,
-    /// The latest sample of each series that brings its own times.
-    latest: HashMap<Slot, Latest>,
-    /// They include what is stored of an earlier run.
-    is_recalled: bool,
+    /// Of the samples with times of their own.
+    windows: Windows,
 }
 
-struct Latest {
-    time_ms: i64,
-    value: f64,
+/// What the writer thread says of what it was given.
+struct HandedOver {
+    /// By how much the catalog file grew.
+    catalog_bytes: u64,
+    /// Below what the catalog forgot groups.
+    forgotten_below: Address,
 }
 
 /// Whether a sample may have this time of its own.
@@ -123,14 +127,15 @@ impl GroupStore {
             inbox,
             peer,
             directory,
-            is_recalled: false,
             source,
             target,
             honors_labels: false,
             series_max,
             on_overload,
             groups: None,
-            latest: HashMap::new(),
+            forgotten_below: Address::ZERO,
+            day: None,
+            windows: Windows::new(Duration::ZERO, Arc::default()),
         }
     }
 
@@ -142,9 +147,6 @@ impl GroupStore {
     pub(in crate::daemon) fn store(&mut self, arrived: &Arrived<'_>) -> Result<Stored, Failed> {
         match self.try_store(arrived, true) {
             Err(Failed::Defining(why)) => {
-                self.groups = None;
-                self.latest.clear();
-                self.is_recalled = false;
                 let stored = self.try_store(arrived, false)?;
                 Ok(Stored {
                     trouble: Some(why),
@@ -155,30 +157,29 @@ impl GroupStore {
         }
     }
 
+    /// A failure leaves no groups: what it did not store must not be known. Nor do groups stay of which the catalog forgot some since.
     fn try_store(&mut self, arrived: &Arrived<'_>, takes_new: bool) -> Result<Stored, Failed> {
         let mut groups = match self.groups.take() {
             Some(groups) => groups,
-            None => self.load()?,
+            None => {
+                self.windows.clear();
+                let (groups, forgotten_below) = self.load()?;
+                self.forgotten_below = forgotten_below;
+                groups.counting_on(self.day)
+            }
         };
         let samples = arrived.samples.unwrap_or_default();
-        if !self.is_recalled && !samples.is_empty() {
-            if let Err(error) = self.recall(&groups, arrived) {
-                let source = &self.source;
-                tracing::warn!(
-                    "cannot read the latest samples of {source}: {error}; some may be stored twice"
-                );
-            }
-            self.is_recalled = true;
-        }
         let now_ms = arrived.time_ms;
         let mut taken = Taken::new(arrived.record_bytes_max, arrived.refused.clone());
         // What a record takes is known when all series have their places.
         let reported = self.places(&mut groups, arrived.reported, now_ms, takes_new);
         let places = self.places(&mut groups, samples, now_ms, takes_new);
+        let placed = arrived.reported.iter().zip(&reported);
+        self.recall(&groups, placed.chain(samples.iter().zip(&places)))?;
         for (sample, place) in arrived.reported.iter().zip(reported) {
             match self.take(&groups, sample, place, now_ms, &mut taken) {
                 // It is known already.
-                Ok(()) | Err(OLDER) => {}
+                Ok(()) | Err(OLDER | LATE) => {}
                 Err(why) => taken.refuse(why, || shown(&self.series(sample), groups.shared())),
             }
         }
@@ -190,12 +191,17 @@ impl GroupStore {
                 is_limited |= [CHURN, NOT_NOW].contains(&why);
             }
         }
-        let handed_over = self.hand_over(&groups, &taken, arrived.catalog_bytes_max);
+        let HandedOver {
+            catalog_bytes,
+            forgotten_below,
+        } = self.hand_over(&groups, &taken, arrived.catalog_bytes_max)?;
         if arrived.samples.is_some() {
             groups.scraped(Instant::now());
         }
-        self.groups = Some(groups);
-        let catalog_bytes = handed_over?;
+        self.day = groups.day();
+        if forgotten_below == self.forgotten_below {
+            self.groups = Some(groups);
+        }
         Ok(Stored {
             is_limited,
             catalog_bytes,
@@ -206,70 +212,96 @@ impl GroupStore {
         })
     }
 
-    fn load(&self) -> Result<Groups, Failed> {
+    /// The groups, and below what the catalog forgot others.
+    fn load(&self) -> Result<(Groups, Address), Failed> {
         let (source, new_max) = (self.source.clone(), self.series_max);
         let on_overload = self.on_overload;
         let shared = self.target.keys().cloned().collect();
         let loaded = self.inbox.call(None, move |recorder| {
             let writer = &recorder.writer;
             let payload_bytes_max = writer.payload_bytes_max();
-            Groups::load(
+            let groups = Groups::load(
                 writer.catalog(),
                 &source,
                 payload_bytes_max,
                 new_max,
                 shared,
                 on_overload,
-            )
+            )?;
+            Ok((groups, writer.catalog().forgotten_below()))
         })?;
         loaded.map_err(Failed::Defining)
     }
 
-    /// Reads which of these samples with times of their own an earlier run has stored.
-    fn recall(&mut self, groups: &Groups, arrived: &Arrived<'_>) -> Result<(), loom_engine::Error> {
-        let mut fields: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        let mut span = TimeRange::EMPTY;
-        let samples = arrived.samples.unwrap_or_default();
-        for sample in arrived.reported.iter().chain(samples) {
-            let near = |time_ms: &i64| is_near(*time_ms, arrived.time_ms);
-            let Some(time_ms) = sample.time_ms.filter(near) else {
-                continue;
-            };
-            let series = self.series(sample);
-            if let Some(slot) = groups.known(&series) {
-                fields.entry(slot.group).or_default().insert(slot.field);
-                let time = Timestamp(time_ms * MS_NS);
-                span.first = span.first.min(time);
-                span.last = span.last.max(time);
-            }
+    /// Reads what is stored of the series of these samples, as far as their own times need it and it is not known.
+    fn recall<'a>(
+        &mut self,
+        groups: &Groups,
+        placed: impl Iterator<Item = (&'a Sample<'a>, &'a Result<Slot, &'static str>)>,
+    ) -> Result<(), Gone> {
+        let own = placed.filter_map(|(sample, place)| Some((place.ok()?, sample.time_ms?)));
+        let unread = self.windows.unread(own);
+        if unread.is_empty() {
+            return Ok(());
         }
-        let snapshot = self.directory.snapshot()?;
-        for (group, fields) in fields {
-            // One that is about to be defined holds nothing.
-            let Some(source) = snapshot.catalog().find(&groups.group(group).def.name) else {
-                continue;
-            };
-            raw_scan(&snapshot, source.id, span, &Poll::never(), |record| {
-                let time_ms = record.ts.0 / MS_NS;
-                for &field in &fields {
-                    let bytes = record.layout.fixed(field, record.payload);
-                    let Some(bytes) = bytes.and_then(<[u8]>::first_chunk) else {
-                        continue;
-                    };
-                    let value = f64::from_le_bytes(*bytes);
-                    let slot = Slot { group, field };
-                    let is_later = self
-                        .latest
-                        .get(&slot)
-                        .is_none_or(|known| known.time_ms < time_ms);
-                    if is_later {
-                        self.latest.insert(slot, Latest { time_ms, value });
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
+        // Readers see what is published.
+        self.inbox.call(None, |recorder| recorder.publish(false))?;
+        for (group, times_ms) in unread {
+            let from_ms = times_ms.start;
+            if let Err(error) = self.read(groups, group, times_ms) {
+                let source = &self.source;
+                tracing::warn!(
+                    "cannot read the latest samples of {source}: {error}; some may be stored twice"
+                );
+            }
+            self.windows.is_read(group, from_ms);
         }
         Ok(())
+    }
+
+    /// Reads the samples of a group that have these times.
+    fn read(
+        &mut self,
+        groups: &Groups,
+        group: usize,
+        times_ms: Range<i64>,
+    ) -> Result<(), loom_engine::Error> {
+        let snapshot = self.directory.snapshot()?;
+        // One that is about to be defined holds nothing.
+        let Some(source) = snapshot.catalog().find(&groups.group(group).def.name) else {
+            return Ok(());
+        };
+        let [from, to] =
+            [times_ms.start, times_ms.end].map(|ms| Timestamp(ms.saturating_mul(MS_NS)));
+        let times = TimeRange::half_open(from, to);
+        raw_scan(&snapshot, source.id, times, &Poll::never(), |record| {
+            let time_ms = record.ts.0 / MS_NS;
+            for field in 0..source.fields.len() {
+                let bytes = record.layout.fixed(field, record.payload);
+                if let Some(bytes) = bytes.and_then(<[u8]>::first_chunk) {
+                    let slot = Slot { group, field };
+                    self.windows.add(slot, time_ms, f64::from_le_bytes(*bytes));
+                }
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, where samples of a series come in any order within a window. `memory` limits all windows that share it.
+    pub(in crate::daemon) fn with_window(
+        self,
+        length: Duration,
+        memory: Arc<Memory>,
+    ) -> GroupStore {
+        GroupStore {
+            windows: Windows::new(length, memory),
+            ..self
+        }
+    }
+
+    /// Makes room in memory: series of which nothing came since this was called before are taken in order.
+    pub(in crate::daemon) fn forget_idle(&mut self) {
+        self.windows.forget_idle();
     }
 
     /// The same, of a job that honors labels.
@@ -353,40 +385,38 @@ impl GroupStore {
     ) -> Result<(), &'static str> {
         let (slot, value) = (place?, sample.value);
         let time_ms = sample.time_ms.unwrap_or(now_ms);
-        if sample.time_ms.is_some()
-            && let Some(known) = self.latest.get(&slot)
+        // What comes again is there already.
+        if let Some(own_ms) = sample.time_ms
+            && !self.windows.is_new(slot, own_ms, value)?
         {
-            match time_ms.cmp(&known.time_ms) {
-                Ordering::Less => return Err(OLDER),
-                // What comes again is there already.
-                Ordering::Equal if known.value.to_bits() == value.to_bits() => return Ok(()),
-                Ordering::Equal => return Err("a series has several values within a millisecond"),
-                Ordering::Greater => {}
-            }
+            return Ok(());
         }
         let record_bytes = groups.group(slot.group).record_bytes();
         taken.put(time_ms, slot, value, record_bytes)?;
-        if sample.time_ms.is_some() {
-            self.latest.insert(slot, Latest { time_ms, value });
+        if let Some(own_ms) = sample.time_ms {
+            self.windows.add(slot, own_ms, value);
         }
         Ok(())
     }
 
-    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. Returns by how much the catalog
-    /// file grew.
+    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. A group that was forgotten meanwhile
+    /// is defined again as it was.
     fn hand_over(
         &self,
         groups: &Groups,
         taken: &Taken,
         catalog_bytes_max: u64,
-    ) -> Result<u64, Failed> {
+    ) -> Result<HandedOver, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
         // A restart finds a group only if it finds those before.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
         let mut defs: Vec<SourceDef> = defs.collect();
         let mut records = taken.records.iter().peekable();
-        let mut catalog_bytes = 0;
+        let mut all = HandedOver {
+            catalog_bytes: 0,
+            forgotten_below: self.forgotten_below,
+        };
         while !defs.is_empty() || records.peek().is_some() {
             let (mut pushes, mut bytes) = (Vec::new(), 0);
             while bytes < PIECE_BYTES
@@ -397,7 +427,7 @@ impl GroupStore {
                 pushes.push(push);
             }
             let defs = std::mem::take(&mut defs);
-            catalog_bytes += self.push(defs, pushes, catalog_bytes_max)?;
+            self.push(defs, pushes, catalog_bytes_max, &mut all)?;
         }
         let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
         if !taken.refused.is_empty() {
@@ -406,31 +436,35 @@ impl GroupStore {
                 recorder.refuse_samples(&peer, &first, &refused);
             })?;
         }
-        Ok(catalog_bytes)
+        Ok(all)
     }
 
-    /// Pushes records; where the log is full, as soon as it is not. Returns by how much the catalog file grew.
+    /// Pushes records; where the log is full, as soon as it is not.
     fn push(
         &self,
         mut defs: Vec<SourceDef>,
         mut pushes: Vec<Push>,
         catalog_bytes_max: u64,
-    ) -> Result<u64, Failed> {
-        let mut catalog_bytes = 0;
+        all: &mut HandedOver,
+    ) -> Result<(), Failed> {
         loop {
-            let peer = Arc::clone(&self.peer);
+            let (peer, forgotten_below) = (Arc::clone(&self.peer), self.forgotten_below);
             let left = self.inbox.call(None, move |recorder| {
                 let before = recorder.writer.catalog_bytes();
-                recorder.define_series(&defs, catalog_bytes_max)?;
-                let grown = recorder.writer.catalog_bytes() - before;
-                Ok((recorder.push_samples(&peer, pushes)?, grown))
+                recorder.define_series(&defs, catalog_bytes_max, forgotten_below)?;
+                let handed_over = HandedOver {
+                    catalog_bytes: recorder.writer.catalog_bytes().saturating_sub(before),
+                    forgotten_below: recorder.writer.catalog().forgotten_below(),
+                };
+                Ok((recorder.push_samples(&peer, pushes)?, handed_over))
             })?;
             let failed = |error: loom_engine::Error| Failed::Defining(error.to_string());
-            let (left, grown) = left.map_err(failed)?;
+            let (left, handed_over) = left.map_err(failed)?;
             pushes = left;
-            catalog_bytes += grown;
+            all.catalog_bytes += handed_over.catalog_bytes;
+            all.forgotten_below = handed_over.forgotten_below;
             if pushes.is_empty() {
-                return Ok(catalog_bytes);
+                return Ok(());
             }
             defs = Vec::new();
             std::thread::sleep(RETRY);

@@ -55,6 +55,12 @@ pub fn dissect(link: LinkType, bytes: &[u8]) -> Headers {
     dissect_link(link, bytes).unwrap_or_default()
 }
 
+/// The number of the packet's interface on the host that captured it, where the link header has one.
+pub fn interface_number(link: LinkType, bytes: &[u8]) -> Option<u32> {
+    let number = bytes.get(4..)?.first_chunk()?;
+    (link == LinkType::Sll2).then(|| u32::from_be_bytes(*number))
+}
+
 fn dissect_link(link: LinkType, bytes: &[u8]) -> Option<Headers> {
     match link {
         LinkType::Ethernet => ether(be_u16(bytes, 12)?, bytes.get(14..)?),
@@ -227,6 +233,14 @@ mod tests {
             );
         }
         assert_eq!(dissect(LinkType::new(147), &UDP4), Headers::default());
+    }
+
+    #[test]
+    fn only_the_second_cooked_header_numbers_interfaces() {
+        let bytes = [8, 0, 0, 0, 0, 0, 1, 2];
+        assert_eq!(interface_number(LinkType::Sll2, &bytes), Some(258));
+        assert_eq!(interface_number(LinkType::Sll2, &bytes[..7]), None);
+        assert_eq!(interface_number(LinkType::Sll, &bytes), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The time without a daemon: how long a client puts up with it, and when it looks for the next one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a client puts up with it, unless its options say otherwise.
@@ -7,6 +8,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Between the first looks; each pause is twice as long as the one before.
 const PAUSE_LEAST: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// How often a sleeper looks whether it is to stop.
+const NAP: Duration = Duration::from_millis(20);
 
 #[derive(Copy, Clone)]
 pub(super) struct Absence {
@@ -40,6 +43,17 @@ impl Absence {
     }
 
     pub(super) fn sleep_until_look(&self) {
-        std::thread::sleep(self.next_look.saturating_duration_since(Instant::now()));
+        std::thread::sleep(self.until_look());
+    }
+
+    /// The same, but at most a moment longer than until `stop` is set.
+    pub(super) fn sleep_until_look_or(&self, stop: &AtomicBool) {
+        while !self.is_look_due() && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(self.until_look().min(NAP));
+        }
+    }
+
+    fn until_look(&self) -> Duration {
+        self.next_look.saturating_duration_since(Instant::now())
     }
 }

@@ -40,6 +40,18 @@ pub enum ClientError {
         unsent: u64,
         unsure: u64,
     },
+    /// The same, of a client that was to stop looking before its patience was over.
+    #[error(
+        "{why}; the wait for the next daemon on {} was stopped; {unsent} records are not sent, and {unsure} may be stored or not; start one \
+         with 'ingestd run {}'",
+        .dir.display(), .dir.display()
+    )]
+    WaitStopped {
+        why: String,
+        dir: PathBuf,
+        unsent: u64,
+        unsure: u64,
+    },
     #[error("another Loom directory stands at {} now; connect again", .0.display())]
     Replaced(PathBuf),
     #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use loom_engine::schema::{TimeKind, parse_sources};
@@ -30,6 +32,8 @@ pub struct LastingOptions {
     pub name: String,
     /// How long calls wait for the next daemon before they fail; 60 s unless it is set.
     pub patience: Duration,
+    /// Once set, no call waits: without a daemon it fails after one look.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Default for LastingOptions {
@@ -37,6 +41,7 @@ impl Default for LastingOptions {
         LastingOptions {
             name: String::new(),
             patience: PATIENCE,
+            stop: Arc::default(),
         }
     }
 }
@@ -332,29 +337,41 @@ impl LastingClient {
     /// Waits until a daemon runs, with back-off.
     fn find_daemon(&mut self) -> Result<(), ClientError> {
         while let Link::Gone(absence) = &mut self.link {
-            absence.sleep_until_look();
+            absence.sleep_until_look_or(&self.options.stop);
             absence.looked_in_vain();
             let is_over = absence.is_longer_than(self.options.patience);
+            let is_stopped = self.options.stop.load(Ordering::Relaxed);
             match self.connect_next() {
                 Ok(client) => {
                     self.link = Link::To(client);
                     self.successors += 1;
                 }
                 Err(error) if !error.is_absence() => return Err(error),
-                Err(_) if is_over => {
-                    let outcome = self.outcome();
-                    return Err(ClientError::NoSuccessor {
-                        why: self.why.clone(),
-                        dir: self.dir.clone(),
-                        patience: self.options.patience,
-                        unsent: outcome.unsent,
-                        unsure: outcome.unsure,
-                    });
-                }
+                Err(_) if is_over || is_stopped => return Err(self.no_successor(is_over)),
                 Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    fn no_successor(&self, is_over: bool) -> ClientError {
+        let Outcome { unsent, unsure, .. } = self.outcome();
+        let (why, dir) = (self.why.clone(), self.dir.clone());
+        match is_over {
+            true => ClientError::NoSuccessor {
+                why,
+                dir,
+                patience: self.options.patience,
+                unsent,
+                unsure,
+            },
+            false => ClientError::WaitStopped {
+                why,
+                dir,
+                unsent,
+                unsure,
+            },
+        }
     }
 
     fn connect_next(&mut self) -> Result<Client, ClientError> {

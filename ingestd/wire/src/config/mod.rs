@@ -1,5 +1,6 @@
 //! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
 
+mod keys;
 mod otlp;
 mod rule;
 mod scrape;
@@ -19,13 +20,14 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+pub use keys::{Key, KeyDefault, KeyTable, key_tables};
 pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};
 pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, Webhook, check_rules};
 pub use scrape::{BasicAuthDef, ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
 pub use units::{ByteSize, FreeSpace, Span, Unit};
 pub use when::{Shown, When, Window};
 
-/// A configuration with every key: all values are the defaults, except for limits, the group and sources.
+/// A configuration with every key, described in comments. The values are the defaults where there are any, and examples elsewhere.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// Everything a configuration file says.
@@ -589,39 +591,70 @@ mod tests {
 
     #[test]
     fn each_mistake_is_named_with_its_line() {
-        for (from, to, line, word) in [
-            ("chunk =", "chnk =", 2, "chnk"),
-            ("[retention]", "[retain]", 10, "retain"),
-            ("\"64KiB\"", "\"64 kilo\"", 2, "not a size"),
-            ("\"64KiB\"", "\"60KiB\"", 2, "power of two"),
-            ("\"64KiB\"", "64", 2, "string"),
-            ("\"64MiB\"", "\"4KiB\"", 3, "power of two"),
-            ("\"/dev/shm\"", "\"shm\"", 5, "absolute"),
-            ("\"500ms\"", "\"soon\"", 6, "not a durability"),
-            ("\"500ms\"", "\"0ms\"", 6, "not a durability"),
-            ("\"auto\"", "\"on\"", 7, "auto"),
+        for (from, to, word) in [
+            ("chunk = \"64KiB\"", "chnk = 1", "chnk"),
+            ("[retention]", "[retain]", "retain"),
+            ("chunk = \"64KiB\"", "chunk = \"64 kilo\"", "not a size"),
+            ("chunk = \"64KiB\"", "chunk = \"60KiB\"", "power of two"),
+            ("chunk = \"64KiB\"", "chunk = 64", "string"),
+            ("block = \"64MiB\"", "block = \"4KiB\"", "power of two"),
+            ("staging = \"/dev/shm\"", "staging = \"shm\"", "absolute"),
+            (
+                "durability = \"500ms\"",
+                "durability = \"soon\"",
+                "not a durability",
+            ),
+            (
+                "durability = \"500ms\"",
+                "durability = \"0ms\"",
+                "not a durability",
+            ),
+            ("compact = \"auto\"", "compact = \"on\"", "auto"),
             (
                 "compact_after = \"10s\"",
                 "compact_after = \"late\"",
-                8,
                 "not a duration",
             ),
-            ("\"50GiB\"", "\"50\u{20ac}\"", 11, "not a size"),
-            ("\"50GiB\"", "\"1\"", 11, "raise it to"),
-            ("\"50GiB\"", "\"583MiB\"", 11, "584MiB"),
-            ("\"24h\"", "\"1 fortnight\"", 12, "not a duration"),
-            ("\"5%\"", "\"500%\"", 13, "0%"),
-            ("\"evict\"", "\"erase\"", 14, "erase"),
-            ("\"arrival\"", "\"departure\"", 27, "departure"),
-            ("\"redis_request\"", "\"loom_x\"", 25, "built in"),
-            ("op = 'SET'", "op = 'DEL'", 36, "DEL"),
-            ("on_full = \"evict\"", "on_full = ", 14, ""),
+            (
+                "max_bytes = \"50GiB\"",
+                "max_bytes = \"50\u{20ac}\"",
+                "not a size",
+            ),
+            ("max_bytes = \"50GiB\"", "max_bytes = \"1\"", "raise it to"),
+            ("max_bytes = \"50GiB\"", "max_bytes = \"583MiB\"", "584MiB"),
+            (
+                "max_age = \"24h\"",
+                "max_age = \"1 fortnight\"",
+                "not a duration",
+            ),
+            ("min_free = \"5%\"", "min_free = \"500%\"", "0%"),
+            ("on_full = \"evict\"", "on_full = \"erase\"", "erase"),
+            ("time = \"arrival\"", "time = \"departure\"", "departure"),
+            ("on_full = \"evict\"", "on_full = ", ""),
         ] {
-            let error = refused(from, to);
-            assert_eq!(error.line, Some(line), "{from} -> {to}: {error}");
-            assert!(error.message.contains(word), "{from} -> {to}: {error}");
-            assert!(!error.message.contains('\n'), "{error}");
+            named_in_line_of(from, from, to, word);
         }
+        // Of a source, the tables have lines.
+        for (place, from, to, word) in [
+            (
+                "[[source]]",
+                "name = \"redis_request\"",
+                "name = \"loom_x\"",
+                "built in",
+            ),
+            ("[[source.index]]", "op = 'SET'", "op = 'DEL'", "DEL"),
+        ] {
+            named_in_line_of(place, from, to, word);
+        }
+    }
+
+    /// Checks that a mistake is reported with the line in which `place` stands, and with a word.
+    fn named_in_line_of(place: &str, from: &str, to: &str, word: &str) {
+        let line = line_at(EXAMPLE, EXAMPLE.find(&format!("\n{place}")).unwrap() + 1);
+        let error = refused(from, to);
+        assert_eq!(error.line, Some(line), "{from} -> {to}: {error}");
+        assert!(error.message.contains(word), "{from} -> {to}: {error}");
+        assert!(!error.message.contains('\n'), "{error}");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use serde::Deserialize;
 
 use super::scrape::{BODY_MAX, SERIES_MAX, TlsDef};
-use super::units::ByteSize;
+use super::units::{ByteSize, Span};
 
 pub const LOGS_SOURCE: &str = "logs";
 pub const SPANS_SOURCE: &str = "spans";
@@ -20,6 +21,9 @@ const FIRST_FIELDS: usize = 10;
 const CATALOG_MAX: ByteSize = ByteSize(64 << 20);
 /// The rest of the catalog is for what the owner of the directory defines.
 const CATALOG_MAX_MAX: ByteSize = ByteSize(192 << 20);
+const OUT_OF_ORDER: Duration = Duration::from_secs(300);
+/// A restart reads so much of the log, and memory holds it.
+const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(3600);
 /// How many attributes may have a field of their own.
 const PROMOTED_MAX: usize = 100;
 const ADDRESSES_MAX: usize = 16;
@@ -55,6 +59,8 @@ pub struct OtlpDef {
     pub catalog_bytes_max: u64,
     /// The longest request, in bytes, also after it is unpacked.
     pub body_bytes_max: usize,
+    /// How much older than the newest sample of its series a sample may be.
+    pub out_of_order: Duration,
     /// The file of a bearer token that senders must give.
     pub bearer_file: Option<PathBuf>,
     /// With `cert` and `key`.
@@ -83,6 +89,7 @@ struct Written {
     series_max: Option<usize>,
     catalog_max: Option<ByteSize>,
     body_max: Option<ByteSize>,
+    out_of_order: Option<Span>,
     bearer_file: Option<PathBuf>,
     tls: Option<TlsDef>,
 }
@@ -145,12 +152,17 @@ impl TryFrom<Written> for OtlpDef {
         if body_max.0 == 0 || body_max > BODY_MAX {
             return Err(of("body_max is 0 or more than 1GiB; use 16MiB"));
         }
+        let out_of_order = written.out_of_order.map_or(OUT_OF_ORDER, |span| span.0);
+        if out_of_order > OUT_OF_ORDER_MAX {
+            return Err(of("out_of_order is more than 1h; use 5m"));
+        }
         let def = OtlpDef {
             listen,
             promote: written.promote,
             series_max,
             catalog_bytes_max: catalog_max.0,
             body_bytes_max: usize::try_from(body_max.0).map_err(|error| error.to_string())?,
+            out_of_order,
             bearer_file: written.bearer_file,
             tls: written.tls,
         };
@@ -264,6 +276,7 @@ mod tests {
     fn what_is_not_given_has_the_documented_default() {
         let config = parse("").unwrap();
         let otlp = config.otlp.unwrap();
+        assert_eq!(otlp.out_of_order, Duration::from_secs(300));
         let addresses: Vec<String> = otlp.listen.iter().map(SocketAddr::to_string).collect();
         assert_eq!(addresses, ["127.0.0.1:4317", "127.0.0.1:4318"]);
         assert_eq!((otlp.series_max, otlp.body_bytes_max), (10_000, 16 << 20));
@@ -323,6 +336,7 @@ mod tests {
             ("series_max = 0", "series_max"),
             ("catalog_max = '256MiB'", "catalog_max"),
             ("body_max = '2GiB'", "body_max"),
+            ("out_of_order = '2h'", "out_of_order"),
             ("port = 4317", "port"),
             ("[[source]]\nname = 'logs'", "two sources 'logs'"),
         ] {

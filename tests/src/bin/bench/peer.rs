@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 use rustix::process::Pid;
@@ -77,11 +77,16 @@ pub struct Peer {
 impl Peer {
     /// Starts a system that keeps its data at `path`.
     pub fn start(system: System, path: &Path) -> Result<Peer> {
-        let version = match system {
-            System::LoomInV1 => Version::V1,
-            _ => Version::V2,
+        let (version, environment) = match system {
+            System::LoomInV1 => (Version::V1, ".clients-venv-v1"),
+            _ => (Version::V2, ".bench-venv"),
         };
-        let python = machine::bench_python(version)?;
+        let python = machine::root().join(environment).join("bin/python");
+        ensure!(
+            python.exists(),
+            "{} is missing; 'make bench' makes it",
+            python.display()
+        );
         let errors = NamedTempFile::new()?;
         let mut process = Command::new(&python)
             .arg(machine::root().join("tests/src/bench_peer.py"))

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::{Packed, SLACK_BYTES};
 use crate::format::bytes::u64_at;
-use crate::format::columns::codes::{NumberRange, RangeTotals};
+use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use crate::proven::at;
 
 /// A number lies in four bytes, wherever in a byte it begins.

@@ -1,0 +1,130 @@
+//! Which rows match a filter, column by column. `Expr::matches` of each row is the naive form.
+//!
+//! `passing` has one entry for each row; rows are only dropped from it. The fields that are tested must be read.
+
+use super::columns::{Columns, FieldColumn};
+use crate::proven::at;
+use crate::schema::{Expr, RangeSet, compared};
+use crate::types::Key;
+
+/// Drops the rows that do not match.
+pub(in crate::query) fn keep_matching(columns: &Columns<'_>, expr: &Expr, passing: &mut [bool]) {
+    match expr {
+        Expr::Keys { field, keys } => keep_keys(columns, *field, keys, passing),
+        Expr::Bytes { field, op, bytes } => {
+            let layout = columns.layout();
+            let holds = |found: &[u8]| op.holds(compared(layout, *field, found).cmp(bytes));
+            keep_bytes(columns, *field, holds, passing);
+        }
+        Expr::Null { field, is_null } => keep_nulls(columns, *field, *is_null, passing),
+        Expr::All(tests) => {
+            for test in tests {
+                keep_matching(columns, test, passing);
+            }
+        }
+        Expr::Any(tests) => keep_any(passing, tests, |test, passing| {
+            keep_matching(columns, test, passing);
+        }),
+    }
+}
+
+/// Drops the rows that have no key of a field among these, or NULL.
+pub(in crate::query) fn keep_keys(
+    columns: &Columns<'_>,
+    field: usize,
+    keys: &RangeSet<Key>,
+    passing: &mut [bool],
+) {
+    let mut found = Vec::new();
+    let is_known = match columns.field(field) {
+        Some(FieldColumn::Numbers(numbers)) => {
+            columns.layout().number_keys(field, numbers, &mut found)
+        }
+        _ => false,
+    };
+    if !is_known {
+        return passing.fill(false);
+    }
+    let rows = passing.iter_mut().zip(&found);
+    match keys.ranges() {
+        // Without a branch for each: which pass cannot be predicted.
+        [(min, max)] => {
+            let width = max.0 - min.0;
+            rows.for_each(|(passes, key)| *passes &= key.0.wrapping_sub(min.0) <= width);
+        }
+        _ => rows.for_each(|(passes, key)| *passes = *passes && keys.contains(*key)),
+    }
+    keep_nulls(columns, field, false, passing);
+}
+
+/// Drops the rows for which none of these holds, each of which drops rows in its turn.
+pub(in crate::query) fn keep_any<T>(
+    passing: &mut [bool],
+    sides: &[T],
+    keep: impl Fn(&T, &mut [bool]),
+) {
+    let before = passing.to_vec();
+    passing.fill(false);
+    let mut of_side = Vec::new();
+    for side in sides {
+        of_side.clone_from(&before);
+        keep(side, &mut of_side);
+        for (passes, of_side) in passing.iter_mut().zip(&of_side) {
+            *passes |= *of_side;
+        }
+    }
+}
+
+/// Drops the rows in which a field is not NULL, or is.
+fn keep_nulls(columns: &Columns<'_>, field: usize, is_null: bool, passing: &mut [bool]) {
+    if columns.layout().slot(field).is_none() {
+        // The layout is older than the field, which is NULL in each row.
+        if !is_null {
+            passing.fill(false);
+        }
+        return;
+    }
+    match columns.nulls(field) {
+        Some(of_row) => {
+            for (row, passes) in passing.iter_mut().enumerate() {
+                *passes &= of_row(row) == is_null;
+            }
+        }
+        None if is_null => passing.fill(false),
+        None => {}
+    }
+}
+
+/// Drops the rows in which a field is NULL, or its bytes are not as wanted.
+fn keep_bytes(
+    columns: &Columns<'_>,
+    field: usize,
+    holds: impl Fn(&[u8]) -> bool,
+    passing: &mut [bool],
+) {
+    keep_nulls(columns, field, false, passing);
+    let words = match columns.field(field) {
+        None => return passing.fill(false),
+        Some(FieldColumn::Strings(strings)) => {
+            for (passes, string) in passing.iter_mut().zip(strings) {
+                *passes = *passes && holds(string);
+            }
+            return;
+        }
+        Some(FieldColumn::Words(words)) => words,
+        Some(FieldColumn::Numbers(numbers)) => vec![numbers],
+    };
+    let slot = columns.layout().slot(field);
+    let width = slot.and_then(|slot| slot.ty.fixed_bytes()).unwrap_or(0);
+    let mut value = vec![[0; 8]; words.len()];
+    for (row, passes) in passing
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, passes)| **passes)
+    {
+        for (bytes, words) in value.iter_mut().zip(&words) {
+            *bytes = at(*words, row).to_le_bytes();
+        }
+        *passes = holds(at(value.as_flattened(), ..width));
+    }
+}

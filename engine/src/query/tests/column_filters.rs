@@ -1,0 +1,313 @@
+//! What a filter leaves of columns and of live rows is what it leaves of records that are looked at one by one.
+
+use std::sync::Arc;
+
+use super::aggregates::check_aggregate;
+use super::columns::{column_value, value};
+use super::oracle::Record;
+use super::question::{Question, predicate, random_filter};
+use super::world::{Op, Random, Spread, World};
+use crate::query::{
+    Batch, Bucket, CountSpec, IndexAsked, Poll, Predicate, Reads, RecordCounts, Scan, ScanSpec,
+    Snapshot, TopSpec, top,
+};
+use crate::schema::{Filter, Source};
+use crate::types::{Address, SourceId, TimeRange, Timestamp, ValueRange};
+
+/// Filters of each kind of test and field: on one, on several, on one that an index is over.
+const FILTERS: [(&str, &str); 14] = [
+    ("metric", "kind = 2"),
+    ("metric", "kind <> 2"),
+    ("metric", "kind IN (0, 3) AND change < 5"),
+    ("metric", "change BETWEEN -3 AND 4"),
+    ("metric", "ratio > 0.02"),
+    ("metric", "size = 3 OR ratio < 0"),
+    ("metric", "size IS NULL"),
+    ("metric", "size >= 3 AND kind = 1 AND ratio <= 0.1"),
+    ("metric", "note < 'xxxxx'"),
+    ("metric", "tag = 'abcdefghi'"),
+    ("metric", "tag > 'abc' OR NOT note = 'x'"),
+    ("metric", "tag IS NULL AND kind < 3"),
+    ("event", "level > 2"),
+    ("event", "level NOT IN (1, 2, -3)"),
+];
+
+/// Segments in columns, and behind them records that are not.
+fn world() -> World {
+    let batch = |nth: u64| Op::Batch {
+        source: nth as usize % 3,
+        records: 400,
+        spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
+        seed: nth,
+    };
+    let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(2)];
+    ops.extend((0..90).map(batch));
+    ops.push(Op::Compact);
+    ops.extend((90..99).map(batch));
+    World::of(&ops)
+}
+
+fn question(snapshot: &Snapshot, visible: &[Record], source: SourceId) -> Question {
+    Question {
+        snapshot: snapshot.clone(),
+        visible: visible.to_vec(),
+        source,
+        index: None,
+        time: TimeRange::ALL,
+        value: ValueRange::ALL,
+        bucket: None,
+        quantiles: vec![0.0, 0.5, 0.99],
+        filter: None,
+    }
+}
+
+/// The time, the address and the values of some fields.
+type Row = (i64, u64, Vec<Option<Vec<u8>>>);
+
+/// The rows of a scan that reads no more than it must, and how many came as columns.
+fn scanned(snapshot: &Snapshot, spec: &ScanSpec, reads: &Reads) -> (Vec<Row>, usize) {
+    let poll = Poll::never();
+    let fields = reads.fields.clone().unwrap();
+    let scan = Scan::new(snapshot, spec.clone()).unwrap();
+    let mut chunks = Vec::new();
+    while let Some(chunk) = scan.next(&poll).unwrap() {
+        chunks.push(chunk);
+    }
+    let mut reader = scan.reader();
+    reader.read_only(reads.clone());
+    reader.take(chunks.into_iter(), &poll).unwrap();
+    let (mut found, mut of_columns) = (Vec::new(), 0);
+    while reader.read_next().unwrap() {
+        match reader.batch() {
+            Batch::Columns(columns) => {
+                of_columns += columns.count();
+                for nth in 0..columns.count() {
+                    let of = |field: &usize| column_value(&columns, *field, nth);
+                    let ts = if reads.times {
+                        columns.times()[nth] as i64
+                    } else {
+                        0
+                    };
+                    let address = if reads.addresses {
+                        columns.addresses()[nth]
+                    } else {
+                        0
+                    };
+                    found.push((ts, address, fields.iter().map(of).collect()));
+                }
+            }
+            Batch::Rows(rows) => {
+                for row in rows.rows {
+                    let of = |field: &usize| value(rows.layout, *field, row.payload(rows.bytes));
+                    let ts = if reads.times { row.ts.0 } else { 0 };
+                    let address = if reads.addresses {
+                        row.address(rows.base).0
+                    } else {
+                        0
+                    };
+                    found.push((ts, address, fields.iter().map(of).collect()));
+                }
+            }
+        }
+    }
+    (found, of_columns)
+}
+
+/// What the oracle finds.
+fn expected(
+    question: &Question,
+    spec: &ScanSpec,
+    reads: &Reads,
+    filter: Option<&Filter>,
+) -> Vec<Row> {
+    let fields = reads.fields.as_ref().unwrap();
+    let wanted = question.visible.iter().filter(|record| {
+        record.source == spec.source
+            && record.address >= spec.after
+            && record.matches(&spec.exact)
+            && record.passes(filter)
+    });
+    let row = |record: &Record| {
+        let of = |field: &usize| value(&record.layout, *field, &record.payload);
+        let ts = if reads.times { record.ts.0 } else { 0 };
+        let address = if reads.addresses { record.address.0 } else { 0 };
+        (ts, address, fields.iter().map(of).collect())
+    };
+    wanted.map(row).collect()
+}
+
+/// Tests of times, of values, of fields of each type, and all of them together.
+#[test]
+fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
+    let world = world();
+    let snapshot = world.snapshot();
+    let records = world.records();
+    let mut of_columns = 0;
+    for source in snapshot.catalog().sources() {
+        let question = question(&snapshot, &records, source.id);
+        let mut random = Random::new(u64::from(source.id.0) * 77 + 5);
+        for round in 0..60 {
+            let of_records = predicate(&question, &mut random, 2);
+            let fields = random_filter(&mut random, source).map_or(Predicate::All, |filter| {
+                match round % 3 {
+                    0 => Predicate::Fields(Arc::new(filter.expr().clone())),
+                    _ => Predicate::matching(&filter, source),
+                }
+            });
+            let exact = match round % 4 {
+                0 => fields,
+                1 => of_records,
+                2 => Predicate::and([of_records, fields]),
+                _ => Predicate::or([of_records, fields]),
+            };
+            let filtered = source.indexes.iter().find(|index| index.filter().is_some());
+            let named = filtered.filter(|_| round % 5 == 0);
+            let spec = ScanSpec {
+                source: source.id,
+                after: Address(records[records.len() / 3].address.0 * (round % 2)),
+                exact,
+                prune: Predicate::All,
+                index_filters: named.map(|index| index.id).into_iter().collect(),
+            };
+            let reads = Reads {
+                fields: Some((0..source.fields.len()).skip(round as usize % 7).collect()),
+                times: round % 8 < 6,
+                addresses: round % 16 > 6,
+                keys: Vec::new(),
+            };
+            let (found, columns) = scanned(&snapshot, &spec, &reads);
+            let filter = named.and_then(|index| index.filter());
+            let expected = expected(&question, &spec, &reads, filter);
+            assert!(
+                found == expected,
+                "{} {round}: {:?}",
+                source.name,
+                spec.exact
+            );
+            of_columns += columns;
+        }
+    }
+    assert!(of_columns > 100_000, "{of_columns}");
+}
+
+/// Of every index: whole, by bucket, in a part of the time and of the values.
+#[test]
+fn summaries_of_filtered_records_agree_with_the_oracle() {
+    let world = world();
+    let snapshot = world.snapshot();
+    let records = world.records();
+    for (name, text) in FILTERS {
+        let source = snapshot.source(name).unwrap();
+        let own: Vec<&Record> = (records.iter())
+            .filter(|record| record.source == source.id)
+            .collect();
+        let mut times: Vec<Timestamp> = own.iter().map(|record| record.ts).collect();
+        times.sort();
+        let part = |first: usize, last: usize| TimeRange {
+            first: times[(times.len() - 1) * first / 8],
+            last: times[(times.len() - 1) * last / 8],
+        };
+        for index in &source.indexes {
+            let mut keys: Vec<_> = own
+                .iter()
+                .filter_map(|record| record.key(index.id))
+                .collect();
+            keys.sort();
+            let value = ValueRange {
+                min: keys[keys.len() / 4],
+                max: keys[keys.len() * 7 / 8],
+            };
+            for (time, value, by_bucket) in [
+                (TimeRange::ALL, ValueRange::ALL, false),
+                (TimeRange::ALL, value, false),
+                (part(1, 6), ValueRange::ALL, false),
+                (part(0, 7), value, true),
+            ] {
+                let span = i128::from(time.last.0) - i128::from(time.first.0);
+                let bucket = by_bucket.then(|| Bucket::nanos((span / 5) as i64));
+                let question = Question {
+                    time,
+                    value,
+                    bucket,
+                    filter: Some(Filter::parse(text, &source.fields).unwrap()),
+                    ..question(&snapshot, &records, source.id)
+                };
+                check_aggregate(&question, index.id, false);
+                check_aggregate(&question, index.id, true);
+            }
+        }
+        let filter = Filter::parse(text, &source.fields).unwrap();
+        check_counts(&snapshot, &source, &own, &filter, part(1, 7));
+        check_top(&snapshot, &source, &own, &filter, part(1, 7));
+    }
+}
+
+fn check_counts(
+    snapshot: &Snapshot,
+    source: &Source,
+    own: &[&Record],
+    filter: &Filter,
+    time: TimeRange,
+) {
+    let span = i128::from(time.last.0) - i128::from(time.first.0);
+    let bucket = Bucket::nanos((span / 6) as i64);
+    let passing = Predicate::matching(filter, source);
+    let spec = CountSpec {
+        time,
+        bucket,
+        threads: 2,
+    };
+    let mut counts = RecordCounts::new(&[(snapshot, source.id, &passing)], spec).unwrap();
+    let mut found = Vec::new();
+    while let Some(rows) = counts.next(&Poll::never()).unwrap() {
+        found.extend(rows.iter().map(|row| (row.bucket, row.count)));
+    }
+    let mut expected = std::collections::BTreeMap::new();
+    for record in own {
+        if time.contains(record.ts) && record.passes(Some(filter)) {
+            *expected
+                .entry(bucket.range_of(record.ts).first)
+                .or_insert(0) += 1;
+        }
+    }
+    assert_eq!(
+        found,
+        expected.into_iter().collect::<Vec<_>>(),
+        "{}",
+        filter.text()
+    );
+}
+
+fn check_top(
+    snapshot: &Snapshot,
+    source: &Source,
+    own: &[&Record],
+    filter: &Filter,
+    time: TimeRange,
+) {
+    let passing = Predicate::matching(filter, source);
+    let index = source.indexes[0].id;
+    let asked = IndexAsked {
+        snapshot,
+        source: source.id,
+        index,
+        filter: &passing,
+    };
+    let spec = TopSpec {
+        time,
+        rows: 20,
+        least: false,
+        threads: 2,
+    };
+    let found = top(&[asked], spec, &Poll::never()).unwrap();
+    let found: Vec<_> = found.iter().map(|row| (row.key, row.base)).collect();
+    let passing = own
+        .iter()
+        .filter(|record| time.contains(record.ts) && record.passes(Some(filter)));
+    let mut expected: Vec<_> = passing
+        .filter_map(|record| Some((record.key(index)?, record.address)))
+        .collect();
+    expected.sort_by_key(|(key, address)| (std::cmp::Reverse(*key), *address));
+    expected.truncate(20);
+    assert_eq!(found, expected, "{}", filter.text());
+}

@@ -1,0 +1,57 @@
+//! Where a Parquet file goes: to a file of a disk, to a pipe or a device that has a path, or to standard output.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Out {
+    File(PathBuf),
+    Stdout,
+}
+
+/// `-` is standard output, whose path takes no file beside it.
+impl From<OsString> for Out {
+    fn from(text: OsString) -> Out {
+        match text.to_str() {
+            Some("-" | "/dev/stdout") => Out::Stdout,
+            _ => Out::File(text.into()),
+        }
+    }
+}
+
+impl fmt::Display for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Out::File(path) => write!(f, "'{}'", path.display()),
+            Out::Stdout => f.write_str("to standard output"),
+        }
+    }
+}
+
+impl Out {
+    /// A file of a disk, which is there or can be: it may be renamed, made durable and read back.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        match self {
+            Out::File(path) if fs::metadata(path).is_ok_and(|about| is_special(&about)) => None,
+            Out::File(path) => Some(path),
+            Out::Stdout => None,
+        }
+    }
+
+    /// A file begins again.
+    pub(super) fn open(&self) -> io::Result<File> {
+        match self {
+            Out::File(path) => File::create(path),
+            Out::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
+        }
+    }
+}
+
+/// A pipe, a socket or a device.
+fn is_special(about: &fs::Metadata) -> bool {
+    !about.is_file() && !about.is_dir()
+}

@@ -1,0 +1,243 @@
+//! Data points in any order, as the workers of a Collector send them: each is stored once, and readers see the same as of points in order.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use loom_tests::daemon::wait_until;
+use loom_tests::duckdb::{Session, Version};
+use loom_tests::seed::Seed;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use crate::sender::{Receiving, ask, gauge, metrics_of, now_ns, text};
+
+const MS_NS: u64 = 1_000_000;
+const SERIES: [&str; 3] = ["a", "b", "c"];
+/// `out_of_order`, where nothing is said.
+const WINDOW_MS: u64 = 300_000;
+
+/// A point: when, in milliseconds, of which series, and its value.
+type Point = (u64, &'static str, f64);
+
+fn request(instance: &str, points: &[Point]) -> Vec<u8> {
+    let resource = Resource {
+        attributes: vec![
+            text("service.name", "shop"),
+            text("service.instance.id", instance),
+        ],
+        ..Resource::default()
+    };
+    let points = points.iter();
+    let points = points.map(|(ms, of, value)| (ms * MS_NS, (*of).to_owned(), *value));
+    metrics_of(vec![(resource, vec![gauge("sold", points)])])
+}
+
+/// Counters of ten minutes, each with times of its own and reset now and then, in order.
+fn draw(seed: &mut Seed, begin_ms: u64) -> Vec<Point> {
+    let mut points = Vec::new();
+    for of in SERIES {
+        let (mut ms, mut value) = (begin_ms, 0.0);
+        while ms < begin_ms + 2 * WINDOW_MS {
+            ms += seed.between(1, 3000) as u64;
+            value = match seed.between(0, 20) {
+                0 => 0.0,
+                _ => value + seed.between(0, 100) as f64,
+            };
+            points.push((ms, of, value));
+        }
+    }
+    points.sort_by_key(|(ms, ..)| *ms);
+    points
+}
+
+/// Batches as workers send them: a point comes up to half a window late, and a batch in four twice.
+fn shuffled(seed: &mut Seed, points: &[Point]) -> Vec<Vec<Point>> {
+    let mut points: Vec<(u64, Point)> = points
+        .iter()
+        .map(|point| {
+            (
+                point.0 + seed.between(0, WINDOW_MS as i64 / 2) as u64,
+                *point,
+            )
+        })
+        .collect();
+    points.sort_by_key(|(arrival_ms, _)| *arrival_ms);
+    let mut rest = points.into_iter().map(|(_, point)| point).peekable();
+    let mut batches: Vec<Vec<Point>> = Vec::new();
+    while rest.peek().is_some() {
+        let batch: Vec<Point> = rest.by_ref().take(seed.between(1, 40) as usize).collect();
+        batches.push(batch);
+        if seed.chance(25) {
+            let again = seed
+                .between(0, batches.len() as i64)
+                .max(batches.len() as i64 - 3);
+            batches.extend(batches.get(again as usize).cloned());
+        }
+    }
+    batches
+}
+
+/// The rows of a statement about one instance.
+fn rows(session: &mut Session, dir: &Path, instance: &str, sql: &str) -> Result<Vec<String>> {
+    let labels = format!("labels := MAP {{'instance': '{instance}'}}");
+    let sql = format!("{sql} ORDER BY ALL")
+        .replace("DIR", &format!("'{}'", dir.display()))
+        .replace("LABELS", &labels);
+    let rows = session.query(&sql)?;
+    Ok(rows.into_iter().map(|row| format!("{row:?}")).collect())
+}
+
+#[test]
+fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<()> {
+    let test = "points_in_any_order_are_stored_once_and_read_as_points_in_order";
+    let mut seed = Seed::announced(test);
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let mut receiving = Receiving::start(&dir, "")?;
+    let points = draw(&mut seed, now_ns() / MS_NS - 2 * WINDOW_MS);
+    let reply = receiving.post("/v1/metrics", &request("ordered", &points))?;
+    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    let batches = shuffled(&mut seed, &points);
+    let restarts: Vec<usize> = (0..4)
+        .map(|_| seed.between(0, batches.len() as i64) as usize)
+        .collect();
+    for (nth, batch) in batches.iter().enumerate() {
+        if restarts.contains(&nth) {
+            receiving.daemon.kill()?;
+            receiving = Receiving::start(&dir, "")?;
+        }
+        let reply = receiving.post("/v1/metrics", &request("shuffled", batch))?;
+        ensure!(
+            reply.refused()? == (0, String::new()),
+            "batch {nth}: {reply:?}"
+        );
+    }
+    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
+    for version in Version::ALL {
+        let mut session = Session::open(version)?.with_macros()?;
+        for (what, sql) in [
+            (
+                "points",
+                "SELECT labels['of'], ts_ns, value FROM loom_series(DIR, 'sold', LABELS)",
+            ),
+            (
+                "increase",
+                "SELECT labels['of'], ts, value FROM loom_increase(DIR, 'sold', INTERVAL 1 MINUTE, LABELS, every := INTERVAL 10 SECONDS)",
+            ),
+            (
+                "rate",
+                "SELECT labels['of'], ts, value FROM loom_counter_rate(DIR, 'sold', INTERVAL 30 SECONDS, LABELS, every := INTERVAL '7s')",
+            ),
+            (
+                "last",
+                "SELECT labels['of'], count, sum, min, max, last FROM loom_series_aggregate(DIR, 'sold', LABELS)",
+            ),
+            (
+                "last of buckets",
+                "SELECT bucket, labels['of'], count, last FROM loom_series_aggregate(DIR, 'sold', LABELS, bucket := INTERVAL 20 SECONDS)",
+            ),
+        ] {
+            let ordered = rows(&mut session, &dir, "ordered", sql)?;
+            let found = rows(&mut session, &dir, "shuffled", sql)?;
+            let other = ordered.iter().zip(&found).find(|(one, other)| one != other);
+            ensure!(
+                ordered == found && ordered.len() >= SERIES.len(),
+                "{what}: {} and {} rows, {other:?}",
+                ordered.len(),
+                found.len()
+            );
+        }
+        // The naive look at what was sent.
+        let last = "SELECT labels['of'], last FROM loom_series_aggregate(DIR, 'sold', LABELS)";
+        let naive: BTreeMap<&str, f64> =
+            points.iter().map(|(_, of, value)| (*of, *value)).collect();
+        let naive: Vec<String> = naive
+            .iter()
+            .map(|(of, value)| format!("{:?}", [Some(of.to_string()), Some(format!("{value:?}"))]))
+            .collect();
+        let found = rows(&mut session, &dir, "shuffled", last)?;
+        ensure!(found == naive, "{found:?}, not {naive:?}");
+    }
+    receiving.daemon.stop()
+}
+
+#[test]
+fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let now_ms = now_ns() / MS_NS;
+    for (window_ms, more, word) in [
+        (WINDOW_MS, "", "out_of_order"),
+        (20_000, "out_of_order = '20s'", "out_of_order"),
+        (0, "out_of_order = '0s'", "older than the one before"),
+    ] {
+        let dir = dir.with_extension(format!("{window_ms}.loom"));
+        let mut receiving = Receiving::start(&dir, more)?;
+        let sent = |receiving: &Receiving, ms: u64, value: f64| {
+            let point = (ms, SERIES[0], value);
+            receiving
+                .post("/v1/metrics", &request("one", &[point]))?
+                .refused()
+        };
+        ensure!(sent(&receiving, now_ms, 1.0)?.0 == 0);
+        for _ in 0..2 {
+            let (refused, why) = sent(&receiving, now_ms - window_ms - 1, 2.0)?;
+            ensure!(refused == 1 && why.contains(word), "{why}");
+            let (refused, why) = sent(&receiving, now_ms - window_ms, 1.0)?;
+            ensure!(refused == 0, "{why}");
+            let (refused, why) = sent(&receiving, now_ms - window_ms, 3.0)?;
+            ensure!(
+                refused == 1 && why.contains("within a millisecond"),
+                "{why}"
+            );
+            receiving.daemon.kill()?;
+            receiving = Receiving::start(&dir, more)?;
+        }
+        let kept = ask(
+            &dir,
+            "SELECT count(*) || '|' || max(value) FROM loom_series(DIR, 'sold')",
+        )?;
+        ensure!(
+            kept == if window_ms == 0 { "1|1.0" } else { "2|1.0" },
+            "{kept}"
+        );
+        let lost = "SELECT sum(records) FROM loom_losses(DIR)";
+        ensure!(
+            wait_until(|| Ok(ask(&dir, lost)? == "4"))?,
+            "{}",
+            ask(&dir, lost)?
+        );
+        receiving.daemon.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let now_ms = now_ns() / MS_NS;
+    let all = SERIES.map(|of| (now_ms, of, 1.0));
+    let reply = receiving.post("/v1/metrics", &request("one", &all))?;
+    ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    receiving.daemon.stop()?;
+    let receiving = Receiving::start(&dir, "")?;
+    // The first request has another time and one series alone, the next ones what is stored.
+    for (ms, of) in [
+        (now_ms + 1000, "a"),
+        (now_ms, "a"),
+        (now_ms, "b"),
+        (now_ms, "c"),
+    ] {
+        let reply = receiving.post("/v1/metrics", &request("one", &[(ms, of, 1.0)]))?;
+        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+    }
+    let other = request("one", &[(now_ms, "c", 2.0)]);
+    let (refused, why) = receiving.post("/v1/metrics", &other)?.refused()?;
+    ensure!(refused == 1 && why.contains("several values"), "{why}");
+    let kept = "SELECT string_agg(of || n, ' ' ORDER BY of) \
+                FROM (SELECT labels['of'] of, count(*) n FROM loom_series(DIR, 'sold') GROUP BY 1)";
+    ensure!(ask(&dir, kept)? == "a2 b1 c1", "{}", ask(&dir, kept)?);
+    receiving.daemon.stop()
+}
