@@ -299,7 +299,7 @@ const BESIDES: [(&str, &[&str]); 17] = [
         "recovery",
         &["sound", "in no segment, and no crash", "its marks of"],
     ),
-    ("durable", &["sound", "the segment file is gone"]),
+    ("durable", &["sound", "in no segment, and no crash"]),
     ("staging", &["sound", "is damaged"]),
     (
         "directory",

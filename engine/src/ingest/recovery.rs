@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     FANOUT, Node, NodeSummary, TIME_ENTRY_BYTES, complete_chunks, entries_before, verify_chunk,
 };
-use crate::log::{CATALOG_NAME, LogReader, Logs, Opening, Origin, Recovered};
+use crate::log::{CATALOG_NAME, GAP_CHUNKS_MAX, LogReader, Logs, Opening, Origin, Recovered};
 use crate::nodes::{NodeId, NodeLogs, NodeReader};
 use crate::schema::{Catalog, Event, decode_whole_catalog, encode_line};
 use crate::types::{Address, ChunkNo, LogKind, SourceId, Timestamp};
@@ -24,8 +24,6 @@ use super::rollup::Merger;
 use super::summariser::{LatestChunks, Summariser};
 
 const DAY_NS: i64 = 86_400_000_000_000;
-/// A gap takes an entry for each of its chunks, and a damaged word may claim any number of them. Those that a crash leaves stand in segments.
-const GAP_CHUNKS_MAX: u64 = 1 << 20;
 
 /// A directory that is ready for its first record.
 pub(super) struct RecoveredDirectory {

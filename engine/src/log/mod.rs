@@ -31,6 +31,7 @@ pub use files::own_files::refuse_foreign;
 pub use files::unit_cache::{Keeper, SharedUnits, UnitCache};
 pub use options::{Durability, LogOptions};
 pub use read::reader::{Attached, DaemonWords, LogReader, LogWords, Origin, Tails};
+pub use read::survey::GAP_CHUNKS_MAX;
 pub use staging::listing::{Holder, StagingFile, staging_files};
 pub(crate) use staging::protocol::load_cut;
 pub use start::opening::{Opening, Recovered};

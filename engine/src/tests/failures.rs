@@ -136,7 +136,8 @@ fn a_disk_slower_than_its_clients_takes_what_it_can_and_every_record_is_accounte
     let since = Instant::now();
     // As an input of the policy `drop_new`: what finds the log full is dropped, and counted.
     while since.elapsed() < Duration::from_secs(1) {
-        let ordinals: Vec<u64> = (offered..offered + 50).collect();
+        // The first ordinals are of another source.
+        let ordinals: Vec<u64> = (offered + 1..=offered + 50).collect();
         let mut bytes = Vec::new();
         for ordinal in &ordinals {
             let payload = payload(61 * ordinal);

@@ -100,7 +100,8 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
     for (kept_from, is_refused) in [
         (Address::ZERO, true),
         (Address(SEGMENT - 1), true),
-        (Address(SEGMENT), false),
+        // It takes the room of two.
+        (Address(2 * SEGMENT), false),
     ] {
         let (disk, client) = full(Ended::Closed).unwrap();
         let asked = asked(WhenFull::Evict {

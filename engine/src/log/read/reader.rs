@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::epoch_view::{Stage, View};
-use super::survey::{Ending, Survey, is_empty, keep, list_all, resume_after, segment_dirs};
+use super::survey::{
+    Ending, GAP_CHUNKS_MAX, Survey, is_empty, keep, list_all, missing_chunks, resume_after,
+    segment_dirs,
+};
 use crate::error::{Error, Result};
 use crate::format::{FormatError, LossTable, Unit, verify_chunk, verify_part};
 use crate::log::files::catalog_file::{self, CatalogBytes};
 use crate::log::files::column_file::{HeldUnit, UnitWanted};
-use crate::log::files::durable::{self, DurableState, Slots};
+use crate::log::files::durable::{self, DurableLog, DurableState, Slots};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
@@ -693,15 +696,39 @@ impl LogReader {
                     });
                 }
                 _ if before.is_ended_at(&slot) => return Ok(None),
-                Ending::Clean => return Ok(Some(self.ended(slot, None))),
+                Ending::Clean => {
+                    self.require_stored(&slot)?;
+                    return Ok(Some(self.ended(slot, None)));
+                }
                 Ending::Lost { .. } => {
                     let list = list()?;
                     let logs = keep(&self.segments, &list, &self.meta, survey.slot.as_ref())?;
                     let slot = DurableState { logs, ..slot };
+                    self.require_stored(&slot)?;
                     return Ok(Some(self.ended(slot, Some(&list))));
                 }
             }
         }
+    }
+
+    /// Refuses an end further past what is stored than a crash leaves it: a question that looks at each chunk would not end.
+    fn require_stored(&self, slot: &DurableState) -> Result<()> {
+        let DurableLog { begin, tail, .. } = slot.logs.records;
+        let chunks = tail.0.saturating_sub(begin.0) / u64::from(self.meta.chunk_bytes);
+        if chunks <= GAP_CHUNKS_MAX {
+            return Ok(());
+        }
+        let folder = &self.segments.records;
+        let missing = missing_chunks(folder, &folder.list()?, &self.meta, begin, tail);
+        if missing <= GAP_CHUNKS_MAX {
+            return Ok(());
+        }
+        Err(Error::damaged(
+            &self.dir.join(durable::NAME),
+            format!(
+                "it says that the records end at {tail}, {missing} chunks below are in no segment, and no crash leaves so many; restore the segments, or move the file away"
+            ),
+        ))
     }
 
     /// The end that the slot describes; where staging was lost, `lost` is what segments there are.

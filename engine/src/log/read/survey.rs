@@ -17,6 +17,9 @@ use crate::log::staging::note::StagingNote;
 use crate::proven;
 use crate::types::{Address, PerLog};
 
+/// A damaged word may claim any number of chunks. Those that a crash leaves missing stand in segments.
+pub const GAP_CHUNKS_MAX: u64 = 1 << 20;
+
 /// How the last writer of a directory ended.
 #[derive(Debug)]
 pub enum Ending {
@@ -173,6 +176,23 @@ pub fn resume_after(
         Some(&last) => past_end.max(last + segment_bytes),
         None => past_end,
     }
+}
+
+/// How many chunks between two addresses of the record log are in no segment.
+pub fn missing_chunks(
+    folder: &SegmentDir,
+    list: &SegmentList,
+    meta: &DirMeta,
+    from: Address,
+    to: Address,
+) -> u64 {
+    let in_segment = |first: &Address| {
+        let end = first.0.saturating_add(folder.segment_bytes()).min(to.0);
+        end.saturating_sub(first.0.max(from.0))
+    };
+    let stored: u64 = list.keys().map(in_segment).sum();
+    let bytes = to.0.saturating_sub(from.0).saturating_sub(stored);
+    bytes / u64::from(meta.chunk_bytes)
 }
 
 /// Whether nothing but the trailer stands in the rest of a chunk.

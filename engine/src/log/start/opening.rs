@@ -23,7 +23,7 @@ use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
 use crate::log::options::{Durability, Geometry, LogOptions};
 use crate::log::read::epoch_view::{Stage, View};
 use crate::log::read::survey::{
-    Ending, Survey, is_empty, is_there, keep, list_all, resume_after, segment_dirs,
+    Ending, Survey, is_empty, is_there, keep, list_all, missing_chunks, resume_after, segment_dirs,
 };
 use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
 use crate::log::staging::mapped::Staging;
@@ -180,15 +180,8 @@ impl Opening {
 
     /// How many chunks of the record log between two addresses stand in no segment.
     pub fn missing_chunks(&self, from: Address, to: Address) -> u64 {
-        let folder = &self.segments.records;
-        let list = &self.lists.records;
-        let in_segment = |first: &Address| {
-            let end = first.0.saturating_add(folder.segment_bytes()).min(to.0);
-            end.saturating_sub(first.0.max(from.0))
-        };
-        let stored: u64 = list.keys().map(in_segment).sum();
-        let bytes = to.0.saturating_sub(from.0).saturating_sub(stored);
-        bytes / u64::from(self.meta.chunk_bytes)
+        let (folder, list) = (&self.segments.records, &self.lists.records);
+        missing_chunks(folder, list, &self.meta, from, to)
     }
 
     /// The segment that holds an address, or would.
