@@ -3,6 +3,7 @@
 mod full;
 mod hostile;
 mod json;
+mod limits;
 mod order;
 mod readme;
 mod sender;

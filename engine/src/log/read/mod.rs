@@ -3,4 +3,5 @@
 pub mod epoch_view;
 pub mod reader;
 pub mod segment_pool;
+mod small_files;
 pub mod survey;

@@ -14,9 +14,8 @@ use super::survey::{
 };
 use crate::error::{Error, Result};
 use crate::format::{FormatError, LossTable, Unit, verify_chunk, verify_part};
-use crate::log::files::catalog_file::{self, CatalogBytes};
 use crate::log::files::column_file::{HeldUnit, UnitWanted};
-use crate::log::files::durable::{self, DurableLog, DurableState, Slots};
+use crate::log::files::durable::{self, DurableLog, DurableState};
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
@@ -31,7 +30,7 @@ use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
 use crate::log::write::savings::ColumnSegments;
-use crate::types::{Address, CATALOG_NAME, LogKind, PerLog, Timestamp};
+use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
 const ATTEMPTS: u32 = 5;
@@ -112,17 +111,17 @@ pub struct LogWords {
 /// A directory, open for reading. Threads share it.
 #[derive(Debug)]
 pub struct LogReader {
-    storage: Arc<dyn Storage>,
-    dir: PathBuf,
-    meta: DirMeta,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) dir: PathBuf,
+    pub(super) meta: DirMeta,
     identity: Option<Identity>,
     segments: PerLog<SegmentDir>,
-    lock: LockWatch,
+    pub(super) lock: LockWatch,
     view: Mutex<Arc<View>>,
     /// Held by the thread that looks for another view.
     looking: Mutex<()>,
     /// The writer lives in this process and outlives every question: staging, once attached, is not looked for again.
-    is_beside_writer: bool,
+    pub(super) is_beside_writer: bool,
 }
 
 /// The logs of one writer, or the end that the last one came to.
@@ -451,58 +450,9 @@ impl LogReader {
         locked(&self.view).forget_lists();
     }
 
-    /// Where the logs begin for a reader that loaded `tails` before a catalog that no longer describes records below an address: there, or past it.
-    /// What lies below was given up in between.
-    pub fn begins_described(
-        &self,
-        tails: &Tails,
-        forgotten_below: Address,
-    ) -> Result<PerLog<Address>> {
-        if tails.begin.records >= forgotten_below {
-            return Ok(tails.begin);
-        }
-        let begin = self.tails()?.begin;
-        if begin.records >= forgotten_below {
-            return Ok(begin);
-        }
-        let what = format!(
-            "it does not describe records below address {forgotten_below}, and the log begins at {}; restore the whole directory from one backup",
-            begin.records
-        );
-        Err(Error::damaged(&self.dir.join(CATALOG_NAME), what))
-    }
-
-    /// The catalog, as far as the file or its copy has it.
-    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
-    }
-
-    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why. Each has a copy that serves.
-    pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
-        let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
-        damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
-        damaged
-    }
-
     /// The column segments whose directory is damaged, and why: their units were found without it. It opens each of them.
     pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
         self.segments.records.damaged_directories()
-    }
-
-    /// Which of the note and its copy are missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes
-    /// them one by one, so while one is at work, one of the two may be missing.
-    pub fn missing_notes(&self) -> Result<Vec<PathBuf>> {
-        let is_held = self.lock.is_held(&*self.storage)?;
-        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
-        if slot.is_none_or(|slot| slot.clean) {
-            return Ok(Vec::new());
-        }
-        let missing = StagingNote::FILE.missing(&*self.storage, &self.dir);
-        Ok(if is_held && missing.len() == 1 {
-            Vec::new()
-        } else {
-            missing
-        })
     }
 
     /// Whether staging holds what is published, of a writer that runs or was killed.
@@ -510,42 +460,9 @@ impl LogReader {
         Ok(matches!(self.refresh()?.stage, Stage::Staged(_)))
     }
 
-    /// What the catalog's file and its copy hold, each for itself.
-    pub fn catalog_files(&self) -> Result<CatalogBytes> {
-        CatalogBytes::read(&*self.storage, &self.dir)
-    }
-
-    /// So long is the catalog at least, as the newest slot of `durable` and staging say; 0 where neither does.
-    pub fn catalog_bytes_least(&self) -> Result<u64> {
-        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
-        let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
-        match &self.refresh()?.stage {
-            Stage::Staged(staging) => {
-                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
-            }
-            _ => Ok(of_slot),
-        }
-    }
-
-    /// What the slots of `durable` are worth.
-    pub fn slots(&self) -> Result<Slots> {
-        durable::look(&*self.storage, &self.dir, &self.meta.uuid)
-    }
-
     /// Whether any log has a segment.
     pub fn has_segments(&self) -> Result<bool> {
         Ok(!is_empty(&list_all(&self.segments)?))
-    }
-
-    /// Length of all that the catalog's file ever held, to see whether it changed.
-    pub fn catalog_len(&self) -> Result<u64> {
-        if self.is_beside_writer
-            && let Some(view) = self.standing_view()?
-            && let Stage::Staged(staging) = &view.stage
-        {
-            return staging.daemon_word(DaemonWord::CatalogBytes);
-        }
-        catalog_file::bytes_ever(&*self.storage, &self.dir, &self.meta.uuid)
     }
 
     /// What was refused or dropped and is not recorded, with up to where the log must be read to find what was.
@@ -600,7 +517,7 @@ impl LogReader {
     }
 
     /// The view of what is there now: the one that stands, if nothing began or ended.
-    fn refresh(&self) -> Result<Arc<View>> {
+    pub(super) fn refresh(&self) -> Result<Arc<View>> {
         if let Some(view) = self.standing_view()? {
             return Ok(view);
         }
@@ -621,7 +538,7 @@ impl LogReader {
     }
 
     /// The view that stands, if it is of the staging that the directory names.
-    fn standing_view(&self) -> Result<Option<Arc<View>>> {
+    pub(super) fn standing_view(&self) -> Result<Option<Arc<View>>> {
         let view = Arc::clone(&*locked(&self.view));
         let Stage::Staged(staging) = &view.stage else {
             return Ok(None);

@@ -1,0 +1,98 @@
+//! What a reader finds in the small files beside the logs: the catalog, `loom.json`, the note of staging and the slots of `durable`.
+
+use std::path::PathBuf;
+
+use super::epoch_view::Stage;
+use super::reader::{LogReader, Tails};
+use crate::error::{Error, Result};
+use crate::log::files::catalog_file::{self, CatalogBytes};
+use crate::log::files::durable::{self, Slots};
+use crate::log::files::meta::DirMeta;
+use crate::log::files::mirrored::Mirrored;
+use crate::log::staging::control::DaemonWord;
+use crate::log::staging::note::StagingNote;
+use crate::types::{Address, CATALOG_NAME, PerLog};
+
+impl LogReader {
+    /// Where the logs begin for a reader that loaded `tails` before a catalog that no longer describes records below an address: there, or past it.
+    /// What lies below was given up in between.
+    pub fn begins_described(
+        &self,
+        tails: &Tails,
+        forgotten_below: Address,
+    ) -> Result<PerLog<Address>> {
+        if tails.begin.records >= forgotten_below {
+            return Ok(tails.begin);
+        }
+        let begin = self.tails()?.begin;
+        if begin.records >= forgotten_below {
+            return Ok(begin);
+        }
+        let what = format!(
+            "it does not describe records below address {forgotten_below}, and the log begins at {}; restore the whole directory from one backup",
+            begin.records
+        );
+        Err(Error::damaged(&self.dir.join(CATALOG_NAME), what))
+    }
+
+    /// The catalog, as far as the file or its copy has it.
+    pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
+        Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
+    }
+
+    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why. Each has a copy that serves.
+    pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
+        let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
+        damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
+        damaged
+    }
+
+    /// Which of the note and its copy are missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes
+    /// them one by one, so while one is at work, one of the two may be missing.
+    pub fn missing_notes(&self) -> Result<Vec<PathBuf>> {
+        let is_held = self.lock.is_held(&*self.storage)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
+        if slot.is_none_or(|slot| slot.clean) {
+            return Ok(Vec::new());
+        }
+        let missing = StagingNote::FILE.missing(&*self.storage, &self.dir);
+        Ok(if is_held && missing.len() == 1 {
+            Vec::new()
+        } else {
+            missing
+        })
+    }
+
+    /// What the catalog's file and its copy hold, each for itself.
+    pub fn catalog_files(&self) -> Result<CatalogBytes> {
+        CatalogBytes::read(&*self.storage, &self.dir)
+    }
+
+    /// So long is the catalog at least, as the newest slot of `durable` and staging say; 0 where neither does.
+    pub fn catalog_bytes_least(&self) -> Result<u64> {
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
+        let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
+        match &self.refresh()?.stage {
+            Stage::Staged(staging) => {
+                Ok(of_slot.max(staging.daemon_word(DaemonWord::CatalogBytes)?))
+            }
+            _ => Ok(of_slot),
+        }
+    }
+
+    /// What the slots of `durable` are worth.
+    pub fn slots(&self) -> Result<Slots> {
+        durable::look(&*self.storage, &self.dir, &self.meta.uuid)
+    }
+
+    /// Length of all that the catalog's file ever held, to see whether it changed.
+    pub fn catalog_len(&self) -> Result<u64> {
+        if self.is_beside_writer
+            && let Some(view) = self.standing_view()?
+            && let Stage::Staged(staging) = &view.stage
+        {
+            return staging.daemon_word(DaemonWord::CatalogBytes);
+        }
+        catalog_file::bytes_ever(&*self.storage, &self.dir, &self.meta.uuid)
+    }
+}
