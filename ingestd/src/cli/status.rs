@@ -64,18 +64,18 @@ impl Args {
                 Ok(heading(&status, oldest(dir).as_deref()) + &sources(&status))
             }
             Err(ClientError::NotRunning(_)) => {
-                self.from_the_directory(dir, "none; another process writes the directory")
+                self.as_the_directory_says(dir, "none; another process writes the directory")
             }
             // The directory's group may read it and need not be allowed to push.
             Err(ClientError::NotAllowed(_)) => {
-                self.from_the_directory(dir, "running; this user may not use its socket")
+                self.as_the_directory_says(dir, "running; this user may not use its socket")
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// The state that the directory itself shows if no daemon answers: what each source holds. A living writer is shown as `alive`.
-    fn from_the_directory(&self, dir: &Path, alive: &str) -> anyhow::Result<String> {
+    fn as_the_directory_says(&self, dir: &Path, alive: &str) -> anyhow::Result<String> {
         let limit = match &self.config {
             None => "; --config shows the limit".to_owned(),
             Some(config) => {

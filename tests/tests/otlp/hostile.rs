@@ -13,15 +13,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use crate::sender::{Receiving, ask, attribute, gauge, logs, metrics, now_ns, spans, text};
-
-fn said(body: &str) -> LogRecord {
-    LogRecord {
-        time_unix_nano: now_ns(),
-        body: text("", body).value,
-        ..LogRecord::default()
-    }
-}
+use crate::sender::{Receiving, ask, attribute, gauge, gauges, logs, metrics, now_ns, said, spans};
 
 fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());

@@ -4,13 +4,9 @@ use anyhow::{Result, ensure};
 use loom_tests::daemon::{ingestd, wait_until};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use crate::sender::{Receiving, Reply, ask, gauge, logs, metrics, metrics_of, now_ns, text};
-
-/// A request of one point of each series.
-fn gauges(series: impl Iterator<Item = String>) -> Vec<u8> {
-    let points = series.map(|of| (now_ns(), of, 1.0));
-    metrics(vec![gauge("g", points)])
-}
+use crate::sender::{
+    Receiving, Reply, ask, gauge, gauges, logs, metrics, metrics_of, now_ns, said, text,
+};
 
 /// Nothing of a request is taken because of a limit, which the sender can read and wait for.
 fn limited(reply: &Reply, why: &str) -> Result<()> {

@@ -245,3 +245,17 @@ pub fn ask(dir: &Path, sql: &str) -> Result<String> {
     ensure!(first == second, "{sql}: {first}, {second}");
     Ok(first)
 }
+
+pub fn said(body: &str) -> LogRecord {
+    LogRecord {
+        time_unix_nano: now_ns(),
+        body: text("", body).value,
+        ..LogRecord::default()
+    }
+}
+
+/// A request of one point of each series.
+pub fn gauges(series: impl Iterator<Item = String>) -> Vec<u8> {
+    let points = series.map(|of| (now_ns(), of, 1.0));
+    metrics(vec![gauge("g", points)])
+}

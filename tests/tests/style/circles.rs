@@ -338,7 +338,11 @@ fn a_circle_is_found_through_a_face_and_none_where_names_are_only_handed_on() {
         "fn of(_: crate::rooms::above::Above) {}",
         "fn quote() -> char { '\"' }\nuse super::super::rooms::{above::{self}};",
     ] {
-        assert_eq!(circles_with(below), [circle.clone()], "{below}");
+        assert_eq!(
+            circles_with(below),
+            std::slice::from_ref(&circle),
+            "{below}"
+        );
     }
     for below in [
         "// use super::Above;",

@@ -123,7 +123,7 @@ fn keep_bytes(
         .filter(|(_, passes)| **passes)
     {
         for (bytes, words) in value.iter_mut().zip(&words) {
-            *bytes = at(*words, row).to_le_bytes();
+            *bytes = at(words, row).to_le_bytes();
         }
         *passes = holds(at(value.as_flattened(), ..width));
     }

@@ -270,8 +270,11 @@ mod tests {
         }
     }
 
+    /// Whether the daemon starts again before it, and its samples.
+    type Batch = (bool, Vec<(Slot, i64, f64)>);
+
     /// Batches that come one after the other; some come after a restart.
-    fn batches() -> impl Strategy<Value = Vec<(bool, Vec<(Slot, i64, f64)>)>> {
+    fn batches() -> impl Strategy<Value = Vec<Batch>> {
         let sample = (0..6_usize, 0..300_i64, 0..2_u8);
         let batch = (proptest::bool::weighted(0.2), vec(sample, 1..20));
         vec(batch, 1..30).prop_map(|batches| {
