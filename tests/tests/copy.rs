@@ -92,7 +92,8 @@ fn an_interrupt_keeps_the_rows_before_it_and_closes_the_directory() -> Result<()
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::TERM)?;
     let output = child.wait_with_output()?;
-    ensure!(output.stdout == b"interrupted\n", "{output:?}");
+    // DuckDB shows its progress before it, if that takes two seconds.
+    ensure!(output.stdout.ends_with(b"interrupted\n"), "{output:?}");
     let rows = stored(&dir)?.context("nothing is stored")?;
     ensure!(rows > 0);
     ingestd(["check".as_ref(), dir.as_os_str()])?;

@@ -60,7 +60,7 @@ impl LogOptions {
 
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
-const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 /// No log reaches this. What foreign bytes say of addresses beyond is damage, and sums of addresses below do not overflow.
 pub const ADDRESS_LIMIT: Address = Address(1 << 62);
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::mirrored::{Mirrored, MirroredFile, decode_checked};
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
-use crate::log::options::check_chunk;
+use crate::log::options::{SEGMENT_BYTES_MAX, check_chunk};
 use crate::types::{LogKind, PerLog};
 
 const FORMAT: u64 = 3;
@@ -116,9 +116,10 @@ impl TryFrom<File> for DirMeta {
         check_chunk(file.chunk_bytes).map_err(|error| error.to_string())?;
         for log in LogKind::ALL {
             let segment = file.segment_bytes[log];
-            if segment == 0 || !segment.is_multiple_of(u64::from(file.chunk_bytes)) {
+            let is_of_chunks = segment.is_multiple_of(u64::from(file.chunk_bytes));
+            if segment == 0 || !is_of_chunks || segment > SEGMENT_BYTES_MAX {
                 return Err(format!(
-                    "segment_bytes of the {log} is {segment}, not a multiple of the chunk"
+                    "segment_bytes of the {log} is {segment}, not a multiple of the chunk up to {SEGMENT_BYTES_MAX}"
                 ));
             }
         }
