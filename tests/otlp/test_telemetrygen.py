@@ -220,9 +220,10 @@ def test_points_of_one_series_are_stored_or_counted_as_refused(receiver: Receive
     options = ["--otlp-metric-name", "sold", "--metric-type", "Sum", "--metrics", str(POINTS), "--rate", "200", "--workers", "1"]
     lost = refused(send(way, receiver, tmp_path, "metrics", *options))
     stored, greatest = receiver.ask("SELECT count(DISTINCT value), max(value) FROM loom_series(DIR, 'sold_total')")
-    assert (stored + lost, greatest) == (POINTS, POINTS - 1)
-    # Seldom do two fall into one millisecond.
+    assert stored + lost == POINTS
+    # Seldom do two fall into one millisecond; then the later is refused.
     assert lost < POINTS / 10
+    assert greatest >= POINTS - 1 - lost
     assert receiver.losses() == lost
 
 
@@ -234,9 +235,10 @@ def test_points_that_consumers_of_a_queue_send_in_any_order_are_stored(receiver:
     report = send(way, receiver, tmp_path, "metrics", *options, batch=1)
     lost = refused(report)
     stored, greatest = receiver.ask("SELECT count(DISTINCT value), max(value) FROM loom_series(DIR, 'sold_total')")
-    assert (stored + lost, greatest) == (IN_A_ROW, IN_A_ROW - 1)
+    assert stored + lost == IN_A_ROW
     assert "out_of_order" not in report
     assert lost < IN_A_ROW / 10
+    assert greatest >= IN_A_ROW - 1 - lost
     assert receiver.losses() == lost
 
 

@@ -126,7 +126,7 @@ impl Running {
         Arc::clone(&self.run).worker()
     }
 
-    /// Writes up to a vector of rows with one of its workers, and says so to DuckDB; none when there are no more.
+    /// Writes up to a vector of rows with one of its workers, and reports their number to DuckDB: 0 when there are no more.
     pub fn fill(
         &self,
         worker: &mut dyn Worker,

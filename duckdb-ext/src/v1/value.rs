@@ -245,10 +245,9 @@ impl LogicalType {
             SqlType::Huge => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT),
             SqlType::Text => simple(ffi::DUCKDB_TYPE_DUCKDB_TYPE_VARCHAR),
             SqlType::Enum(texts) => {
-                // None of them has a NUL.
                 let texts = texts
                     .iter()
-                    .map(|text| CString::new(*text).unwrap_or_default());
+                    .map(|text| CString::new(*text).expect("no text of an ENUM has a NUL"));
                 let texts: Vec<CString> = texts.collect();
                 let mut names: Vec<*const c_char> =
                     texts.iter().map(|text| text.as_ptr()).collect();

@@ -30,7 +30,7 @@ pub enum Holder {
     Writer,
     /// Nobody: it is an orphan.
     Nobody,
-    /// Nobody here can tell, and why.
+    /// This process cannot see who has it, and why.
     Unknown(String),
 }
 

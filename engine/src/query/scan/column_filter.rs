@@ -115,7 +115,9 @@ fn keep_bytes(
         Some(FieldColumn::Numbers(numbers)) => vec![numbers],
     };
     let slot = columns.layout().slot(field);
-    let width = slot.and_then(|slot| slot.ty.fixed_bytes()).unwrap_or(0);
+    let width = slot
+        .and_then(|slot| slot.ty.fixed_bytes())
+        .expect("a field in words or numbers has a fixed width");
     let mut value = vec![[0; 8]; words.len()];
     for (row, passes) in passing
         .iter_mut()
