@@ -228,7 +228,7 @@ impl Unit {
             return Ok(head.is_written(nth));
         };
         let is_one = own.next().is_none() && own_stream.template == *take.template;
-        if !is_one || *at(&head.has_anchors, nth) {
+        if !is_one || !head.is_written(nth) || *at(&head.has_anchors, nth) {
             return Ok(false);
         }
         let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
@@ -265,7 +265,8 @@ impl Unit {
 
     /// Decodes what is wanted of the rows of a source in the first of some chunks and in those behind it, as far as their rows stand in one row group.
     /// Returns the end of these chunks; [`Unit::found`] then has the rows. `None`: the first chunk must be read whole, because it stands as rows, because it was
-    /// never written, or because the source's payloads were taken apart in another way than `take` says.
+    /// never written, because the source's payloads were taken apart in another way than `take` says, or because anchors stand between its records and
+    /// their addresses are wanted.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
