@@ -35,7 +35,7 @@ FILES = [
     (ROOT / "sql/fleet.sql", "usr/share/loom/fleet.sql"),
     (ROOT / "ingestd/clients/python/loom_client.py", "usr/share/loom/loom_client.py"),
     (ROOT / "ingestd/clients/python/loom_ring.py", "usr/share/loom/loom_ring.py"),
-    (ROOT / "ingestd/ring/c/loom_client.h", "usr/include/loom_client.h"),
+    (ROOT / "ingestd/clients/c/loom_client.h", "usr/include/loom_client.h"),
     *((file, f"usr/share/doc/loom/{file.relative_to(ROOT)}") for file in sorted(pages.reachable(ROOT / "README.md"))),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),

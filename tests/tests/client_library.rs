@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 /// Where the library's header and example stand.
 fn home() -> std::path::PathBuf {
-    machine::root().join("ingestd/ring/c")
+    machine::root().join("ingestd/clients/c")
 }
 
 fn sound(output: &Output) -> Result<String> {
@@ -52,7 +52,7 @@ fn the_header_is_what_cbindgen_makes_of_the_source() -> Result<()> {
     let kept = std::fs::read_to_string(home().join("loom_client.h"))?;
     ensure!(
         made == kept,
-        "loom_client.h differs; run 'cbindgen --config cbindgen.toml --output loom_client.h src/lib.rs' in ingestd/ring/c"
+        "loom_client.h differs; run 'cbindgen --config cbindgen.toml --output loom_client.h src/lib.rs' in ingestd/clients/c"
     );
     Ok(())
 }

@@ -197,14 +197,24 @@ fn the_daemon_knows_no_database() -> Result<()> {
 }
 
 #[test]
-fn what_producers_link_knows_no_arrow_and_no_command_line() -> Result<()> {
-    keeps_away(
-        "loom-wire",
-        Follow::TestsToo,
-        &[
-            "arrow", "parquet", "ingestd", "clap", "anyhow", "duckdb", "tokio", "tonic",
-        ],
-    )
+fn what_producers_link_knows_no_arrow_no_command_line_and_no_configuration() -> Result<()> {
+    let forbidden = [
+        "arrow",
+        "parquet",
+        "ingestd",
+        "clap",
+        "anyhow",
+        "duckdb",
+        "tokio",
+        "tonic",
+        "aya",
+        "loom-config",
+        "loom-probes",
+    ];
+    for library in ["loom-client", "loom-client-c"] {
+        keeps_away(library, Follow::TestsToo, &forbidden)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use crate::{SOUND, label};
-use loom_wire::capture::framing::{Framing, INTERFACE_BYTES_MAX, Packet, Step};
-use loom_wire::capture::headers;
+use loom_probes::capture::framing::{Framing, INTERFACE_BYTES_MAX, Packet, Step};
+use loom_probes::capture::headers;
 
 pub fn run(input: &[u8]) -> String {
     let Some(mut framing) = Framing::of_header(input) else {

@@ -3,7 +3,7 @@
 //! Input: TOML.
 
 use crate::{SOUND, label};
-use loom_wire::config::{ByteSize, Config, Span};
+use loom_config::{ByteSize, Config, Span};
 
 pub fn run(input: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(input) else {

@@ -7,6 +7,8 @@
 //! The targets of files (`meta`, `durable`, `staging`, `directory`) put their bytes into a small sound directory in memory
 //! ([`world`]) and ask it everything that a reader can be asked ([`questions`]).
 
+#[path = "../../../ingestd/src/exposition.rs"]
+pub mod answers;
 pub mod capture;
 pub mod catalog;
 pub mod chunk;

@@ -3,7 +3,7 @@
 //! Input: the bytes of a connection.
 
 use crate::{SOUND, label};
-use loom_wire::protocol::{HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX, Reply};
+use loom_client::protocol::{HEADER_BYTES, Header, Malformed, REPLY_BODY_BYTES_MAX, Reply};
 
 pub fn run(input: &[u8]) -> String {
     each_frame(input, REPLY_BODY_BYTES_MAX, |header, frame| {

@@ -3,7 +3,7 @@
 //! Input: the bytes of a connection.
 
 use crate::{SOUND, label};
-use loom_wire::protocol::{HEADER_BYTES, Malformed, REQUEST_BODY_BYTES_MAX, Request, VERSION};
+use loom_client::protocol::{HEADER_BYTES, Malformed, REQUEST_BODY_BYTES_MAX, Request, VERSION};
 
 pub fn run(input: &[u8]) -> String {
     crate::reply::each_frame(input, REQUEST_BODY_BYTES_MAX, |header, frame| {

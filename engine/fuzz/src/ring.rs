@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use loom_ring::layout::{CAPACITY_BYTES_MIN, DROPPED_OFFSET, RECORDS_OFFSET, TAIL_OFFSET};
-use loom_ring::{Broken, Calibration, Consumer, Stamps, WhenFull};
+use loom_client::ring::layout::{CAPACITY_BYTES_MIN, DROPPED_OFFSET, RECORDS_OFFSET, TAIL_OFFSET};
+use loom_client::ring::{Broken, Calibration, Consumer, Stamps, WhenFull};
 
 use crate::{SOUND, flagged, label};
 

@@ -51,13 +51,13 @@ const DECODERS: [(&str, &[&str]); 43] = [
     ("engine/src/log/staging/note.rs", &["staging"]),
     ("engine/src/log/files/mirrored.rs", &["meta"]),
     ("engine/src/nodes/node_reader.rs", &["directory"]),
-    ("ingestd/wire/src/capture/framing.rs", &["capture"]),
-    ("ingestd/wire/src/config/mod.rs", &["configuration"]),
-    ("ingestd/wire/src/config/units.rs", &["configuration"]),
-    ("ingestd/wire/src/config/rule.rs", &["configuration"]),
-    ("ingestd/wire/src/config/when.rs", &["configuration"]),
-    ("ingestd/wire/src/config/scrape.rs", &["configuration"]),
-    ("ingestd/wire/src/exposition.rs", &["exposition"]),
+    ("ingestd/probes/src/capture/framing.rs", &["capture"]),
+    ("ingestd/config/src/config.rs", &["configuration"]),
+    ("ingestd/config/src/units.rs", &["configuration"]),
+    ("ingestd/config/src/rule.rs", &["configuration"]),
+    ("ingestd/config/src/when.rs", &["configuration"]),
+    ("ingestd/config/src/scrape.rs", &["configuration"]),
+    ("ingestd/src/exposition.rs", &["exposition"]),
 ];
 
 /// Messages that no file of the corpus can reach, and why.

@@ -16,7 +16,7 @@ mod protocol;
 )]
 mod types;
 
-#[path = "../../../ingestd/ring/src/protocol.rs"]
+#[path = "../../../ingestd/clients/rust/src/ring/protocol.rs"]
 mod ring_protocol;
 
 pub mod cut;

@@ -272,7 +272,7 @@ def test_the_tarballs_library_records_from_c_and_python(tmp_path: Path) -> None:
         tar.extractall(tmp_path, filter="data")
     [home] = tmp_path.iterdir()
     example, libraries = tmp_path / "example", {"LD_LIBRARY_PATH": str(home / "lib")}
-    source = ROOT / "ingestd/ring/c/example.c"
+    source = ROOT / "ingestd/clients/c/example.c"
     subprocess.run(["cc", "-Wall", "-Werror", f"-I{home}/include", source, f"-L{home}/lib", "-lloom_client", "-o", example], check=True)
     directory = tmp_path / "app.loom"
     with subprocess.Popen([home / "bin/ingestd", "run", directory], env={}) as daemon:

@@ -1,11 +1,13 @@
-//! What the kernel reports: eBPF programs that are attached to tracepoints, and the loader that drains their records.
+//! Captures of what a machine does: eBPF programs that are attached to tracepoints, with the loader that drains their records, and the
+//! packets of capture files.
 //!
 //! The programs are C (`bpf/`), kept with their objects, so that a build needs no compiler of them; `./build` compiles them and a test holds
 //! both equal. A program writes each record as the payload of its source, own time first; the loader only maps that time to the wall clock.
-//! Nothing here knows a Loom directory: `ingestd::record` takes the payloads from here.
+//! Nothing here knows a Loom directory: `ingestd::record` takes the payloads, and `ingestd::input` the packets.
 
 mod blockio;
 mod capabilities;
+pub mod capture;
 mod clock;
 mod counts;
 mod error;

@@ -7,8 +7,8 @@ use loom_engine::SourceId;
 use loom_engine::schema::SourceDef;
 use serde::Serialize;
 
-use loom_wire::client::{ClientError, LastingClient};
-use loom_wire::protocol::Shape;
+use loom_client::protocol::Shape;
+use loom_client::{ClientError, LastingClient};
 
 use super::{Finished, InputBatch, Result, Sink, SinkError, existing};
 

@@ -7,7 +7,7 @@ use loom_engine::ingest::{Batch, Pushed, Writer, WriterOptions};
 use loom_engine::schema::{LossReason, SourceDef};
 use loom_engine::{Error, SourceId};
 
-use loom_wire::protocol::{Counts, Shape};
+use loom_client::protocol::{Counts, Shape};
 
 use super::losses::{Losses, Lost, reason_of_refusal};
 use super::{Finished, InputBatch, Result, Sink, SinkError, find};

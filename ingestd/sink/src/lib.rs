@@ -14,9 +14,9 @@ use loom_engine::log::LogReader;
 use loom_engine::schema::{Catalog, SourceDef};
 use loom_engine::{Error, SourceId, query};
 
-pub use loom_wire::client::LastingOptions;
-use loom_wire::client::{ClientError, LastingClient};
-use loom_wire::protocol::Counts;
+pub use loom_client::LastingOptions;
+use loom_client::protocol::Counts;
+use loom_client::{ClientError, LastingClient};
 
 pub use batch::InputBatch;
 use daemon::DaemonSink;

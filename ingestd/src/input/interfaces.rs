@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use loom_wire::capture::framing::Packet;
-use loom_wire::capture::headers::interface_number;
+use loom_probes::capture::framing::Packet;
+use loom_probes::capture::headers::interface_number;
 use rustix::net::netdevice::index_to_name;
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -66,7 +66,7 @@ fn name_now(number: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use loom_wire::capture::headers::LinkType;
+    use loom_probes::capture::headers::LinkType;
 
     use super::*;
 

@@ -12,8 +12,8 @@ use arrow::array::{
     UInt32Builder,
 };
 use loom_engine::schema::FieldType;
-use loom_wire::capture::framing::{INTERFACE_BYTES_MAX, Packet};
-use loom_wire::capture::headers::{Addr, dissect};
+use loom_probes::capture::framing::{INTERFACE_BYTES_MAX, Packet};
+use loom_probes::capture::headers::{Addr, dissect};
 
 use super::columns::Column;
 

@@ -1,11 +1,11 @@
 //! Captures: pcap and pcapng, of either byte order and any time resolution, from files and pipes.
 //!
-//! `loom_wire::capture` finds packets, their times and headers, `packet` makes rows of them. A packet whose headers cannot be read is
+//! `loom_probes::capture` finds packets, their times and headers, `packet` makes rows of them. A packet whose headers cannot be read is
 //! kept all the same.
 
 use anyhow::bail;
-use loom_wire::capture::framing::{FILE_HEADER_BYTES, Framing, Packet, Step};
-use loom_wire::capture::headers::LinkType;
+use loom_probes::capture::framing::{FILE_HEADER_BYTES, Framing, Packet, Step};
+use loom_probes::capture::headers::LinkType;
 
 use super::blocks::Blocks;
 use super::columns::Column;
@@ -150,7 +150,7 @@ impl Reader for Pcap {
 #[cfg(test)]
 mod tests {
     use crate::input::testing::{Loaded, load, options, try_load};
-    use loom_wire::capture::framing::Ng;
+    use loom_probes::capture::framing::Ng;
 
     fn capture(bytes: &[u8]) -> Loaded {
         load(bytes, crate::input::Format::Pcap, options())

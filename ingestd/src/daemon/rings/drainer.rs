@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError, Sender};
-use loom_ring::Ending;
+use loom_client::ring::Ending;
 
 use super::calibration;
 use super::ring::{Progress, Ring};

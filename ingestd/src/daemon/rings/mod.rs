@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use flume::{Sender, bounded};
+use loom_client::ring::{Calibration, Consumer, Ending, RingError, Stamps, WhenFull};
 use loom_engine::SourceId;
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, TimeKind, is_builtin};
-use loom_ring::{Calibration, Consumer, Ending, RingError, Stamps, WhenFull};
 
 use super::clients::Clients;
 use super::message::{Gone, Inbox};
@@ -137,7 +137,7 @@ impl Rings {
             };
             (code, error.to_string())
         };
-        let wanted = loom_ring::capacity_of(capacity_bytes).map_err(refused)?;
+        let wanted = loom_client::ring::capacity_of(capacity_bytes).map_err(refused)?;
         let reserved = self.reserve(wanted)?;
         let created = Consumer::create(wanted, stamps, when_full);
         let (consumer, descriptor) = created.map_err(refused)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loom_ring::Taken;
+use loom_client::ring::Taken;
 
 use super::Reserved;
 

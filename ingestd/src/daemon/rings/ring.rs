@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use loom_client::ring::{Broken, Calibration, Consumer, Ending};
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
-use loom_ring::{Broken, Calibration, Consumer, Ending};
 
 use super::{Place, Reserved};
 use crate::daemon::buffer::{Buffer, Item, Pool};

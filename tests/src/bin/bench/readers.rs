@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use ingestd::client::{RingClient, RingOptions};
 use ingestd::protocol::Counts;
-use loom_ring::layout::CAPACITY_BYTES_MAX;
+use loom_client::ring::layout::CAPACITY_BYTES_MAX;
 use loom_tests::daemon::Daemon;
 
 use super::charts::charts;

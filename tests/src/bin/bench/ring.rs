@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ingestd::client::RingClient;
+use loom_client::ring::layout::CAPACITY_BYTES_MAX;
+use loom_client::ring::{Calibration, Consumer, Producer, PushError, Stamps, WhenFull};
 use loom_engine::SourceId;
-use loom_ring::layout::CAPACITY_BYTES_MAX;
-use loom_ring::{Calibration, Consumer, Producer, PushError, Stamps, WhenFull};
 use loom_tests::daemon::Daemon;
 
 use super::clock::Stopwatch;

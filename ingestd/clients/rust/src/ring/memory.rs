@@ -1,6 +1,6 @@
 //! The mapped pages of a ring, as atomic words: the only access to memory that another process shares.
 //!
-//! Nothing that is read from the ring decides what is touched: places come from [`layout`](crate::layout) and from positions, which are
+//! Nothing that is read from the ring decides what is touched: places come from [`layout`](super::layout) and from positions, which are
 //! taken modulo the capacity.
 
 use std::fs::File;
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::error::RingError;
-use crate::layout::{
+use super::error::RingError;
+use super::layout::{
     CAPACITY_OFFSET, HEAD_OFFSET, PAGE_BYTES, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
 };
-use crate::protocol::{Mark, Memory};
+use super::protocol::{Mark, Memory};
 
 #[derive(Clone)]
 pub struct Shared {

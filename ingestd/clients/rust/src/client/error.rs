@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom_engine::SourceId;
-use loom_ring::{PushError, RingError};
 use thiserror::Error;
 
 use crate::protocol::{ErrorCode, Synced};
+use crate::ring::{PushError, RingError};
 
 /// Why a call of the client failed.
 #[derive(Debug, Clone, Error)]

@@ -5,15 +5,15 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use crate::clock::ClockKind;
-use crate::error::{PushError, RingError};
-use crate::fork::Opener;
-use crate::layout::{
+use super::clock::ClockKind;
+use super::error::{PushError, RingError};
+use super::fork::Opener;
+use super::layout::{
     CLOCK_OFFSET, CLOSED, CLOSED_OFFSET, DROPPED_OFFSET, MAGIC, MAGIC_OFFSET, RECORD_BYTES_MAX,
     RecordHead, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
 };
-use crate::memory::Shared;
-use crate::protocol::{Claim, Memory};
+use super::memory::Shared;
+use super::protocol::{Claim, Memory};
 
 pub struct Producer {
     pub(crate) memory: Shared,
@@ -218,5 +218,5 @@ fn slot_of(stamp_bytes: usize, record_bytes: usize) -> Result<u64, PushError> {
             limit: RECORD_BYTES_MAX - stamp_bytes,
         });
     }
-    Ok(crate::layout::slot_bytes(bytes) as u64)
+    Ok(super::layout::slot_bytes(bytes) as u64)
 }

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::layout::CAPACITY_BYTES_MIN;
-use crate::*;
+use super::layout::CAPACITY_BYTES_MIN;
+use super::*;
 
 const CAPACITY: u64 = CAPACITY_BYTES_MIN;
 

@@ -5,10 +5,10 @@ use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use loom_engine::{SourceId, TimeRange, Timestamp};
-use loom_ring::{Left, Producer, PushError, RingError, WhenFull};
 
 use super::{Client, ClientError};
 use crate::protocol::LostCause;
+use crate::ring::{Left, Producer, PushError, RingError, WhenFull};
 
 /// How long one that waits for room sleeps before it looks again.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);

@@ -253,8 +253,8 @@ pub fn check_rules<'a>(rules: impl Iterator<Item = &'a RuleDef> + Clone) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use super::super::Config;
     use super::*;
-    use crate::config::Config;
 
     const SLOW: &str =
         "name = 'slow'\nsource = 'redis'\nindex = 'latency'\nwhen = 'p99_99 > 5ms'\nover = '10s'\n";

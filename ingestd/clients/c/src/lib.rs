@@ -14,9 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use loom_client::protocol::Synced;
+use loom_client::{ClientError, RingClient, RingOptions};
 use loom_engine::SourceId;
-use loom_wire::client::{ClientError, RingClient, RingOptions};
-use loom_wire::protocol::Synced;
 
 /// A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
 /// time, and no fork of the process. It outlives the daemon: while none runs, records gather in memory of its own, and the next daemon stores

@@ -5,9 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use loom_ring::{Closer, Producer};
-
 use super::hang_up::HangUp;
+use crate::ring::{Closer, Producer};
 
 /// It only waits and closes.
 const STACK_BYTES: usize = 64 << 10;

@@ -5,14 +5,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::clock::ClockKind;
-use crate::error::PushError;
-use crate::layout::{
+use super::clock::ClockKind;
+use super::error::PushError;
+use super::layout::{
     CLOSED_OFFSET, DROPPED_TAKEN_OFFSET, EMPTIED, HEAD_OFFSET, LET_GO, RUN_OFFSET, RecordHead,
     STORING_OFFSET, TAKEN_RECORDS_OFFSET, WORD_BYTES,
 };
-use crate::producer::Producer;
-use crate::protocol::Memory;
+use super::producer::Producer;
+use super::protocol::Memory;
 
 /// Records of a ring that no daemon will get, for its ledger.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

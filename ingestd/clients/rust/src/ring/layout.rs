@@ -2,8 +2,8 @@
 //!
 //! Positions are bytes since the ring was created. They only grow; a record stands at its position modulo the capacity.
 
-use crate::clock::ClockKind;
-use crate::error::RingError;
+use super::clock::ClockKind;
+use super::error::RingError;
 
 /// The first page: what the daemon wrote before it handed the ring over.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LOOMRING");

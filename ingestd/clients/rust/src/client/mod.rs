@@ -1,17 +1,4 @@
-//! The client library for producers in Rust: declare sources, push payloads, and read what became of them.
-//!
-//! ```no_run
-//! # fn main() -> Result<(), loom_wire::client::ClientError> {
-//! use loom_wire::client::Client;
-//!
-//! let client = Client::connect("/var/lib/loom".as_ref())?;
-//! let source = client.define_one("[[source]]\nname = 'ticks'\n[[source.field]]\nname = 'n'\ntype = 'u64'")?;
-//! client.push(source, &7u64.to_le_bytes())?;
-//! let synced = client.sync()?;
-//! assert_eq!(synced.counts.stored, 1);
-//! # Ok(())
-//! # }
-//! ```
+//! The clients: one that ends with its daemon, one that outlasts it, and one that pushes through rings.
 //!
 //! `push` copies the payload into a buffer and returns; the buffer goes to the daemon when it holds 64 KiB, when its
 //! oldest payload is 2 ms old, or with any request. A client may be shared by threads; records keep the order in
@@ -37,13 +24,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use loom_engine::{IndexId, SourceId, TimeRange};
-use loom_ring::{Opener, Producer, PushError};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::protocol::{
     Depth, ErrorCode, LostCause, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId, Shape, Synced,
     VERSION, Welcome,
 };
+use crate::ring::{Opener, Producer, PushError};
 use crate::socket::with_socket_path;
 pub use absence::PATIENCE;
 pub use error::ClientError;

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, UNIX_EPOCH};
 
-use crate::broken::Broken;
-use crate::clock::{Calibration, ClockKind};
-use crate::error::RingError;
-use crate::layout::{
+use super::broken::Broken;
+use super::clock::{Calibration, ClockKind};
+use super::error::RingError;
+use super::layout::{
     CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED, CLOSED_OFFSET, DROPPED_OFFSET,
     DROPPED_TAKEN_OFFSET, EMPTIED, LET_GO, MAGIC, MAGIC_OFFSET, PAGE_BYTES, RECORD_BYTES_MAX,
     RECORDS_OFFSET, RUN_OFFSET, RecordHead, STORING_OFFSET, TAIL_OFFSET as TAIL_PAGE,
     TAKEN_RECORDS_OFFSET, VERSION, VERSION_OFFSET, WHEN_FULL_OFFSET, WORD_BYTES, WhenFull,
     slot_bytes,
 };
-use crate::memory::Shared;
-use crate::protocol::{self, Memory};
+use super::memory::Shared;
+use super::protocol::{self, Memory};
 
 /// What the producer puts before its records, and how it becomes time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

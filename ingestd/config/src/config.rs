@@ -1,12 +1,6 @@
-//! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
-
-mod keys;
-mod otlp;
-mod rule;
-mod scrape;
-mod table;
-mod units;
-mod when;
+//! The whole file: its tables, their defaults, and the checks that look at several keys at once.
+//!
+//! `ingestd run` and `ingestd validate` parse it. A key that is absent has its default; an unknown key is an error with its line.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,15 +14,10 @@ use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
-pub use keys::{Key, KeyDefault, KeyTable, key_tables};
-pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};
-pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, Webhook, check_rules};
-pub use scrape::{BasicAuthDef, ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
-pub use units::{ByteSize, FreeSpace, Span, Unit};
-pub use when::{Shown, When, Window};
-
-/// A configuration with every key, described in comments. The values are the defaults where there are any, and examples elsewhere.
-pub const EXAMPLE: &str = include_str!("example.toml");
+use super::otlp::OtlpDef;
+use super::rule::{RuleDef, check_rules};
+use super::scrape::{ScrapeDef, check_scrapes};
+use super::units::{ByteSize, FreeSpace, Span};
 
 /// Everything a configuration file says.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -526,6 +515,7 @@ fn one_line(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::EXAMPLE;
     use super::*;
 
     fn refused(from: &str, to: &str) -> ConfigError {

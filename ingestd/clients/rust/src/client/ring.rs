@@ -1,8 +1,8 @@
 //! The client for applications that cannot spare a system call: five calls, and records go through shared memory.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), loom_wire::client::ClientError> {
-//! use loom_wire::client::RingClient;
+//! # fn main() -> Result<(), loom_client::ClientError> {
+//! use loom_client::RingClient;
 //!
 //! let mut client = RingClient::connect("/var/lib/loom".as_ref())?;
 //! let source = client.define_one("[[source]]\nname = 'requests'\ntime = 'own'\n[[source.field]]\nname = 'ns'\ntype = 'u64'")?;
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use loom_engine::SourceId;
-use loom_ring::{Opener, Producer, PushError};
 
 use super::absence::{Absence, PATIENCE};
 use super::source_ring::{LOOK_AGAIN, SourceRing, now};
 use super::watch::Watch;
 use super::{Client, ClientError, ClientOptions, first_of};
 use crate::protocol::Synced;
+use crate::ring::{Opener, Producer, PushError};
 
 /// What a ring client asks for.
 #[derive(Clone, Debug)]

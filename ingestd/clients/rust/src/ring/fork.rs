@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Result;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-use crate::layout::PAGE_BYTES;
+use super::layout::PAGE_BYTES;
 
 /// The process that opened something.
 #[derive(Copy, Clone)]
