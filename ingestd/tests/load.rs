@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
@@ -254,6 +255,8 @@ fn a_pipe_is_visible_while_it_is_written() {
 
 #[test]
 fn a_signal_or_a_closed_terminal_ends_a_silent_pipe_and_keeps_what_came() {
+    // A child ignores what its parent ignores, as under nohup, but not what its parent catches.
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("loom");

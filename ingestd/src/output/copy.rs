@@ -214,6 +214,8 @@ fn is_gone(snapshot: &Snapshot, error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use loom_engine::ingest::{Limits, Writer, WriterOptions};
     use loom_engine::log::LogOptions;
     use loom_engine::query::{Directory, Predicate};
@@ -224,6 +226,7 @@ mod tests {
     /// Takes a chunk, and has retention remove some segments before the next.
     struct Evicting {
         writer: Writer,
+        segments: PathBuf,
         is_due: bool,
         taken: Vec<Address>,
         gaps: Vec<Gap>,
@@ -244,6 +247,12 @@ mod tests {
                     self.writer.tick()?;
                     segments += self.writer.evict(&limits)?.segments;
                     assert!(began.elapsed() < Duration::from_secs(60), "nothing went");
+                }
+                // The files are unlinked in the background, and one that is there is read.
+                let is_gone = |first: u64| !self.segments.join(format!("{first:020}.0")).exists();
+                while !(0..segments).all(|n| is_gone(n * (64 << 10))) {
+                    assert!(began.elapsed() < Duration::from_secs(60), "nothing is unlinked");
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
             Ok(())
@@ -286,6 +295,7 @@ mod tests {
         };
         let mut taker = Evicting {
             writer,
+            segments: dir.join("records"),
             is_due: true,
             taken: Vec::new(),
             gaps: Vec::new(),

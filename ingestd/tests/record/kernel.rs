@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
@@ -195,6 +196,8 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
 
 #[test]
 fn a_terminal_that_closes_ends_a_recording_as_ctrl_c_does() {
+    // A child ignores what its parent ignores, as under nohup, but not what its parent catches.
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
     let scene = scene();
     let program = ["--", "sh", "-c", "echo begun; sleep 600"];
     let child = scene.start(
