@@ -104,8 +104,9 @@ fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: us
     let width = width.expect("a field in one place has a fixed width");
     let same: Option<Vec<u64>> = words.iter().map(|column| one_of(column)).collect();
     if let Some(same) = same {
-        let bytes: Vec<u8> = same.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let text = text::shown(slot.ty, proven::at(&bytes, ..width));
+        let mut bytes: Vec<u8> = same.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(width);
+        let text = text::shown(slot.ty, &bytes);
         return out.repeated(at.position, at.from, rows, &text);
     }
     if matches!(slot.ty, FieldType::Char(_)) {

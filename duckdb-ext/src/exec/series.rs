@@ -138,15 +138,15 @@ impl SeriesScan {
         done / self.parts.len().max(1) as f64
     }
 
-    /// The next chunks, and the part that they are of.
-    fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, UnitChunks)>> {
+    /// The next chunks, and the part that they are of with its number.
+    fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, &SeriesPart, UnitChunks)>> {
         loop {
             let turn = self.turn.load(Ordering::Acquire);
             let Some(part) = self.parts.get(turn) else {
                 return Ok(None);
             };
             if let Some(chunks) = part.scan.next(poll)? {
-                return Ok(Some((turn, chunks)));
+                return Ok(Some((turn, part, chunks)));
             }
             self.turn.fetch_max(turn + 1, Ordering::AcqRel);
         }
@@ -176,10 +176,9 @@ impl SeriesReader {
         mut each: impl FnMut(Found<'_>),
     ) -> Result<bool> {
         poll.check()?;
-        let Some((nth, chunks)) = scan.claim(poll)? else {
+        let Some((nth, part, chunks)) = scan.claim(poll)? else {
             return Ok(false);
         };
-        let part = proven::at(&scan.parts, nth);
         self.taken.batch = part.chunks_before + chunks.first.0;
         self.reader.take_if(|(of, _)| *of != nth);
         let (_, reader) = self.reader.get_or_insert_with(|| (nth, part.scan.reader()));

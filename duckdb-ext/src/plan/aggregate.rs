@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use loom_engine::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, Quantile};
+use loom_engine::query::{Aggregate, AggregateRow, Bucket, Poll, Quantile};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::bucket;
-use super::buckets::{Buckets, Window};
+use super::buckets::Buckets;
 use super::clause::Clause;
 use super::columns::Column;
 use super::function::{Function, Plan};
@@ -15,7 +15,7 @@ use super::parameters::{
     APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
     SOURCE, T_FROM, T_TO, V_MAX, V_MIN,
 };
-use super::part::Part;
+use super::part::{Aggregated, Part};
 use super::selection::Selection;
 use super::stats;
 use super::types::SqlType;
@@ -65,20 +65,6 @@ impl AggregatePlan {
             values,
         })
     }
-
-    fn spec(&self, part: &Part, window: &Window, ambient: &Ambient<'_>) -> Result<AggregateSpec> {
-        Ok(AggregateSpec {
-            source: part.source.id,
-            index: part.chosen.required_index()?.id,
-            time: window.time(),
-            value: part.chosen.range(),
-            filter: part.chosen.filter.clone(),
-            bucket: window.bucket,
-            quantiles: self.quantiles.clone(),
-            approx: self.approx,
-            threads: (ambient.threads)(),
-        })
-    }
 }
 
 impl Plan for AggregatePlan {
@@ -97,11 +83,14 @@ impl Plan for AggregatePlan {
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
         let parts = self.selection.now(ambient)?;
         let window = self.buckets.now(&self.selection, &parts, ambient)?;
-        let asked = parts
-            .iter()
-            .map(|part| Ok((part.snapshot.clone(), self.spec(part, &window, ambient)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let mut aggregate = Aggregate::new(&asked)?;
+        let asked = Aggregated {
+            time: window.time(),
+            bucket: window.bucket,
+            quantiles: &self.quantiles,
+            approx: self.approx,
+            threads: (ambient.threads)(),
+        };
+        let mut aggregate = Aggregate::new(&asked.of(&parts)?)?;
         aggregate.keep(&window.kept);
         let pieces = AggregatePieces {
             aggregate,

@@ -1,9 +1,7 @@
 //! `loom_estimate`: what a scan, an aggregate and quantiles would read, before they are run.
 
 use loom_engine::Address;
-use loom_engine::query::{
-    AggregateSpec, Estimate, Poll, Predicate, Quantile, Scan, ScanSpec, estimate_aggregate,
-};
+use loom_engine::query::{Estimate, Poll, Predicate, Quantile, Scan, ScanSpec, estimate_aggregate};
 
 use super::aggregate::quantiles;
 use super::ambient::Ambient;
@@ -15,7 +13,7 @@ use super::parameters::{
     APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
     SOURCE, T_FROM, T_TO, V_MAX, V_MIN,
 };
-use super::part::Part;
+use super::part::{Aggregated, Part};
 use super::selection::Selection;
 use super::types::SqlType;
 use crate::error::Result;
@@ -85,24 +83,15 @@ impl EstimatePlan {
         let mut rows = vec![row("scan", scan)];
         if parts.iter().all(|part| part.chosen.index.is_some()) {
             for (operation, quantiles) in [("aggregate", &[][..]), ("quantiles", &self.quantiles)] {
-                let asked = parts
-                    .iter()
-                    .map(|part| {
-                        let spec = AggregateSpec {
-                            source: part.source.id,
-                            index: part.chosen.required_index()?.id,
-                            time: window.time(),
-                            value: part.chosen.range(),
-                            filter: part.chosen.filter.clone(),
-                            bucket: window.bucket,
-                            quantiles: quantiles.to_vec(),
-                            approx: self.approx,
-                            threads: (ambient.threads)(),
-                        };
-                        Ok((part.snapshot.clone(), spec))
-                    })
-                    .collect::<Result<Vec<_>>>()?;
-                rows.push(row(operation, estimate_aggregate(&asked, &poll)?));
+                let asked = Aggregated {
+                    time: window.time(),
+                    bucket: window.bucket,
+                    quantiles,
+                    approx: self.approx,
+                    threads: (ambient.threads)(),
+                };
+                let estimate = estimate_aggregate(&asked.of(&parts)?, &poll)?;
+                rows.push(row(operation, estimate));
             }
         }
         Ok(rows)
@@ -110,7 +99,6 @@ impl EstimatePlan {
 }
 
 fn scan_spec(part: &Part, window: &Window) -> ScanSpec {
-    let index = part.chosen.index.iter();
     ScanSpec {
         source: part.source.id,
         after: Address::ZERO,
@@ -119,10 +107,7 @@ fn scan_spec(part: &Part, window: &Window) -> ScanSpec {
             part.chosen.predicate(),
         ]),
         prune: Predicate::All,
-        index_filters: index
-            .filter(|index| index.filter().is_some())
-            .map(|index| index.id)
-            .collect(),
+        index_filters: part.chosen.index_filters(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use loom_engine::query::{
-    AggregateSpec, Bucket, Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together,
+    Bucket, Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together,
 };
 use loom_engine::schema::BinMap;
 use loom_engine::{Key, TimeRange, Timestamp, ValueKind, ValueRange};
@@ -20,7 +20,7 @@ use super::parameters::{
     AT, BANDS, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, SOURCE,
     T_FROM, T_TO,
 };
-use super::part::{self, Part};
+use super::part::{self, Aggregated, Part};
 use super::selection::Selection;
 use super::stats;
 use super::types::SqlType;
@@ -140,24 +140,14 @@ fn values_held(
     threads: usize,
     poll: &Poll<'_>,
 ) -> Result<ValueRange> {
-    let spec = |part: &Part| -> Result<AggregateSpec> {
-        Ok(AggregateSpec {
-            source: part.source.id,
-            index: part.chosen.required_index()?.id,
-            time,
-            value: ValueRange::ALL,
-            filter: part.chosen.filter.clone(),
-            bucket: None,
-            quantiles: Vec::new(),
-            approx: false,
-            threads,
-        })
+    let asked = Aggregated {
+        time,
+        bucket: None,
+        quantiles: &[],
+        approx: false,
+        threads,
     };
-    let asked = parts
-        .iter()
-        .map(|part| Ok((part.snapshot.clone(), spec(part)?)))
-        .collect::<Result<Vec<_>>>()?;
-    let rows = aggregate_together(&asked, poll)?;
+    let rows = aggregate_together(&asked.of(parts)?, poll)?;
     let range = rows.first().and_then(|row| row.min.zip(row.max));
     Ok(range.map_or(ValueRange::EMPTY, |(min, max)| ValueRange { min, max }))
 }

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use loom_engine::query::{IndexAsked, Predicate, Snapshot, SourceTotals};
+use loom_engine::query::{
+    AggregateSpec, Bucket, IndexAsked, Predicate, Quantile, Snapshot, SourceTotals,
+};
 use loom_engine::schema::{Index, RangeSet, Source};
-use loom_engine::{Key, Timestamp, ValueRange};
+use loom_engine::{IndexId, Key, TimeRange, Timestamp, ValueRange};
 
 use crate::error::{Problem, Result};
 
@@ -60,6 +62,35 @@ pub fn indexed(parts: &[Part]) -> Result<Vec<IndexAsked<'_>>> {
     asked.collect()
 }
 
+/// What an aggregate is asked of, one for each directory: times, and what is computed of the values in them.
+pub struct Aggregated<'a> {
+    pub time: TimeRange,
+    pub bucket: Option<Bucket>,
+    pub quantiles: &'a [Quantile],
+    pub approx: bool,
+    pub threads: usize,
+}
+
+impl Aggregated<'_> {
+    pub fn of(&self, parts: &[Part]) -> Result<Vec<(Snapshot, AggregateSpec)>> {
+        let asked = parts.iter().map(|part| {
+            let spec = AggregateSpec {
+                source: part.source.id,
+                index: part.chosen.required_index()?.id,
+                time: self.time,
+                value: part.chosen.range(),
+                filter: part.chosen.filter.clone(),
+                bucket: self.bucket,
+                quantiles: self.quantiles.to_vec(),
+                approx: self.approx,
+                threads: self.threads,
+            };
+            Ok((part.snapshot.clone(), spec))
+        });
+        asked.collect()
+    }
+}
+
 /// Which records are asked for, by an index and by a filter.
 pub struct Chosen {
     pub index: Option<Arc<Index>>,
@@ -76,6 +107,13 @@ impl Chosen {
             _ => Predicate::All,
         };
         Predicate::and([within, self.filter.clone()])
+    }
+
+    /// The index whose filter applies, if it has one.
+    pub fn index_filters(&self) -> Vec<IndexId> {
+        let index = self.index.iter();
+        let filtered = index.filter(|index| index.filter().is_some());
+        filtered.map(|index| index.id).collect()
     }
 
     /// The bounds as one range.

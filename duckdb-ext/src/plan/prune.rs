@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use loom_engine::query::Predicate;
-use loom_engine::schema::{Domain, FieldType, Index, Number, Op, RangeSet, Source};
+use loom_engine::schema::{Constant, Domain, FieldType, Index, Op, RangeSet, Source};
 use loom_engine::{Key, Timestamp, ValueKind, ValueRange};
 
 use super::bounds::{number_keys, time_range};
@@ -163,19 +163,13 @@ impl Reader<'_> {
                 let Datum::Text(label) = value else {
                     return None;
                 };
-                let def = self.source.fields.get(field)?;
-                let domain = Domain::of(def.ty)?;
                 if op != Op::Eq || !steps.is_empty() {
                     return None;
                 }
-                // A number without a label shows as itself.
-                let bare = label
-                    .parse::<i128>()
-                    .ok()
-                    .filter(|number| !def.labels.contains_key(number));
-                let numbers = def.label_value(label).into_iter().chain(bare);
-                let keys = numbers.map(|number| domain.keys(Op::Eq, Number::Int(number)));
-                Some(RangeSet::union(keys))
+                let def = self.source.fields.get(field)?;
+                let keys = def.keys(op, Constant::Shown(label));
+                // No row shows another text.
+                Some(keys.unwrap_or_else(RangeSet::none))
             }
         }
     }

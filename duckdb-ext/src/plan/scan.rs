@@ -88,12 +88,7 @@ impl ScanPlan {
             after: self.after.unwrap_or(Address::ZERO),
             exact: Predicate::and(exact),
             prune: prune::predicate(offered, dir, source, self.selection.fields().len()),
-            index_filters: chosen
-                .index
-                .iter()
-                .filter(|index| index.filter().is_some())
-                .map(|index| index.id)
-                .collect(),
+            index_filters: chosen.index_filters(),
         })
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use loom_engine::query::{Poll, Predicate, Snapshot};
 use loom_engine::schema::{
-    Domain, FieldDef, FieldType, Filter, Index, Number, Op, RangeSet, Source,
+    Constant, FieldDef, FieldType, Filter, Index, Number, Op, RangeSet, Source,
 };
-use loom_engine::{Error, Key, TimeRange, Timestamp, proven};
+use loom_engine::{Error, Key, TimeRange, Timestamp};
 
 use super::agreement;
 use super::ambient::Ambient;
@@ -275,36 +275,25 @@ fn bound(
     op: Op,
     value: &Datum,
 ) -> Result<RangeSet<Key>> {
-    let field = |field: usize| proven::at(&source.fields, field);
-    let field = index.value_field().map(field);
-    let ty = field.map(|field| field.ty);
-    let Some(domain) = ty.and_then(Domain::of) else {
+    let Some(field) = source.value_of(index) else {
         return Err(Problem::binder(format!(
             "{name}: index '{}' only counts records and has no values; omit {name}",
             index.name
         )));
     };
-    let number = match (ty, field, value) {
-        (Some(FieldType::TimestampNs), ..) => time_of(value).or_else(|| value.number()),
-        (_, Some(field), Datum::Text(label)) if !field.labels.is_empty() => {
-            Some(number_of(field, name, label)?)
+    let constant = match value {
+        Datum::Text(text) if !field.labels.is_empty() => {
+            let keys = field.keys(op, Constant::Shown(text));
+            return keys.ok_or_else(|| unknown_label(field, name, text));
         }
+        _ if field.ty == FieldType::TimestampNs => time_of(value).or_else(|| value.number()),
         _ => value.number(),
     };
-    match number {
-        Some(number) => Ok(domain.keys(op, number)),
-        None => Err(Problem::binder(format!(
-            "{name} takes a number, not {}",
-            value.type_name()
-        ))),
-    }
+    let keys = constant.and_then(|number| field.keys(op, Constant::Number(number)));
+    keys.ok_or_else(|| Problem::binder(format!("{name} takes a number, not {}", value.type_name())))
 }
 
-/// The number that a label stands for, or that shows as itself because it has no label.
-fn number_of(field: &FieldDef, parameter: &str, label: &str) -> Result<Number> {
-    if let Some(number) = field.value_of_text(label) {
-        return Ok(Number::Int(number));
-    }
+fn unknown_label(field: &FieldDef, parameter: &str, label: &str) -> Problem {
     let mut known: Vec<&str> = field.labels.values().map(String::as_str).collect();
     let more = known.len().saturating_sub(LABELS_LISTED);
     known.truncate(LABELS_LISTED);
@@ -312,11 +301,11 @@ fn number_of(field: &FieldDef, parameter: &str, label: &str) -> Result<Number> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Err(Problem::binder(format!(
+    Problem::binder(format!(
         "{parameter}: '{label}' is not a label of '{}'; use a number, or one of {}{more}",
         field.name,
         known.join(", ")
-    )))
+    ))
 }
 
 /// A time as its nanoseconds.

@@ -1,7 +1,7 @@
 //! The values of an index in SQL: their type, and keys, sums and the ends of bins as cells of it.
 
 use loom_engine::schema::{BinMap, Domain, FieldType};
-use loom_engine::{Key, Sum, ValueKind, proven};
+use loom_engine::{Key, Sum, ValueKind};
 
 use super::part::Part;
 use super::types::{SqlType, of_numbers};
@@ -21,10 +21,9 @@ impl Values {
         let first = parts.first();
         let Part { source, chosen, .. } = first.expect("a call reads at least one directory");
         let index = chosen.required_index()?;
-        let ty = |field: usize| proven::at(&source.fields, field).ty;
         Ok(Values {
             kind: index.kind,
-            ty: index.value_field().map(ty),
+            ty: source.value_of(index).map(|field| field.ty),
         })
     }
 

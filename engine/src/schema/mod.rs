@@ -9,6 +9,7 @@ mod bin_map;
 mod bins;
 mod catalog;
 mod comparison;
+mod constant;
 mod encoder;
 mod field;
 mod filter;
@@ -35,6 +36,7 @@ pub use catalog::{
     unknown_source,
 };
 pub use comparison::{Domain, Op};
+pub use constant::Constant;
 pub use encoder::{FieldValue, PayloadEncoder};
 pub use field::{FieldDef, FieldType, LABELS_MAX, SERIES_BYTES_MAX};
 pub(crate) use filter::compared;

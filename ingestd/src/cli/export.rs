@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ingestd::input::parse_timestamp_ns;
-use ingestd::output::{Export, Out, export, parse_range};
+use ingestd::output::{Export, Out, export};
 use loom_engine::query::{Directory, Poll};
-use loom_engine::schema::Source;
-use loom_engine::{IndexId, TimeRange, Timestamp, ValueRange};
+use loom_engine::schema::{Constant, FieldDef, FieldType, Number, Op, RangeSet, Source};
+use loom_engine::{IndexId, Key, TimeRange, Timestamp};
 
 use super::stdout::{complain, say};
 
@@ -69,10 +69,9 @@ impl Args {
         }
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
         let source = snapshot.source(&self.source)?;
-        let index = match &self.index {
-            Some(name) => Some(self.index_range(&source, name)?),
-            None => None,
-        };
+        let index = self.index.as_ref();
+        let index = index.map(|name| self.index_keys(&source, name));
+        let index = index.transpose()?;
         let first = self.from.unwrap_or(Timestamp::MIN);
         let time = match self.to {
             Some(to) => TimeRange::half_open(first, to),
@@ -108,40 +107,59 @@ impl Args {
         Ok(ExitCode::FAILURE)
     }
 
-    fn index_range(
+    fn index_keys(
         &self,
         source: &Source,
         name: &str,
-    ) -> anyhow::Result<(IndexId, Option<ValueRange>)> {
+    ) -> anyhow::Result<(IndexId, Option<RangeSet<Key>>)> {
         let Some(index) = source.index(name) else {
             bail!(source.unknown_index(name));
         };
-        let field = index
-            .value_field()
-            .and_then(|field| source.fields.get(field));
-        let range = match (field, &self.min, &self.max) {
-            (_, None, None) => None,
-            (Some(field), min, max) => {
-                let range = parse_range(min.as_deref(), max.as_deref(), field)?;
-                if range.is_empty() {
-                    let bounds = [("--min", min), ("--max", max)];
-                    let bounds =
-                        bounds.map(|(flag, bound)| Some(format!(" {flag} {}", bound.as_ref()?)));
-                    bail!(
-                        "no value of field '{}' ({}) lies within{}; widen the range",
-                        field.name,
-                        field.ty,
-                        bounds.into_iter().flatten().collect::<String>()
-                    );
-                }
-                Some(range)
-            }
-            (None, ..) => bail!(
+        let bounds = [("--min", Op::Ge, &self.min), ("--max", Op::Le, &self.max)];
+        let bounds = bounds.map(|(flag, op, bound)| Some((flag, op, bound.as_deref()?)));
+        let bounds: Vec<(&str, Op, &str)> = bounds.into_iter().flatten().collect();
+        if bounds.is_empty() {
+            return Ok((index.id, None));
+        }
+        let Some(field) = source.value_of(index) else {
+            bail!(
                 "cannot apply --min and --max to index '{name}': it counts records and has no value; omit them"
-            ),
+            );
         };
-        Ok((index.id, range))
+        let within = bounds.iter().map(|(_, op, bound)| keys(field, *op, bound));
+        let within = RangeSet::intersection(within.collect::<anyhow::Result<Vec<_>>>()?);
+        if within.is_empty() {
+            let bounds = bounds
+                .iter()
+                .map(|(flag, _, bound)| format!(" {flag} {bound}"));
+            bail!(
+                "no value of field '{}' ({}) lies within{}; widen the range",
+                field.name,
+                field.ty,
+                bounds.collect::<String>()
+            );
+        }
+        Ok((index.id, Some(within)))
     }
+}
+
+/// The keys on one side of a bound as it is typed.
+fn keys(field: &FieldDef, op: Op, bound: &str) -> anyhow::Result<RangeSet<Key>> {
+    let constant = match field.ty {
+        FieldType::TimestampNs => {
+            parse_timestamp_ns(bound).map(|ns| Constant::Number(Number::from(ns)))
+        }
+        _ => Some(Constant::Typed(bound)),
+    };
+    let keys = constant.and_then(|constant| field.keys(op, constant));
+    keys.with_context(|| {
+        format!(
+            "'{}' is not a value of field '{}' ({})",
+            bound.trim(),
+            field.name,
+            field.ty
+        )
+    })
 }
 
 fn time(text: &str) -> anyhow::Result<Timestamp> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
-use loom_engine::schema::Source;
-use loom_engine::{Address, IndexId, TimeRange, ValueRange};
+use loom_engine::schema::{RangeSet, Source};
+use loom_engine::{Address, IndexId, Key, TimeRange};
 
 use super::copy::Gaps;
 use super::out::Out;
@@ -19,8 +19,8 @@ use super::table::{self, Part};
 pub struct Export {
     pub source: Arc<Source>,
     pub time: TimeRange,
-    /// An index, whose filter applies, and the range of its value where it has one.
-    pub index: Option<(IndexId, Option<ValueRange>)>,
+    /// An index, whose filter applies, and the keys of its value if not all of them are exported.
+    pub index: Option<(IndexId, Option<RangeSet<Key>>)>,
 }
 
 /// What an export holds.
@@ -68,8 +68,8 @@ fn write(
     poll: &Poll<'_>,
 ) -> anyhow::Result<Exported> {
     let mut exact = vec![Predicate::time(export.time)];
-    if let Some((index, Some(range))) = export.index {
-        exact.push(Predicate::value(index, range));
+    if let Some((index, Some(keys))) = &export.index {
+        exact.push(Predicate::keys(*index, keys.clone()));
     }
     let spec = ScanSpec {
         source: export.source.id,

@@ -10,9 +10,7 @@ mod parquet;
 mod path_part;
 pub mod pins;
 mod table;
-mod value;
 mod verify;
 
 pub use export::{Export, Exported, export};
 pub use out::Out;
-pub use value::parse_range;

@@ -111,6 +111,11 @@ impl Source {
         self.indexes.iter().rev().find(|index| index.name == name)
     }
 
+    /// The field whose values an index of this source holds; `None` where the index only counts.
+    pub fn value_of(&self, index: &Index) -> Option<&FieldDef> {
+        self.fields.get(index.value_field()?)
+    }
+
     /// The indexes that records to come fall into.
     pub fn open_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.iter().filter(|index| index.is_open())
@@ -142,7 +147,7 @@ impl Source {
         let Some(field) = index.value_field() else {
             return true;
         };
-        let is_never_null = self.fields.get(field).is_some_and(|field| !field.nullable);
+        let is_never_null = self.value_of(index).is_some_and(|field| !field.nullable);
         is_never_null
             && self
                 .layouts

@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use loom_client::protocol::Synced;
-use loom_client::{ClientError, RingClient, RingOptions};
+use ::loom_client::protocol::Synced;
+use ::loom_client::{ClientError, RingClient, RingOptions};
 use loom_engine::SourceId;
 
 /// A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
