@@ -40,6 +40,17 @@ impl Place {
         self.load_from(args, file, Stdio::null())
     }
 
+    /// Loads into the source `s` of declared fields such as `n i64, s utf8?`; a question mark makes one nullable.
+    pub fn load_into(&self, fields: &str, args: &[&str], file: &Path) -> Loaded {
+        self.load_into_from(fields, args, file, Stdio::null())
+    }
+
+    pub fn load_into_from(&self, fields: &str, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
+        let toml = self.file("s.toml", declaration(fields).as_bytes());
+        let declared = ["--fields", toml.to_str().unwrap()];
+        self.load_from(&[&declared, args].concat(), file, stdin)
+    }
+
     pub fn load_from(&self, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
         command.arg("load").arg(self.dir()).args(["--source", "s"]);
@@ -86,3 +97,15 @@ impl Loaded {
 }
 
 pub const ALL: &str = "received=3 stored=3 refused=0 dropped=0";
+
+/// The source `s` of fields such as `n i64, s utf8?`.
+pub fn declaration(fields: &str) -> String {
+    let field = |field: &str| {
+        let (name, ty) = field.rsplit_once(' ').unwrap();
+        let nullable = ty.ends_with('?');
+        let ty = ty.trim_end_matches('?');
+        format!("[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n")
+    };
+    let fields: String = fields.split(", ").map(field).collect();
+    format!("[[source]]\nname = 's'\n{fields}")
+}
