@@ -139,7 +139,7 @@ pub fn declared(file: &Path, source: &str, fields: &str) -> Result<String> {
     };
     let fields: String = fields.split(", ").map(field).collect::<Result<_>>()?;
     let toml = file.with_extension("toml");
-    std::fs::write(&toml, format!("[[source]]\nname = '{source}'\n{fields}"))?;
+    std::fs::write(&toml, format!("[[source]]\nname = {source:?}\n{fields}"))?;
     Ok(toml.display().to_string())
 }
 

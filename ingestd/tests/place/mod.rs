@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use loom_engine::log::LogReader;
-use loom_engine::query::read_catalog;
 use tempfile::TempDir;
 
 /// A Loom directory that does not exist yet, in a folder for files.
@@ -83,16 +81,6 @@ impl Loaded {
             assert!(line.contains(words), "'{words}' is not in '{line}'");
         }
         self
-    }
-
-    /// The fields as `name type`, with a question mark where they are nullable; `None` if there is no such source.
-    pub fn fields(&self) -> Option<Vec<String>> {
-        let catalog = read_catalog(&LogReader::open(&self.dir).ok()?).unwrap();
-        let source = catalog.find("s")?;
-        let nullable = |nullable| if nullable { "?" } else { "" };
-        let fields = source.fields.iter();
-        let shown = fields.map(|f| format!("{} {}{}", f.name, f.ty, nullable(f.nullable)));
-        Some(shown.collect())
     }
 }
 
