@@ -24,18 +24,19 @@ use storing::Storing;
 
 /// Load files into a source
 ///
-/// Reads Parquet, Arrow IPC, pcap and pcapng, and CSV and JSON lines into declared fields, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that runs
-/// on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first
-/// row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a row was refused or may be
-/// missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is stored or counted; a second
-/// Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
+/// Reads Parquet, Arrow IPC, pcap and pcapng, and CSV and JSON lines into declared fields, also compressed with gzip, zstd, bzip2 or xz. The rows
+/// go through the daemon that runs on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the
+/// source do not exist, the first row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a
+/// row was refused or may be missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is
+/// stored or counted; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd load DIR --source trades --ts time --index price trades.parquet
   ingestd load DIR --source access --fields access.toml --ts when \\
     --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
-  journalctl -o json | ingestd load DIR --source journal --fields journal.toml --format json -
+  journalctl -o json |
+    ingestd load DIR --source journal --fields journal.toml --format json -
 
 DuckDB finds the types of CSV and JSON, and reads and converts much else:
   duckdb -c \"COPY (SELECT * FROM 'a.csv') TO '/dev/stdout' (FORMAT parquet)\" |
