@@ -18,6 +18,8 @@ fn ingestd(args: &[&str]) -> Output {
         .unwrap()
 }
 
+const FIELDS: &str = "[[source]]\nname = 's'\nfield = [{ name = 'n', type = 'i64' }, { name = 's', type = 'utf8' }]\n";
+
 /// A directory with some thousand rows, as `load` leaves it.
 fn loaded(home: &Path) -> String {
     let (dir, csv) = (home.join("loom"), home.join("rows.csv"));
@@ -27,7 +29,11 @@ fn loaded(home: &Path) -> String {
     fs::write(&csv, format!("n,s\n{rows}")).unwrap();
     let dir = dir.to_str().unwrap().to_owned();
     let csv = csv.to_str().unwrap();
-    let output = ingestd(&["load", &dir, "--source", "s", "--index", "n", csv]);
+    let fields = home.join("s.toml");
+    fs::write(&fields, FIELDS).unwrap();
+    let declared = ["--fields", fields.to_str().unwrap()];
+    let load = ["load", &dir, "--source", "s", "--index", "n", csv];
+    let output = ingestd(&[&load[..], &declared].concat());
     assert!(output.status.success());
     dir
 }

@@ -47,12 +47,25 @@ fn place() -> TempDir {
     std::fs::write(place.path().join("sources.toml"), SOURCES).unwrap();
     // The row that is refused makes the source loom_losses.
     std::fs::write(place.path().join("rows.csv"), "a,b\n1,2\n3\n").unwrap();
+    let rows = "[[source]]\nname = 'rows'\nfield = [{ name = 'a', type = 'i64' }, { name = 'b', type = 'i64' }]\n";
+    std::fs::write(place.path().join("rows.toml"), rows).unwrap();
     for (words, code) in [
         (
             &["source", "add", "web.loom", "--fields", "sources.toml"][..],
             0,
         ),
-        (&["load", "web.loom", "--source", "rows", "rows.csv"], 1),
+        (
+            &[
+                "load",
+                "web.loom",
+                "--source",
+                "rows",
+                "--fields",
+                "rows.toml",
+                "rows.csv",
+            ],
+            1,
+        ),
         (&["generate", "share"], 0),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));

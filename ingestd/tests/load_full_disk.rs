@@ -4,6 +4,7 @@
 
 mod small_disk;
 
+use std::ffi::OsString;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -53,9 +54,21 @@ impl Scene {
         let since = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
         command.arg("load").arg(self.dir()).args(["--source", "s"]);
-        let output = command.arg(self.file()).output().unwrap();
+        let output = command
+            .args(fields(&self.file()))
+            .arg(self.file())
+            .output()
+            .unwrap();
         (output, since.elapsed())
     }
+}
+
+/// The option that declares the fields of a file's rows, in a file beside it.
+fn fields(rows: &Path) -> [OsString; 2] {
+    let toml = rows.with_extension("toml");
+    let fields = "[{ name = 'n', type = 'i64' }, { name = 's', type = 'utf8', nullable = true }]";
+    fs::write(&toml, format!("[[source]]\nname = 's'\nfield = {fields}\n")).unwrap();
+    ["--fields".into(), toml.into()]
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -89,6 +102,7 @@ fn a_disk_too_small_for_a_new_directory_is_named_and_nothing_is_left_on_it() {
         load.arg("load")
             .arg(&dir)
             .args(["--source", "s"])
+            .args(fields(&file))
             .arg(&file);
         let output = load.output().unwrap();
         assert_eq!(output.status.code(), Some(1));
@@ -115,7 +129,8 @@ fn a_directory_whose_first_segment_could_not_be_made_is_sound() {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit -f {limit} && exec \"$0\" \"$@\"")]);
         shell.arg(env!("CARGO_BIN_EXE_ingestd")).arg("load");
-        shell.arg(&dir).args(["--source", "s"]).arg(&file);
+        shell.arg(&dir).args(["--source", "s"]).args(fields(&file));
+        shell.arg(&file);
         shell.output().unwrap()
     };
     assert!(!load("1000").status.success());
@@ -144,6 +159,7 @@ fn min_free_holds_while_the_log_allocates_its_files() {
     load.arg("load")
         .arg(&dir)
         .args(["--source", "s"])
+        .args(fields(&file))
         .arg(&file);
     let mut load = load.spawn().unwrap();
     let mut free_least = u64::MAX;

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::ipc::writer::FileWriter;
-use place::{ALL, Place};
+use place::{ALL, Place, declaration};
 
 const CSV: &str = "n,s\n1,a\n2,b\n3,c\n";
+const FIELDS: &str = "n i64?, s utf8?";
 
 /// The bytes as a program of this name packs them; `None` where it is missing.
 fn packed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -57,9 +58,7 @@ fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
             &format!("a.csv.{ending}"),
             &packed(program, CSV.as_bytes()).unwrap(),
         );
-        let loaded = place.load(&[], &file);
-        loaded.gives(ALL, &[]);
-        assert_eq!(loaded.fields().unwrap(), ["n i64?", "s utf8?"], "{program}");
+        place.load_into(FIELDS, &[], &file).gives(ALL, &[]);
         let mut cat = Command::new("cat")
             .arg(&file)
             .stdout(Stdio::piped())
@@ -68,14 +67,14 @@ fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
         let pipe = cat.stdout.take().unwrap().into();
         for stdin in [File::open(&file).unwrap().into(), pipe] {
             place
-                .load_from(&["--format", "csv"], Path::new("-"), stdin)
+                .load_into_from(FIELDS, &["--format", "csv"], Path::new("-"), stdin)
                 .gives(ALL, &[]);
         }
         cat.wait().unwrap();
         // The first bytes say it, not the name; those inside say the format.
         let json = packed(program, b"{\"n\":1,\"s\":\"a\"}\n").unwrap();
         place
-            .load(&[], &place.file("unnamed", &json))
+            .load_into(FIELDS, &[], &place.file("unnamed", &json))
             .gives("received=1 stored=1 refused=0 dropped=0", &[]);
     }
 }
@@ -109,7 +108,7 @@ fn every_member_of_a_compressed_file_is_read() {
             .map(|part| packed(program, part.as_bytes()).unwrap())
             .collect();
         let file = place.file(&format!("a.csv.{ending}"), &members.concat());
-        place.load(&[], &file).gives(ALL, &[]);
+        place.load_into(FIELDS, &[], &file).gives(ALL, &[]);
     }
 }
 
@@ -133,7 +132,7 @@ fn zeroes_behind_a_gzip_member_are_none() {
     let place = Place::new();
     let padded = [&member[..], &[0; 70_000]].concat();
     place
-        .load(&[], &place.file("a.csv.gz", &padded))
+        .load_into(FIELDS, &[], &place.file("a.csv.gz", &padded))
         .gives(ALL, &[]);
 }
 
@@ -152,7 +151,7 @@ fn what_follows_compressed_data_is_told_from_data_that_is_cut_short() {
         ] {
             let place = Place::new();
             let file = place.file(&format!("a.csv.{ending}"), &[&member[..], behind].concat());
-            let loaded = place.load(&[], &file);
+            let loaded = place.load_into(FIELDS, &[], &file);
             let said = loaded.said();
             assert!(said.contains(words), "{program}: {said}");
             assert_eq!(loaded.output.status.code(), Some(1));
@@ -169,7 +168,7 @@ fn frames_that_readers_of_zstd_skip_are_skipped_wherever_they_stand() {
     for parts in [[&skipped[..], &frame], [&frame, skipped]] {
         let place = Place::new();
         let file = place.file("a.csv.zst", &parts.concat());
-        place.load(&[], &file).gives(ALL, &[]);
+        place.load_into(FIELDS, &[], &file).gives(ALL, &[]);
     }
 }
 
@@ -187,7 +186,7 @@ fn the_rows_before_damage_in_compressed_data_are_stored_and_the_file_is_named() 
         ] {
             let place = Place::new();
             let file = place.file(&format!("a.csv.{ending}"), bytes);
-            let loaded = place.load(&[], &file);
+            let loaded = place.load_into(FIELDS, &[], &file);
             let said = loaded.said();
             assert_eq!(loaded.output.status.code(), Some(1), "{program}: {said}");
             assert!(
@@ -213,7 +212,7 @@ fn a_file_that_is_damaged_before_its_first_row_leaves_nothing_behind() {
         let whole = packed(program, CSV.as_bytes()).unwrap();
         let place = Place::new();
         let file = place.file(&format!("a.csv.{ending}"), &whole[..14]);
-        let loaded = place.load(&[], &file);
+        let loaded = place.load_into(FIELDS, &[], &file);
         loaded.says(&["the file is cut short"]);
         assert!(!loaded.dir.exists(), "{program}");
     }
@@ -223,7 +222,7 @@ fn a_file_that_is_damaged_before_its_first_row_leaves_nothing_behind() {
 fn a_name_that_promises_compression_is_noted_where_it_is_wrong() {
     let place = Place::new();
     let file = place.file("a.csv.gz", CSV.as_bytes());
-    place.load(&[], &file).gives(
+    place.load_into(FIELDS, &[], &file).gives(
         ALL,
         &["is not compressed with gzip, whatever its name says"],
     );
@@ -237,7 +236,7 @@ fn a_file_that_is_compressed_twice_is_named_so_whatever_its_name_and_format() {
     let words = "it is compressed twice; unpack it twice, the second time with 'gzip -d'";
     for name in ["a.csv.gz", "a.csv.gz.gz", "a", "a.json.gz", "a.parquet.gz"] {
         let file = place.file(name, &twice);
-        let loaded = place.load(&[], &file);
+        let loaded = place.load_into(FIELDS, &[], &file);
         loaded.gives("received=0 stored=0 refused=0 dropped=0", &[words]);
     }
 }
@@ -255,12 +254,13 @@ fn what_unpacks_without_end_takes_bounded_memory() {
     bomb.resize(400 << 20, b'x');
     let file = place.file(&format!("a.csv.{ending}"), &packed(program, &bomb).unwrap());
     drop(bomb);
+    let fields = place.file("s.toml", declaration("n utf8").as_bytes());
     let output = Command::new("sh")
         .args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
         .arg(env!("CARGO_BIN_EXE_ingestd"))
         .arg("load")
         .arg(place.dir())
-        .args(["--source", "s"])
+        .args(["--source", "s", "--fields", fields.to_str().unwrap()])
         .arg(&file)
         .output()
         .unwrap();

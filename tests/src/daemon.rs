@@ -126,6 +126,23 @@ pub fn configuration(dir: &Path, config: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Writes what `load --fields` needs for a source of fields such as `n i64, s utf8?` beside a file, and returns its path. A question mark makes a
+/// field nullable.
+pub fn declared(file: &Path, source: &str, fields: &str) -> Result<String> {
+    let field = |field: &str| {
+        let (name, ty) = field.rsplit_once(' ').context("a field is 'NAME TYPE'")?;
+        let nullable = ty.ends_with('?');
+        let ty = ty.trim_end_matches('?');
+        Ok(format!(
+            "[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n"
+        ))
+    };
+    let fields: String = fields.split(", ").map(field).collect::<Result<_>>()?;
+    let toml = file.with_extension("toml");
+    std::fs::write(&toml, format!("[[source]]\nname = {source:?}\n{fields}"))?;
+    Ok(toml.display().to_string())
+}
+
 /// Runs a command of `ingestd` and gives its standard output; fails where it does not succeed.
 pub fn ingestd<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<String> {
     let mut command = Command::new(machine::ingestd()?);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::ingestd;
+use loom_tests::daemon::{declared, ingestd};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -21,8 +21,10 @@ fn directory() -> Result<(TempDir, PathBuf)> {
     let csv = place.path().join("r.csv");
     let numbers: String = (0..ROWS).map(|n| format!("{n}\n")).collect();
     std::fs::write(&csv, format!("n\n{numbers}"))?;
+    let fields = declared(&csv, "r", "n i64?")?;
     let [shown, csv] = [&dir, &csv].map(|path| path.display().to_string());
-    ingestd(["load", &shown, "--source", "r", "--index", "n", &csv])?;
+    let load = ["load", &shown, "--source", "r", "--fields", &fields];
+    ingestd(load.into_iter().chain(["--index", "n", &csv]))?;
     Ok((place, dir))
 }
 

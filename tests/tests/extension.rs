@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::declared;
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ const ROWS: usize = 20_000;
 
 /// A Loom directory with one source, `r`, of one field, `n`.
 fn directory() -> Result<TempDir> {
-    directory_of(ROWS, "n", |n| n.to_string())
+    directory_of(ROWS, "n i64?", |n| n.to_string())
 }
 
 /// The same with other fields, of which `n` is one, and so many rows.
@@ -23,11 +24,15 @@ fn directory_of(rows: usize, fields: &str, row: impl Fn(usize) -> String) -> Res
     let dir = tempfile::tempdir()?;
     let rows = (0..rows).map(|n| row(n) + "\n");
     let csv = dir.path().join("r.csv");
-    std::fs::write(&csv, format!("{fields}\n{}", rows.collect::<String>()))?;
+    let words = fields.split(", ").map(|field| field.split(' ').next());
+    let names: Vec<&str> = words.flatten().collect();
+    let names = names.join(",");
+    std::fs::write(&csv, format!("{names}\n{}", rows.collect::<String>()))?;
     let status = Command::new(machine::ingestd()?)
         .arg("load")
         .arg(dir.path().join("loom"))
         .args(["--source", "r", "--index", "n"])
+        .args(["--fields", &declared(&csv, "r", fields)?])
         .arg(&csv)
         .output()?;
     ensure!(status.status.success(), "{status:?}");
@@ -39,7 +44,7 @@ const WIDE_ROWS: usize = 200_000;
 
 /// The same with texts beside `n`, and in columns.
 fn wide_directory() -> Result<TempDir> {
-    let dir = directory_of(WIDE_ROWS, "n,name,text", |n| {
+    let dir = directory_of(WIDE_ROWS, "n i64?, name utf8?, text utf8?", |n| {
         let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
     })?;

@@ -22,7 +22,7 @@ use loom_engine::format::{
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::{LogOptions, LogReader};
 use loom_engine::schema::parse_sources;
-use loom_tests::daemon::Daemon;
+use loom_tests::daemon::{Daemon, declared};
 use loom_tests::machine;
 use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, is_columns};
 
@@ -567,8 +567,10 @@ fn staging_that_claims_too_much_is_named_in_little_memory() -> Result<()> {
     let rows = place.path().join("rows.csv");
     let lines: String = (0..RECORDS).map(|n| format!("{n},7\n")).collect();
     fs::write(&rows, format!("n,mark\n{lines}"))?;
+    let fields = declared(&rows, "r", "n i64?, mark i64?")?;
     let [dir_text, rows] = [&dir, &rows].map(|path| path.to_str().unwrap());
-    let (code, said) = in_little_memory(&["load", dir_text, "--source", "r", rows])?;
+    let load = ["load", dir_text, "--source", "r", "--fields", &fields, rows];
+    let (code, said) = in_little_memory(&load)?;
     ensure!(code == 0, "{said}");
     daemon.kill()?;
     let note: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("staging"))?)?;

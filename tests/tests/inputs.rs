@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use loom_tests::daemon::declared;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 
@@ -14,6 +15,9 @@ const TABLE: &str = "CREATE TABLE plain AS SELECT
     i::BIGINT AS number, (i * 37 % 1000 - 500)::BIGINT AS small, (i % 977) / 8 AS ratio, i % 3 = 0 AS flag,
     CASE WHEN i % 10 = 3 THEN NULL ELSE 'name, \"' || i || '\"' END AS word
     FROM range(3000) AS numbers(i)";
+
+/// Those of the columns; also Parquet and Arrow fill them.
+const FIELDS: &str = "number i64, small i64, ratio f64, flag bool, word utf8?";
 
 /// A format of `load`, the ending of its files' names, and how DuckDB writes it, where it does.
 const FORMATS: [(&str, &str, &str); 4] = [
@@ -77,6 +81,7 @@ fn load(dir: &Path, arguments: &[&str], input: Stdio) -> Result<()> {
         .arg("load")
         .arg(dir)
         .args(["--source", "rows"])
+        .args(["--fields", &declared(dir, "rows", FIELDS)?])
         .args(arguments)
         .stdin(input);
     let output = command.output()?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::{Daemon, ingestd};
+use loom_tests::daemon::{Daemon, declared, ingestd};
 use loom_tests::duckdb::{Database, Session, Version};
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -21,7 +21,10 @@ fn load(dir: &Path, source: &str, rows: usize) -> Result<()> {
         )
     });
     std::fs::write(&csv, format!("n,t\n{}", times.collect::<String>()))?;
-    let options = ["--source", source, "--index", "n", "--ts", "t"];
+    let fields = declared(&csv, source, "n i64?")?;
+    let options = [
+        "--source", source, "--index", "n", "--ts", "t", "--fields", &fields,
+    ];
     let arguments = ["load".as_ref(), dir.as_os_str()]
         .into_iter()
         .chain(options.map(AsRef::as_ref));

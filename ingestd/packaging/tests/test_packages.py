@@ -46,7 +46,10 @@ def the_only(pattern: str) -> Path:
 
 
 def write_rows(path: Path) -> None:
-    """Write a CSV file: latencies from 1 to ROWS."""
+    """Write a CSV file, latencies from 1 to ROWS, and beside it what declares its fields."""
+    field = "field = [{ name = 'latency_us', type = 'i64' }]"
+    fields = [f"[[source]]\nname = '{name}'\n{field}\n" for name in ("request", "served")]
+    path.with_suffix(".toml").write_text("".join(fields))
     rows = [f"2026-03-01T00:00:{row // 100:02}.{row % 100:02}Z,{row + 1}" for row in range(ROWS)]
     path.write_text("\n".join(["ts,latency_us", *rows]) + "\n")
 
@@ -118,14 +121,14 @@ def recording(debian: Debian) -> Iterator[Path]:
 def test_the_debian_package_records_and_answers_members_of_its_group(debian: Debian, recording: Path) -> None:
     write_rows(debian.root / "rows.csv")
     member = "nobody:loom"
-    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *LOAD, user=member)
+    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", "--fields", "/rows.toml", *LOAD, user=member)
     [client] = (ROOT / ".venv").glob("lib/python3*/site-packages/duckdb_cli/duckdb")
     shutil.copy(client, debian.root / "usr/bin")
     sql = "LOAD '/usr/lib/loom/duckdb-v1/loom.duckdb_extension';" + SLOWEST.format("/var/lib/loom")
     assert debian.run("duckdb", "-unsigned", "-no-init", "-noheader", "-csv", "-c", sql, user=member).strip() == ",".join(map(str, ANSWER))
     assert ask(debian.root / "usr/lib/loom/duckdb-v2/loom.duckdb_extension", recording) == ANSWER
     with pytest.raises(AssertionError, match="may not push"):
-        debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *LOAD, user="nobody:nogroup")
+        debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", "--fields", "/rows.toml", *LOAD, user="nobody:nogroup")
 
 
 def test_the_debian_package_names_the_libraries_that_it_needs(debian: Debian) -> None:
@@ -189,7 +192,8 @@ def allowed_networks(root: Path) -> str:
 
 def test_the_debian_package_serves_what_it_records(debian: Debian, recording: Path) -> None:
     write_rows(debian.root / "rows.csv")
-    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", "--source", "served", "--ts", "ts", user="loom:loom")
+    served = ["--fields", "/rows.toml", "--source", "served", "--ts", "ts"]
+    debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *served, user="loom:loom")
     # What the unit needs beside the package.
     installed, [packages] = debian.root / "usr/local/lib/loom", (ROOT / ".fleet-venv").glob("lib/python3*/site-packages")
     installed.mkdir()
@@ -243,7 +247,8 @@ def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
     [home] = tmp_path.iterdir()
     write_rows(tmp_path / "rows.csv")
     directory = tmp_path / "shop.loom"
-    subprocess.run([home / "bin/ingestd", "load", directory, tmp_path / "rows.csv", *LOAD], check=True, env={})
+    fields = ["--fields", tmp_path / "rows.toml"]
+    subprocess.run([home / "bin/ingestd", "load", directory, tmp_path / "rows.csv", *fields, *LOAD], check=True, env={})
     assert ask(home / "lib/loom/duckdb-v2/loom.duckdb_extension", directory) == ANSWER
 
 
@@ -294,7 +299,8 @@ def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
     subprocess.run(install, check=True)
     write_rows(tmp_path / "rows.csv")
     directory = tmp_path / "shop.loom"
-    subprocess.run([os.environ["INGESTD"], "load", directory, tmp_path / "rows.csv", *LOAD], check=True)
+    fields = ["--fields", tmp_path / "rows.toml"]
+    subprocess.run([os.environ["INGESTD"], "load", directory, tmp_path / "rows.csv", *fields, *LOAD], check=True)
     query = f"import loom_duckdb; print(*loom_duckdb.connect().execute({SLOWEST.format(directory)!r}).fetchone())"
     asked = subprocess.run([python, "-c", query], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert asked.stdout.split() == [str(value) for value in ANSWER]

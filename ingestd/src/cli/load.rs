@@ -5,40 +5,42 @@
 
 mod storing;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::ensure;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use loom_engine::schema::{SourceDef, TimeKind, parse_sources};
+use loom_engine::schema::{SourceDef, TimeKind};
 
 use ingestd::config::Span;
 use ingestd::input::{self, CsvOptions, Format, InputBatch, LoadOptions, TimeForm, TimeUnit};
 
 use ingestd::sink::LastingOptions;
 
+use super::declared::declared;
 use super::signals;
 use storing::Storing;
 
 /// Load files into a source
 ///
-/// Reads CSV, JSON, Parquet, Arrow IPC, pcap and pcapng, also compressed with gzip, zstd, bzip2 or xz. The rows go through the daemon that runs
-/// on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the source do not exist, the first
-/// row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a row was refused or may be
-/// missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is stored or counted; a second
-/// Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
+/// Reads Parquet, Arrow IPC, pcap and pcapng, and CSV and JSON lines into declared fields, also compressed with gzip, zstd, bzip2 or xz. The rows
+/// go through the daemon that runs on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the
+/// source do not exist, the first row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a
+/// row was refused or may be missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is
+/// stored or counted; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd load DIR --source trades --ts time --index price trades.parquet
-  ingestd load DIR --source access --ts when \\
+  ingestd load DIR --source access --fields access.toml --ts when \\
     --ts-format '%d/%b/%Y:%H:%M:%S %z' access.csv.gz
-  journalctl -o json | ingestd load DIR --source journal --format json -
+  journalctl -o json |
+    ingestd load DIR --source journal --fields journal.toml --format json -
 
-DuckDB reads what load does not, such as comment lines, other quotes, other texts for NULL, other encodings, and selects and converts:
-  duckdb -c \"COPY (FROM read_csv('a.csv', comment = '#', nullstr = 'n/a'))
-    TO '/dev/stdout' (FORMAT csv)\" | ingestd load DIR --source a --format csv -")]
+DuckDB finds the types of CSV and JSON, and reads and converts much else:
+  duckdb -c \"COPY (SELECT * FROM 'a.csv') TO '/dev/stdout' (FORMAT parquet)\" |
+    ingestd load DIR --source a --format parquet -")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
@@ -76,19 +78,15 @@ pub struct Args {
     #[arg(long, value_enum)]
     format: Option<Format>,
 
-    /// The first row of CSV names the columns, whatever it looks like
-    #[arg(long, conflicts_with = "no_header")]
-    header: bool,
-
-    /// The first row of CSV holds values: columns are named column0, column1, …, or as the fields of the source
+    /// The first row of CSV holds values: columns fill the fields in their order, and --ts column0 is the first
     #[arg(long)]
     no_header: bool,
 
-    /// Character between the columns of CSV, or 'tab'; without it, load chooses among comma, tab, ';' and '|'
+    /// Character between the columns of CSV, or 'tab' [default: a comma; a tab if the name ends with .tsv]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
 
-    /// TOML file that declares the source as a [[source]]; without it, load infers the fields
+    /// TOML file that declares the source as a [[source]]; CSV and JSON lines need it for a new source
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
 
@@ -165,6 +163,7 @@ impl Args {
 
     fn options(&self, storing: &mut Storing<'_>) -> anyhow::Result<LoadOptions> {
         let mut options = LoadOptions::new(&self.source);
+        options.dir.clone_from(&self.dir);
         options.ts_column.clone_from(&self.ts);
         options.ts_form = match (self.ts_unit, &self.ts_format) {
             (Some(unit), _) => TimeForm::Unit(unit),
@@ -173,48 +172,24 @@ impl Args {
         };
         options.csv = CsvOptions {
             delimiter: self.delimiter,
-            header: match (self.header, self.no_header) {
-                (false, false) => None,
-                (header, _) => Some(header),
-            },
+            no_header: self.no_header,
         };
         options.add_fields = self.add_fields;
         options.indexes.clone_from(&self.index);
         options.declared = match &self.fields {
-            Some(path) => Some(self.declared(path)?),
+            Some(path) => Some(declared(path, &self.source)?),
             None => None,
         };
+        if let (Some(ts), Some(def)) = (&self.ts, &mut options.declared) {
+            ensure!(
+                !def.fields.iter().any(|field| field.name == *ts),
+                "column '{ts}' holds the time (--ts) and cannot be a field too; remove the field from --fields"
+            );
+            def.time = TimeKind::Own;
+        }
         let known = storing.open_existing(&mut options.payload_bytes_max)?;
         options.declared = options.declared.or(known);
         Ok(options)
-    }
-
-    /// The source of `--fields`.
-    fn declared(&self, path: &Path) -> anyhow::Result<SourceDef> {
-        let name = path.display();
-        let toml =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read '{name}'"))?;
-        let sources =
-            parse_sources(&toml).with_context(|| format!("cannot read the sources in '{name}'"))?;
-        let names = sources.iter().map(|source| format!("'{}'", source.name));
-        let names: Vec<_> = names.collect();
-        let mut sources = sources.into_iter();
-        let Some(mut def) = sources.find(|source| source.name == self.source) else {
-            bail!(
-                "'{name}' does not declare source '{}'; its sources are: {}",
-                self.source,
-                names.join(", ")
-            );
-        };
-        if let Some(ts) = &self.ts {
-            if def.fields.iter().any(|field| field.name == *ts) {
-                bail!(
-                    "column '{ts}' holds the time (--ts) and cannot be a field too; remove the field from '{name}'"
-                );
-            }
-            def.time = TimeKind::Own;
-        }
-        Ok(def)
     }
 }
 

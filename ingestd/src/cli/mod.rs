@@ -7,6 +7,7 @@ mod catalog;
 mod check;
 mod compact;
 mod complete;
+mod declared;
 mod demo;
 mod explore;
 mod export;

@@ -3,17 +3,16 @@
 //! A pipe gives what has arrived, so a reader that turns each fill into one batch neither waits for more nor makes
 //! batches of one row while bytes queue up: batches grow with the load by themselves.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ROW_BYTES_MAX;
 use super::compression::{Compression, Seen};
+use super::members::Members;
 
 /// How much one fill asks for.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -79,9 +78,9 @@ impl Blocks {
         };
         let first = self.data().to_vec();
         let reader = self.file.try_clone();
-        let reader = reader.and_then(|file| compression.unpack(first, file));
+        let reader = reader.and_then(|file| Members::new(compression, first, file));
         let reader = reader.with_context(|| format!("cannot unpack {}", self.name))?;
-        self.unpacked = Some((compression, reader));
+        self.unpacked = Some((compression, Box::new(reader)));
         (self.start, self.end, self.ended) = (0, 0, false);
         Ok(Some(compression))
     }
@@ -89,11 +88,6 @@ impl Blocks {
     /// What messages call it.
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Whether it is a pipe, terminal or socket: its end is not known yet.
-    pub(crate) fn is_stream(&self) -> bool {
-        self.bytes_total.is_none()
     }
 
     /// How many bytes there are: nobody knows of a pipe, nor of what a compressed file unpacks to.
@@ -201,19 +195,6 @@ impl Blocks {
         Ok(())
     }
 
-    /// Whether a fill would return at once, within the time given.
-    pub(crate) fn ready(&self, wait: Duration) -> bool {
-        if !self.is_stream() || self.ended {
-            return true;
-        }
-        let wait = Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
-        let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
-        poll(&mut polled, Some(&wait)).is_ok_and(|ready| ready > 0)
-    }
-
     /// A file that can be read at any place, from its beginning: the file itself, or the bytes of a pipe or of a compressed file in a
     /// nameless temporary one.
     pub(crate) fn into_seekable(mut self) -> anyhow::Result<File> {
@@ -288,6 +269,11 @@ fn read_all(reader: &mut impl Read, space: &mut [u8]) -> ReadBytes {
     (read, None)
 }
 
+/// Whether an input can be read once only: standard input, or a pipe.
+pub fn is_stream(path: &Path) -> bool {
+    path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
 /// What messages call the input at a path.
 pub(super) fn input_name(path: &Path) -> String {
     if path == Path::new("-") {
@@ -324,10 +310,8 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
         let mut blocks = Blocks::open(Path::new(&path)).unwrap();
-        assert!(blocks.is_stream());
-        assert!(!blocks.ready(Duration::ZERO));
+        assert_eq!(blocks.bytes_total(), None);
         writer.write_all(b"abc").unwrap();
-        assert!(blocks.ready(Duration::ZERO));
         assert!(blocks.fill().unwrap());
         assert_eq!(blocks.data(), b"abc");
         drop(writer);

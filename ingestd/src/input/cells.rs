@@ -20,6 +20,7 @@ use arrow::datatypes::{self as types, DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use loom_engine::schema::{FieldDef, FieldType};
 
+use super::columns::named;
 use super::nested::{Encoded, encoded};
 use super::text;
 
@@ -134,13 +135,6 @@ pub(super) fn is_text(ty: &DataType) -> bool {
         ty,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
     )
-}
-
-/// A type as messages call it: how its values lie in memory is not the user's.
-pub(super) fn named(ty: &DataType) -> String {
-    let name = ty.to_string();
-    name.replace("Utf8View", "Utf8")
-        .replace("BinaryView", "Binary")
 }
 
 fn is_bytes(ty: &DataType) -> bool {

@@ -49,6 +49,13 @@ impl Column {
     }
 }
 
+/// A type as messages call it: how its values lie in memory is not the user's.
+pub(super) fn named(ty: &DataType) -> String {
+    let name = ty.to_string();
+    name.replace("Utf8View", "Utf8")
+        .replace("BinaryView", "Binary")
+}
+
 impl Column {
     /// Keeps the values of a column of another file too.
     fn widen(&mut self, other: &Column) {

@@ -1,18 +1,17 @@
-//! Compressed inputs: which compression the first bytes show, and a reader of what they unpack to.
+//! Compressions: which one the first bytes of an input show, how much memory it may take, and what its errors mean.
 //!
-//! `blocks` unpacks through this file, whatever format is inside. A reader streams, reads every member and frame of the file (`members`), and
-//! takes no more memory than its limit.
+//! `blocks` asks this file, and unpacks with `members`, whatever format is inside.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
-
-use super::members::{FOLLOWED, Members};
 
 /// The base-2 logarithm of the longest zstd window that is unpacked, in bytes. It is zstd's own default.
 pub(super) const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// The most memory that unpacking xz may take. The strongest level of xz needs 65 MiB.
 pub(super) const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
+
+/// Why reading ends where the next member should begin.
+pub(super) const FOLLOWED: &str = "something else follows";
 
 /// The ways in which a whole input may be compressed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -93,11 +92,6 @@ impl Compression {
             Bzip2 => "bzip2",
             Xz => "xz",
         }
-    }
-
-    /// Reads what `first` and the rest of the file unpack to.
-    pub(super) fn unpack(self, first: Vec<u8>, file: File) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(Members::new(self, first, file)?))
     }
 
     /// What is wrong with the input when unpacking fails with this error, and what to do.

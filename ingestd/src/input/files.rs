@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use loom_engine::schema::SourceDef;
 
-use super::blocks::{Blocks, input_name};
+use super::blocks::{Blocks, input_name, is_stream};
 use super::compression::{Compression, MARK_BYTES_MAX, Seen, inner_name};
 use super::format::unread;
 use super::own_time::OwnTime;
 use super::panics::decode;
 use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
-use super::{Format, InputBatch, Outlook, Reader};
+use super::{Format, InputBatch, Reader};
 
 /// What a load reads.
 pub struct Input {
@@ -61,24 +61,18 @@ pub fn open(
     let mut unread: VecDeque<PathBuf> = files.iter().cloned().collect();
     if options.takes_fields() {
         unread.clear();
-        let mut looking = options.clone();
         let mut unfilled = Vec::new();
         for path in files {
-            let Some((mut reader, own_notes)) = open_one(path, format, &looking)? else {
+            let Some((mut reader, own_notes)) = open_one(path, format, &options)? else {
                 continue;
             };
-            looking.see_csv(&*reader);
-            let kept = match reader.outlook() {
-                Outlook::Empty => {
-                    unfilled.push(reader.columns().to_vec());
-                    notes.extend(own_notes);
-                    notes.extend(reader.take_notes());
-                    continue;
-                }
-                Outlook::Refused => &mut unfilled,
-                Outlook::Rows => &mut columns,
-            };
-            kept.push(reader.columns().to_vec());
+            if !reader.may_have_rows() {
+                unfilled.push(reader.columns().to_vec());
+                notes.extend(own_notes);
+                notes.extend(reader.take_notes());
+                continue;
+            }
+            columns.push(reader.columns().to_vec());
             unread.push_back(path.clone());
             if is_stream(path) {
                 pipe = Some((path.clone(), (reader, own_notes)));
@@ -110,11 +104,6 @@ pub fn open(
     })
 }
 
-/// Whether an input can be read once only: standard input, or a pipe.
-pub fn is_stream(path: &Path) -> bool {
-    path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
-}
-
 /// A reader of one input, and notes about it.
 type Opened = (Box<dyn Reader>, Vec<String>);
 
@@ -139,8 +128,7 @@ fn open_one(
             );
         }
     }
-    let inner = inner_name(path);
-    let format = match format.or_else(|| Format::of_name(inner)) {
+    let format = match format.or_else(|| Format::of_name(inner_name(path))) {
         Some(format) => format,
         None => {
             blocks.fill_to(10)?;
@@ -153,7 +141,7 @@ fn open_one(
             }
         }
     };
-    format.check(&mut blocks)?;
+    format.check(&mut blocks, path, options)?;
     let mut notes = Vec::new();
     if let Some(named) = Compression::of_name(path).filter(|_| compression.is_none()) {
         let program = named.program();
@@ -161,7 +149,7 @@ fn open_one(
             "{name} is not compressed with {program}, whatever its name says; it is read as it is"
         ));
     }
-    let reader = decode(&name, || format.read(blocks, inner, options))?;
+    let reader = decode(&name, || format.read(blocks, path, options))?;
     Ok(Some((reader, notes)))
 }
 
@@ -231,7 +219,6 @@ impl Input {
         let Some((mut reader, mut notes)) = opened else {
             return Ok(None);
         };
-        self.options.see_csv(&*reader);
         let name = input_name(path);
         if self.definition.def.fields.is_empty() {
             reader.select(Vec::new());

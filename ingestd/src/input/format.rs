@@ -8,6 +8,7 @@ use loom_engine::proven::at;
 use super::Reader;
 use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
 use super::blocks::{BYTE_ORDER_MARK, Blocks};
+use super::compression::inner_name;
 use super::csv::Csv;
 use super::json::Json;
 use super::parquet::Parquet;
@@ -28,9 +29,9 @@ const TAR_AT: usize = 257;
 /// The formats that are read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
-    /// Comma- (or tab-, semicolon-, bar-) separated values
+    /// Comma-separated values, or those of another --delimiter, into declared fields
     Csv,
-    /// JSON objects: one per line, in an array, or one after the other
+    /// JSON lines: an object each, into declared fields
     #[value(alias = "jsonl", alias = "ndjson")]
     Json,
     Parquet,
@@ -47,7 +48,7 @@ impl Format {
     pub(super) fn of_name(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
-            "csv" | "tsv" | "psv" => Format::Csv,
+            "csv" | "tsv" => Format::Csv,
             "json" | "jsonl" | "ndjson" => Format::Json,
             "parquet" | "pq" => Format::Parquet,
             "arrow" | "arrows" | "ipc" | "feather" => Format::Arrow,
@@ -94,8 +95,45 @@ impl Format {
         }
     }
 
-    /// An error if the first bytes of an input, which has some, are those of something else.
-    pub(super) fn check(self, blocks: &mut Blocks) -> anyhow::Result<()> {
+    /// The function with which DuckDB reads a format that does not say the types of its columns.
+    fn untyped(self) -> Option<&'static str> {
+        match self {
+            Format::Csv => Some("read_csv"),
+            Format::Json => Some("read_json"),
+            Format::Parquet | Format::Arrow | Format::Pcap => None,
+        }
+    }
+
+    /// An error if the first bytes of an input, which has some, are those of something else, or if its fields are not known.
+    pub(super) fn check(
+        self,
+        blocks: &mut Blocks,
+        path: &Path,
+        options: &LoadOptions,
+    ) -> anyhow::Result<()> {
+        self.check_bytes(blocks)?;
+        match self.untyped() {
+            Some(_) if options.declared.is_some() && options.add_fields => bail!(
+                "cannot add fields from {} (--add-fields): {} does not say their types; declare the new fields with --fields instead",
+                blocks.name(),
+                self.name()
+            ),
+            Some(function) if options.declared.is_none() => {
+                let source = &options.source;
+                bail!(
+                    "cannot load {} into source '{source}': {} does not say the types of its columns; declare them with --fields, or let DuckDB 2 load \
+                     it: {}; from DuckDB 1: {}",
+                    blocks.name(),
+                    self.name(),
+                    options.copy_statement(path, function),
+                    options.copy_pipe(path, function)
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_bytes(self, blocks: &mut Blocks) -> anyhow::Result<()> {
         // A text may be shorter, and its next line come late.
         if !matches!(self, Format::Csv | Format::Json) {
             blocks.fill_to(MARK_BYTES)?;
@@ -127,16 +165,16 @@ impl Format {
         }
     }
 
-    /// Opens an input of this format and name.
+    /// Opens the input of a path in this format.
     pub(super) fn read(
         self,
         blocks: Blocks,
-        name: &Path,
+        path: &Path,
         options: &LoadOptions,
     ) -> anyhow::Result<Box<dyn Reader>> {
         Ok(match self {
-            Format::Csv => Box::new(Csv::open(blocks, name, options)?),
-            Format::Json => Box::new(Json::open(blocks, options)?),
+            Format::Csv => Box::new(Csv::open(blocks, inner_name(path), options)?),
+            Format::Json => Box::new(Json::open(blocks, path, options)?),
             Format::Parquet => Box::new(Parquet::open(blocks)?),
             Format::Arrow => Box::new(ArrowIpc::open(blocks)?),
             Format::Pcap => Box::new(Pcap::open(blocks, options)?),

@@ -12,8 +12,9 @@ use loom_engine::schema::{FieldDef, FieldType, Layout, Place, Slot, SourceDef};
 
 use super::InputBatch;
 use super::cells::{Cells, Change, Values, convert, missing};
-use super::own_time::{OwnTime, TimeUnit};
+use super::own_time::OwnTime;
 use super::rows::Rows;
+use super::time_unit::TimeUnit;
 use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 

@@ -1,6 +1,6 @@
 //! The members of a compressed file, one after the other: what gzip calls a member, zstd a frame, bzip2 and xz a stream.
 //!
-//! `compression` makes the reader. Each member is read to its end before the next is looked for, so that what follows the last one is
+//! `blocks` reads through this file. Each member is read to its end before the next is looked for, so that what follows the last one is
 //! not taken for data that is cut short.
 
 use std::fs::File;
@@ -12,13 +12,13 @@ use liblzma::bufread::XzDecoder;
 use liblzma::stream::Stream;
 use loom_engine::proven::{at, at_mut};
 
-use super::compression::{Compression, MARK_BYTES_MAX, XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
+use super::compression::{
+    Compression, FOLLOWED, MARK_BYTES_MAX, XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX,
+};
 
 /// How much of a compressed file is read at a time.
 const PACKED_BLOCK_BYTES: usize = 256 << 10;
 
-/// Why reading ends where the next member should begin.
-pub(super) const FOLLOWED: &str = "something else follows";
 const ZEROES_BETWEEN: &str = "zeroes stand between its members";
 
 /// What the members unpack to.

@@ -31,6 +31,7 @@ mod framer;
 mod nested;
 mod own_time;
 mod rows;
+mod time_unit;
 mod unlikely;
 mod unpacking;
 // One file after the other.
@@ -43,18 +44,18 @@ mod foreign;
 #[cfg(test)]
 mod testing;
 
-use std::time::Duration;
-
+pub use blocks::is_stream;
 use columns::Column;
-pub use files::{Input, is_stream, open};
+pub use files::{Input, open};
 pub use format::Format;
 pub use interfaces::Interfaces;
 pub use loom_sink::InputBatch;
-pub use own_time::{TimeForm, TimeUnit};
+pub use own_time::TimeForm;
 pub use plan::{CsvOptions, LoadOptions};
 pub use rows::Refusals;
 use rows::Rows;
 pub use text::parse_timestamp_ns;
+pub use time_unit::TimeUnit;
 
 /// The most rows of one batch, of formats that are read by rows.
 const BATCH_ROWS: usize = 16_384;
@@ -62,10 +63,6 @@ const BATCH_ROWS: usize = 16_384;
 const BATCH_BYTES: usize = 256 << 10;
 /// A row of text that does not end before this is refused.
 const ROW_BYTES_MAX: usize = 4 << 20;
-/// How many rows of a pipe types are inferred from.
-const SAMPLE_ROWS: u64 = 20_480;
-/// How long a pipe is listened to, from its first row on, before types are inferred from the rows that came.
-const SAMPLE_WAIT: Duration = Duration::from_secs(2);
 
 /// One open file or pipe of one format.
 trait Reader: Send {
@@ -86,31 +83,15 @@ trait Reader: Send {
         Vec::new()
     }
 
-    /// Whether its first row names the columns, of CSV.
-    fn has_header(&self) -> Option<bool> {
-        None
-    }
-
-    /// Called before `next`; waits where nothing has come yet.
-    fn outlook(&mut self) -> Outlook {
-        Outlook::Rows
+    /// Whether it may have rows: the columns of an input without any are no fields. Called before `next`; waits where nothing has come yet.
+    fn may_have_rows(&mut self) -> bool {
+        true
     }
 
     /// What messages call a row.
     fn row_noun(&self) -> &'static str {
         "row"
     }
-}
-
-/// What is known of an input's rows before they are read.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Outlook {
-    /// It has none, and adds nothing to a source.
-    Empty,
-    /// Each of them is refused, and adds no field to a source that others fill.
-    Refused,
-    /// It may have some that are kept.
-    Rows,
 }
 
 /// A column that a field is made of.

@@ -18,7 +18,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::cells::named;
+use super::columns::named;
 
 /// A column as JSON.
 pub(super) struct Encoded {

@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use loom_engine::schema::{FieldDef, FieldType};
 
 use super::cells::{self, Cells};
+use super::columns::named;
 use super::text;
+use super::time_unit::TimeUnit;
 use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 
@@ -29,71 +31,6 @@ pub enum TimeForm {
     Unit(TimeUnit),
     /// Texts that `strptime` reads with this format; UTC where they have no offset.
     Format(String),
-}
-
-impl TimeForm {
-    /// Whether a text is a time of this form.
-    pub(super) fn reads(&self, text: &str) -> bool {
-        match self {
-            TimeForm::Usual => text::parse_timestamp_ns(text).is_some(),
-            TimeForm::Unit(unit) => text::parse_decimal(text, unit.digits()).is_some(),
-            TimeForm::Format(format) => formatted(format, text).is_ok(),
-        }
-    }
-}
-
-/// What a number of time counts.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum TimeUnit {
-    /// Seconds since the Unix epoch
-    S,
-    /// Milliseconds
-    Ms,
-    /// Microseconds
-    Us,
-    /// Nanoseconds
-    Ns,
-}
-
-impl TimeUnit {
-    /// How many decimal digits of it are nanoseconds.
-    pub(super) fn digits(self) -> u32 {
-        match self {
-            TimeUnit::S => 9,
-            TimeUnit::Ms => 6,
-            TimeUnit::Us => 3,
-            TimeUnit::Ns => 0,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            TimeUnit::S => "seconds",
-            TimeUnit::Ms => "milliseconds",
-            TimeUnit::Us => "microseconds",
-            TimeUnit::Ns => "nanoseconds",
-        }
-    }
-
-    fn option(self) -> &'static str {
-        match self {
-            TimeUnit::S => "s",
-            TimeUnit::Ms => "ms",
-            TimeUnit::Us => "us",
-            TimeUnit::Ns => "ns",
-        }
-    }
-
-    /// The coarser unit in which a number of this unit is a time of these decades, 1990 to 2100.
-    pub(super) fn likelier(self, number: i64) -> Option<TimeUnit> {
-        let plausible = |unit: &TimeUnit| {
-            let seconds = number / 10_i64.pow(9 - unit.digits());
-            unit.digits() > self.digits() && (631_152_000..4_102_444_800).contains(&seconds)
-        };
-        [TimeUnit::S, TimeUnit::Ms, TimeUnit::Us]
-            .into_iter()
-            .find(plausible)
-    }
 }
 
 /// The column of own times.
@@ -213,7 +150,7 @@ impl OwnTime {
         ensure!(
             is_time || ty.is_numeric() || cells::is_text(ty) || *ty == DataType::Null,
             "values of type {} are not times; name another column",
-            cells::named(ty)
+            named(ty)
         );
         let option = match &self.form {
             TimeForm::Usual => {

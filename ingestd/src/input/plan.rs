@@ -1,43 +1,41 @@
 //! What an input's columns become in a source: a definition for a new source, or a match with the one that is there.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
 use loom_engine::schema::{
     BinsDef, FIELDS_MAX, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind,
 };
 
+use super::blocks::is_stream;
 use super::columns::{Column, Key, keys, merge, names, one_spelling};
 use super::framer::{FieldSource, Framer};
 use super::naming::{field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
-use super::{Interfaces, Reader, Wanted};
-use crate::counted;
+use super::{Interfaces, Wanted};
+use crate::{counted, quoted};
 
 /// How many columns that are left out are named.
 const NAMED_MAX: usize = 10;
 
-/// What the user says of CSV; what is `None` is found out.
+/// What the user says of CSV.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CsvOptions {
+    /// Without one it is a comma, or a tab if the file's name says so.
     pub delimiter: Option<u8>,
-    /// Whether the first row names the columns.
-    pub header: Option<bool>,
-}
-
-/// The first CSV of a load, which the later ones follow.
-#[derive(Clone, Debug)]
-pub(super) struct FirstCsv {
-    pub columns: Vec<Column>,
-    pub has_header: bool,
+    /// The first row holds values. Otherwise it names the columns.
+    pub no_header: bool,
 }
 
 /// What a load is to do.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
+    /// The directory, for messages.
+    pub dir: PathBuf,
     /// The source's name.
     pub source: String,
-    /// The source as declared or as it exists; inferred where there is none.
+    /// The source as declared or as it exists; without one, the columns of a typed format become its fields.
     pub declared: Option<SourceDef>,
     /// Columns that the source of `declared` has no field for become fields of it.
     pub add_fields: bool,
@@ -47,8 +45,6 @@ pub struct LoadOptions {
     pub ts_form: TimeForm,
     /// How CSV is written.
     pub csv: CsvOptions,
-    /// The first CSV that this load has opened.
-    pub(super) first_csv: Option<FirstCsv>,
     /// Columns that get an index of their name with `auto` bins.
     pub indexes: Vec<String>,
     /// How the interfaces are known that a capture of packets does not name.
@@ -60,39 +56,57 @@ pub struct LoadOptions {
 impl LoadOptions {
     pub fn new(source: impl Into<String>) -> LoadOptions {
         LoadOptions {
+            dir: PathBuf::from("DIR"),
             source: source.into(),
             declared: None,
             add_fields: false,
             ts_column: None,
             ts_form: TimeForm::Usual,
             csv: CsvOptions::default(),
-            first_csv: None,
             indexes: Vec::new(),
             interfaces: Interfaces::Unknown,
             payload_bytes_max: 65_512,
         }
     }
 
-    /// The columns that a reader without a schema of its own should look for.
-    pub(super) fn declared_names(&self) -> Option<Vec<String>> {
-        let declared = self.declared.as_ref()?;
-        let fields = declared.fields.iter().map(|field| field.name.clone());
-        Some(fields.chain(self.ts_column.clone()).collect())
+    /// The statement with which DuckDB 2 loads a file that this function of it reads.
+    pub(super) fn copy_statement(&self, path: &Path, function: &str) -> String {
+        let ts = self.ts_column.iter();
+        let ts: String = ts.map(|ts| format!(", TS {}", quoted(ts))).collect();
+        format!(
+            "COPY ({}) TO {} (FORMAT loom, SOURCE {}{ts})",
+            select(path, function),
+            quoted(&self.dir.to_string_lossy()),
+            quoted(&self.source)
+        )
     }
 
-    /// Keeps what the first CSV shows for those that follow.
-    pub(super) fn see_csv(&mut self, reader: &dyn Reader) {
-        let first = reader.has_header().map(|has_header| FirstCsv {
-            columns: reader.columns().to_vec(),
-            has_header,
-        });
-        self.first_csv = self.first_csv.take().or(first);
+    /// The pipe through which DuckDB 1 gives it the file's rows with their types.
+    pub(super) fn copy_pipe(&self, path: &Path, function: &str) -> String {
+        let ts = self.ts_column.iter();
+        let ts: String = ts.map(|ts| format!(" --ts {ts}")).collect();
+        format!(
+            "duckdb -c \"COPY ({}) TO '/dev/stdout' (FORMAT parquet)\" | ingestd load {} --source {}{ts} --format parquet -",
+            select(path, function),
+            self.dir.display(),
+            self.source
+        )
     }
 
     /// Whether all files are looked at before the first is read, since the source takes fields from their columns.
     pub(super) fn takes_fields(&self) -> bool {
         self.declared.is_none() || self.add_fields
     }
+}
+
+/// What DuckDB reads a file with.
+fn select(path: &Path, function: &str) -> String {
+    let path = match is_stream(path) {
+        true => Path::new("/dev/stdin"),
+        false => path,
+    };
+    let path = quoted(&path.to_string_lossy());
+    format!("SELECT * FROM {function}({path})")
 }
 
 /// The source to load into.
@@ -307,6 +321,18 @@ impl Plan {
         let names: Vec<Option<&String>> = keys.iter().map(field_name).collect();
         let mut wanted = Vec::new();
         let mut fields = Vec::new();
+        let is_field = |name: &&String| def.fields.iter().any(|field| field.name == **name);
+        if !names.iter().flatten().any(is_field) && keys.iter().any(|key| !is_ts(key, ts)) {
+            let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+            let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
+            bail!(
+                "cannot load {input} into source '{}': none of its columns ({}) is a field of it ({}); load into another source, or say how the \
+                 CSV is written with --no-header or --delimiter",
+                def.name,
+                given.join(", "),
+                fields.join(", ")
+            );
+        }
         for field in &def.fields {
             let column = names.iter().position(|name| *name == Some(&field.name));
             if column.is_none() && !field.nullable {
@@ -329,16 +355,6 @@ impl Plan {
                     && !matches!(field.ty, FieldType::Bytes(_) | FieldType::TimestampNs),
                 empty_is_null: field.nullable || !is_text(field.ty),
             }));
-        }
-        if wanted.is_empty() && !def.fields.is_empty() && keys.iter().any(|key| !is_ts(key, ts)) {
-            let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
-            let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
-            bail!(
-                "cannot load {input} into source '{}': none of its columns ({}) is a field of it ({}); load into another source",
-                def.name,
-                given.join(", "),
-                fields.join(", ")
-            );
         }
         let mut own_time = None;
         if let Some(ts) = ts {
@@ -404,72 +420,43 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use arrow::ipc::writer::StreamWriter;
 
-    use crate::input::testing::{declared, load, options, try_load};
-    use crate::input::{CsvOptions, Format, LoadOptions};
+    use crate::input::testing::{declared, fields, load, options, try_load};
+    use crate::input::{Format, LoadOptions};
 
     #[test]
-    fn added_fields_stand_behind_those_that_are_there_and_take_no_column_of_times() {
-        let fields = "time = \"own\"\n[[source.field]]\nname = \"n\"\ntype = \"u8\"\n";
-        let options = LoadOptions {
-            add_fields: true,
-            ts_column: Some("ts".to_owned()),
-            ..declared(fields)
-        };
-        let csv = b"ts,late,n,index\n5,x,1,2\n";
-        let json = b"{\"ts\":5,\"late\":\"x\",\"n\":1,\"index\":2}\n";
-        for (bytes, format) in [(&csv[..], Format::Csv), (json, Format::Json)] {
-            let loaded = load(bytes, format, options.clone());
-            assert_eq!(loaded.fields(), ["n u8", "late utf8?", "index i64?"]);
-            assert_eq!(loaded.lines(), ["5|1|x|2"], "{format:?}");
-            assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
-        }
+    fn a_column_of_another_case_fills_a_field() {
+        let loaded = load(b"A\n1\n", Format::Csv, declared(&fields("a i64")));
+        assert_eq!(loaded.lines(), ["1"]);
     }
 
     #[test]
-    fn a_column_of_another_case_fills_a_field_unless_another_column_has_its_name() {
-        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
-        let loaded = load(b"A\n1\n", Format::Csv, declared(fields));
-        assert_eq!(
-            (loaded.fields(), loaded.lines()),
-            (vec!["a i64".to_owned()], vec!["1".to_owned()])
-        );
-        let added = LoadOptions {
+    fn text_adds_no_fields() {
+        let options = LoadOptions {
             add_fields: true,
-            ..declared(fields)
+            ..declared(&fields("a i64"))
         };
-        let loaded = load(b"{\"A\":1,\"a\":2}\n", Format::Json, added.clone());
-        assert_eq!(loaded.fields(), ["a i64", "A_1 i64?"]);
-        assert_eq!(loaded.lines(), ["2|1"]);
-        let no_header = LoadOptions {
-            csv: CsvOptions {
-                header: Some(false),
-                delimiter: None,
-            },
-            ..added
-        };
-        let loaded = load(b"1,x\n2,y\n", Format::Csv, no_header);
-        assert_eq!(loaded.fields(), ["a i64", "column1 utf8?"]);
-        assert_eq!(loaded.lines(), ["1|x", "2|y"]);
+        let error = try_load(b"a,b\n1,2\n", Format::Csv, options).err().unwrap();
+        let words = "CSV does not say their types; declare the new fields with --fields";
+        assert!(error.to_string().contains(words), "{error}");
     }
 
     #[test]
     fn an_input_that_shares_no_column_with_the_source_is_refused() {
-        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\nnullable = true\n";
-        let error = try_load(b"b,c\n1,2\n", Format::Csv, declared(fields));
+        let fields = fields("a i64");
+        let error = try_load(b"b,c\n1,2\n", Format::Csv, declared(&fields));
         let error = error.err().unwrap().to_string();
         let words = "into source 's': none of its columns (b, c) is a field of it (a)";
         assert!(error.contains(words), "{error}");
         // Without columns there is nothing to compare.
-        let nothing = load(b"", Format::Csv, declared(fields));
+        let nothing = load(b"", Format::Csv, declared(&fields));
         assert!(nothing.rows.is_empty() && nothing.notes.is_empty());
     }
 
     #[test]
     fn columns_that_are_left_out_are_named_up_to_a_number() {
-        let fields = "[[source.field]]\nname = \"a\"\ntype = \"i64\"\n";
         let names: Vec<String> = (0..199).map(|column| format!("c{column}")).collect();
         let csv = format!("a,{}\n1{}\n", names.join(","), ",2".repeat(199));
-        let notes = load(csv.as_bytes(), Format::Csv, declared(fields)).notes;
+        let notes = load(csv.as_bytes(), Format::Csv, declared(&fields("a i64"))).notes;
         assert_eq!(notes.len(), 11, "{notes:?}");
         assert_eq!(
             notes[10],

@@ -1,10 +1,9 @@
-//! What texts of CSV and JSON stand for: parsing them, and the narrowest field type that keeps them all.
+//! What texts of CSV and JSON stand for in the field that is to keep them.
 //!
-//! A text is a number, a boolean or a time only where the value says as much as the text: `007`, `+49` or `1e3` is not an integer. That is decided
-//! here for fields that are declared and for those that are inferred; `ingestd/docs/load.md` has the table.
+//! A text is a number, a boolean or a time only where the value says as much as the text: `007`, `+49` or `1e3` is not an integer.
+//! `ingestd/docs/load.md` has the table.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
-use loom_engine::schema::FieldType;
 
 use super::usual_time::usual_time_ns;
 
@@ -141,134 +140,17 @@ pub(crate) fn is_beyond_float(text: &str, is_zero: bool, is_infinite: bool) -> b
     is_infinite && has_digit(b'0') || is_zero && has_digit(b'1')
 }
 
-/// What the texts of one column have in common so far.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    values: u64,
-    nulls: u64,
-    bools: u64,
-    signed: u64,
-    unsigned: u64,
-    /// Numbers, NaN and infinities included.
-    floats: u64,
-    /// Those of `floats` that are written with digits.
-    digits: u64,
-    timestamps: u64,
-    /// Times that nanoseconds do not reach.
-    far_times: u64,
-}
-
-impl Sample {
-    pub(crate) fn new() -> Sample {
-        Sample {
-            values: 0,
-            nulls: 0,
-            bools: 0,
-            signed: 0,
-            unsigned: 0,
-            floats: 0,
-            digits: 0,
-            timestamps: 0,
-            far_times: 0,
-        }
-    }
-
-    pub(crate) fn see_null(&mut self) {
-        self.nulls += 1;
-    }
-
-    /// How many rows it saw.
-    pub(crate) fn rows(&self) -> u64 {
-        self.values + self.nulls
-    }
-
-    /// Counts `text` as every type that it can be. A number that no float keeps decides nothing: its row is refused, or it stays text.
-    pub(crate) fn see(&mut self, text: &str) {
-        self.values += 1;
-        let text = trimmed(text);
-        let Some(first) = text.bytes().next() else {
-            return;
-        };
-        match first {
-            b't' | b'T' | b'f' | b'F' if parse_bool(text).is_some() => self.bools += 1,
-            b'0'..=b'9' | b'-' | b'.' | b'n' | b'N' | b'i' | b'I' => self.see_number(text),
-            _ => {}
-        }
-    }
-
-    fn see_number(&mut self, text: &str) {
-        if is_name(text) {
-            return;
-        }
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            self.signed += u64::from(parse_integer::<i64>(text).is_some());
-            self.unsigned += u64::from(parse_integer::<u64>(text).is_some());
-            // Wider integers would lose digits as floats.
-            let is_float = u64::from(text.parse::<i64>().is_ok());
-            self.floats += is_float;
-            self.digits += is_float;
-        } else if let Ok(float) = text.parse::<f64>() {
-            if is_beyond_float(text, float == 0.0, float.is_infinite()) {
-                self.values -= 1;
-                return;
-            }
-            self.floats += 1;
-            self.digits += u64::from(text.bytes().any(|byte| byte.is_ascii_digit()));
-        } else if text.len() >= 10 && parse_date_ns(text).is_some() {
-            self.timestamps += 1;
-        } else if text.len() >= 10 && is_beyond_nanoseconds(text) {
-            self.far_times += 1;
-        }
-    }
-
-    /// Whether no value was seen.
-    pub(crate) fn is_blank(&self) -> bool {
-        self.values == 0
-    }
-
-    /// The narrowest type that keeps every text seen, for a column of values without quotes.
-    pub(crate) fn number_type(&self) -> Option<FieldType> {
-        if self.values == 0 {
-            None
-        } else if self.bools == self.values {
-            Some(FieldType::Bool)
-        } else if self.signed == self.values {
-            Some(FieldType::I64)
-        } else if self.unsigned == self.values {
-            Some(FieldType::U64)
-        } else if self.floats == self.values && self.digits > 0 {
-            Some(FieldType::F64)
-        } else {
-            None
-        }
-    }
-
-    /// Whether every text seen is a point in time, and one at least within the reach of nanoseconds. The others become NULL.
-    pub(crate) fn is_timestamp(&self) -> bool {
-        self.timestamps > 0 && self.timestamps + self.far_times == self.values
-    }
-
-    /// The narrowest type of a column of CSV.
-    pub(crate) fn field_type(&self) -> FieldType {
-        match self.number_type() {
-            Some(ty) => ty,
-            None if self.is_timestamp() => FieldType::TimestampNs,
-            None => FieldType::Utf8,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
+    use loom_engine::schema::FieldType;
     use proptest::prelude::*;
     use serde_json::Value;
 
     use super::*;
-    use crate::input::testing::{Loaded, declared, load, options};
-    use crate::input::{CsvOptions, Format, LoadOptions};
+    use crate::input::Format;
+    use crate::input::testing::{Loaded, declared, fields, load};
 
     /// Cells of one kind, none of them empty.
     fn cells() -> impl Strategy<Value = Vec<String>> {
@@ -359,7 +241,7 @@ mod tests {
             for ty in [
                 "u8", "u64", "i16", "i64", "f32", "f64", "bool", "timestamp_ns", "char[8]", "utf8", "json",
             ] {
-                let fields = format!("[[source.field]]\nname = \"x\"\ntype = \"{ty}\"\n");
+                let fields = fields(&format!("x {ty}"));
                 let loaded = load(&csv_of(&cells), Format::Csv, declared(&fields));
                 let ty = loaded.def.fields[0].ty;
                 hold(&loaded, &cells, |cell, stored| is_same(ty, cell, stored));
@@ -376,64 +258,7 @@ mod tests {
                     (_, None) => is_same(ty, token, stored),
                 });
             }
-            let header = LoadOptions {
-                csv: CsvOptions { header: Some(true), delimiter: None },
-                ..options()
-            };
-            let loaded = load(&csv_of(&cells), Format::Csv, header);
-            let ty = loaded.def.fields[0].ty;
-            hold(&loaded, &cells, |cell, stored| is_same(ty, cell, stored));
-            let loaded = load(json.as_bytes(), Format::Json, options());
-            let ty = loaded.def.fields[0].ty;
-            hold(&loaded, &tokens, |(token, string), stored| match ty {
-                FieldType::Json => stored == token,
-                _ => is_same(ty, string.as_ref().unwrap_or(token), stored),
-            });
         }
-    }
-
-    fn inferred(texts: &[&str]) -> FieldType {
-        let mut sample = Sample::new();
-        texts.iter().for_each(|text| sample.see(text));
-        sample.field_type()
-    }
-
-    #[test]
-    fn columns_get_the_narrowest_type_that_loses_nothing() {
-        assert_eq!(inferred(&["1", "-2", "0"]), FieldType::I64);
-        assert_eq!(inferred(&["1", "+3"]), FieldType::Utf8);
-        assert_eq!(inferred(&["1.5", "+3.5"]), FieldType::Utf8);
-        assert_eq!(inferred(&["-0", "1"]), FieldType::F64);
-        assert_eq!(inferred(&["1", "18446744073709551615"]), FieldType::U64);
-        assert_eq!(inferred(&["-1", "18446744073709551615"]), FieldType::Utf8);
-        assert_eq!(inferred(&["1", "18446744073709551616"]), FieldType::Utf8);
-        assert_eq!(
-            inferred(&["1", "2.5", "-1e9", "nan", "inf"]),
-            FieldType::F64
-        );
-        assert_eq!(inferred(&[".5", "-.5", "5."]), FieldType::F64);
-        assert_eq!(inferred(&["nan", "inf"]), FieldType::Utf8);
-        assert_eq!(inferred(&["true", "FALSE"]), FieldType::Bool);
-        assert_eq!(inferred(&["007", "8"]), FieldType::Utf8);
-        assert_eq!(inferred(&["0", "-0.5", "0.25"]), FieldType::F64);
-        assert_eq!(inferred(&["-", "+"]), FieldType::Utf8);
-        assert_eq!(
-            inferred(&[
-                "2024-01-02",
-                "2024-01-02T03:04:05.678Z",
-                "2024-01-02 03:04:05",
-                "2024-01-02 03:04",
-                "2024-01-02T03:04+01:00"
-            ]),
-            FieldType::TimestampNs
-        );
-        assert_eq!(inferred(&["0001-01-01"]), FieldType::Utf8);
-        assert_eq!(
-            inferred(&["2024-01-02", "9999-12-31"]),
-            FieldType::TimestampNs
-        );
-        assert_eq!(inferred(&["a", "1"]), FieldType::Utf8);
-        assert_eq!(inferred(&[]), FieldType::Utf8);
     }
 
     #[test]

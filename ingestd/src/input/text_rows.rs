@@ -4,9 +4,7 @@
 //! A row that cannot be read costs no other row, and one without an end costs no memory.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use anyhow::bail;
 use arrow::array::{ArrayRef, LargeStringBuilder};
 use loom_engine::proven::at;
 use memchr::memchr;
@@ -14,11 +12,7 @@ use memchr::memchr;
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
-use super::{BATCH_BYTES, Outlook, ROW_BYTES_MAX, Reader, SAMPLE_ROWS, SAMPLE_WAIT, Wanted};
-use crate::counted;
-
-/// How much of a regular file types are inferred from.
-const SAMPLE_BYTES: usize = 16 << 20;
+use super::{BATCH_BYTES, ROW_BYTES_MAX, Reader, Wanted};
 
 /// A format whose rows are text.
 pub(super) trait TextFormat: Send {
@@ -39,22 +33,12 @@ pub(super) trait TextFormat: Send {
         texts: &mut LargeStringBuilder,
     ) -> Result<(), String>;
 
-    /// Called when the input ends, before the last notes are taken. An error is why more should have followed.
-    fn end(&mut self) -> Result<(), &'static str> {
-        Ok(())
-    }
+    /// Called when the input ends, before the last notes are taken.
+    fn end(&mut self) {}
 
     /// Notes for the user since the last call.
-    fn take_notes(&mut self) -> Vec<String>;
-
-    /// As of `Reader`.
-    fn has_header(&self) -> Option<bool> {
-        None
-    }
-
-    /// As of `Reader`.
-    fn outlook(&self) -> Outlook {
-        Outlook::Rows
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -238,9 +222,7 @@ impl<F: TextFormat> Reader for TextReader<F> {
                 if last.count > 0 {
                     return Ok(Some(last));
                 }
-                if let Err(why) = self.format.end() {
-                    bail!("cannot read {}: {why}", self.blocks.name());
-                }
+                self.format.end();
                 return Ok(None);
             }
         }
@@ -253,89 +235,4 @@ impl<F: TextFormat> Reader for TextReader<F> {
     fn take_notes(&mut self) -> Vec<String> {
         self.format.take_notes()
     }
-
-    fn has_header(&self) -> Option<bool> {
-        self.format.has_header()
-    }
-
-    fn outlook(&mut self) -> Outlook {
-        self.format.outlook()
-    }
-}
-
-/// What a sample held.
-pub(super) struct Sampled {
-    pub rows: u64,
-    /// It was the whole input.
-    pub all: bool,
-    /// It ended before a row that is too long.
-    before_long_row: bool,
-}
-
-impl Sampled {
-    /// Says which fields its rows give, where they are fewer than a user expects: of a pipe, and before a row that is too long.
-    pub(super) fn note(&self, blocks: &Blocks, columns: &[Column]) -> Option<String> {
-        if self.all || !blocks.is_stream() && !self.before_long_row {
-            return None;
-        }
-        let field = |column: &Column| format!("{} {}", column.name, column.ty);
-        let fields: Vec<String> = columns.iter().map(field).collect();
-        let before = match self.before_long_row {
-            true => format!(", before one that is longer than {ROW_BYTES_MAX} bytes"),
-            false => String::new(),
-        };
-        Some(format!(
-            "the fields are inferred from the first {} of {}{before}: {}; declare others with --fields",
-            counted(self.rows, "row"),
-            blocks.name(),
-            fields.join(", ")
-        ))
-    }
-}
-
-/// Looks at the first rows without consuming them. `look` gets the bytes that follow and whether they are the last; it returns how many
-/// it has seen and whether they are a row, or `None` where a row does not end within them.
-pub(super) fn sample(
-    blocks: &mut Blocks,
-    mut look: impl FnMut(&[u8], bool) -> Option<(usize, bool)>,
-) -> anyhow::Result<Sampled> {
-    let (mut rows, mut read) = (0, 0);
-    let mut before_long_row = false;
-    let mut deadline = None;
-    let all = loop {
-        if rows >= SAMPLE_ROWS && blocks.is_stream() || read >= SAMPLE_BYTES {
-            break false;
-        }
-        let data = blocks.data().get(read..).unwrap_or_default();
-        match look(data, blocks.ended()) {
-            Some((bytes, is_row)) => {
-                read += bytes;
-                rows += u64::from(is_row);
-            }
-            None if blocks.ended() => break true,
-            None if data.len() > ROW_BYTES_MAX => {
-                before_long_row = true;
-                break false;
-            }
-            None => {
-                if rows > 0 && blocks.is_stream() {
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + SAMPLE_WAIT);
-                    let wait = deadline.saturating_duration_since(Instant::now());
-                    if wait.is_zero() || !blocks.ready(wait) {
-                        break false;
-                    }
-                }
-                match blocks.fill() {
-                    // The rows before the damage are loaded; then the error comes again.
-                    Err(_) if rows > 0 => break false,
-                    filled => filled?,
-                };
-            }
-        }
-    };
-    Ok(Sampled {
-        rows,
-        all,
-        before_long_row,
-    })
 }

@@ -4,8 +4,8 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
 use super::cells::{self, Cells, Values};
-use super::own_time::TimeUnit;
 use super::text;
+use super::time_unit::TimeUnit;
 use crate::counted::{counted, singular_or};
 
 /// The beginning of the year 2200 in nanoseconds.

@@ -4,12 +4,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use loom_engine::schema::{
     FieldDef, FieldType, FieldValue, IndexDef, PayloadEncoder, SourceDef, TimeKind,
@@ -18,7 +17,7 @@ use rustix::process::Signal;
 
 use super::outlet::Outlet;
 use super::rows::{Rows, store};
-use super::{Capture, Ending, Until};
+use super::{Capture, Ending};
 use crate::child::{Line, PATIENCE, Program, Stream, send_lines};
 use crate::input::{Format, LoadOptions, Refusals};
 use crate::protocol::Shape;
@@ -36,87 +35,58 @@ const REMEDY: &str =
 /// The stream of the line about the exit.
 const EXIT: u64 = 3;
 
-/// What the program's output is read as.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum OutputFormat {
-    Lines,
-    Json,
+/// Starts a program whose lines are recorded.
+pub fn lines(words: &[OsString], source: String) -> anyhow::Result<Box<dyn Capture>> {
+    let mut command = command(words)?;
+    command.stderr(Stdio::piped());
+    let mut program = Program::start(&mut command, REMEDY)?;
+    let (sender, lines) = bounded(LINES);
+    send_lines(program.output(), Stream::Output, sender.clone())?;
+    send_lines(program.errors(), Stream::Errors, sender)?;
+    Ok(Box::new(LineCapture {
+        program,
+        lines,
+        source: definition(source),
+    }))
 }
 
-/// Starts a program. Of JSON, keys fill the fields of their name in the source that `dir` has. Else it returns with the first rows, whose keys become
-/// the fields; it fails if it is over before they come.
-pub fn command(
+/// Starts a program that writes JSON lines, whose keys fill the fields of their name: those of `fields`, or of the source that `dir` has.
+pub fn json(
     words: &[OsString],
-    format: OutputFormat,
     source: String,
+    fields: Option<SourceDef>,
     dir: &Path,
-    until: &Until,
 ) -> anyhow::Result<Box<dyn Capture>> {
+    let mut options = LoadOptions::new(&source);
+    options.declared = match fields {
+        Some(fields) => Some(fields),
+        None => sink::existing(dir, &source)?,
+    };
+    let known = options.declared.as_ref().with_context(|| {
+        format!(
+            "cannot record JSON into source '{source}': it does not exist yet, and JSON does not say the types of its fields; declare them with \
+             --fields"
+        )
+    })?;
+    ensure!(
+        known.time == TimeKind::Arrival,
+        "cannot record JSON into source '{source}': its records carry their own time; record into another source with --source NAME"
+    );
+    let mut command = command(words)?;
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut program = Program::start(&mut command, REMEDY)?;
+    let rows = Rows::open(program.output(), &name, Format::Json, options)?;
+    Ok(Box::new(JsonCapture { program, rows }))
+}
+
+fn command(words: &[OsString]) -> anyhow::Result<Command> {
     let (program, args) = words.split_first().context("no program is given")?;
     let mut command = Command::new(program);
     command
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    match format {
-        OutputFormat::Lines => {
-            command.stderr(Stdio::piped());
-            let mut program = Program::start(&mut command, REMEDY)?;
-            let (sender, lines) = bounded(LINES);
-            send_lines(program.output(), Stream::Output, sender.clone())?;
-            send_lines(program.errors(), Stream::Errors, sender)?;
-            Ok(Box::new(LineCapture {
-                program,
-                lines,
-                source: definition(source),
-            }))
-        }
-        OutputFormat::Json => {
-            let mut options = LoadOptions::new(&source);
-            options.declared = sink::existing(dir, &source)?;
-            ensure!(
-                options
-                    .declared
-                    .as_ref()
-                    .is_none_or(|known| known.time == TimeKind::Arrival),
-                "cannot record JSON into source '{source}': its records carry their own time; record into another source with --source NAME"
-            );
-            let name = command.get_program().to_string_lossy().into_owned();
-            let mut program = Program::start(&mut command, REMEDY)?;
-            let rows = first_rows(name, program.output(), options, until)?;
-            Ok(Box::new(JsonCapture { program, rows }))
-        }
-    }
-}
-
-/// The rows of a pipe, once the first have come.
-fn first_rows(
-    name: String,
-    pipe: ChildStdout,
-    options: LoadOptions,
-    until: &Until,
-) -> anyhow::Result<Rows> {
-    let (sender, opened) = bounded(1);
-    let shown = name.clone();
-    let open = move || {
-        let rows = Rows::open(pipe, &name, Format::Json, options);
-        // Nobody waits for it once the recording is over.
-        let _ = sender.send(rows);
-    };
-    let thread = thread::Builder::new().name("loom-first-rows".to_owned());
-    thread.spawn(open).context("cannot start a thread")?;
-    loop {
-        match opened.recv_timeout(TICK) {
-            Ok(rows) => return rows,
-            Err(RecvTimeoutError::Timeout) => ensure!(
-                !until.is_over(),
-                "cannot infer the fields of '{shown}': it wrote no row before the recording ended; record for longer, or run it alone to see what it writes"
-            ),
-            Err(RecvTimeoutError::Disconnected) => {
-                bail!("the thread that reads '{shown}' has panicked")
-            }
-        }
-    }
+    Ok(command)
 }
 
 struct LineCapture {

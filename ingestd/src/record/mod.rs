@@ -29,7 +29,7 @@ use crate::client::{ClientError, LastingClient, LastingOptions, Outcome};
 use crate::daemon::Daemon;
 use crate::protocol::ErrorCode;
 pub use blockio::blockio;
-pub use command::{OutputFormat, command};
+pub use command::{json, lines};
 use loom_probes::{Capability, drop_all_except};
 pub use loom_probes::{NAME_BYTES_MAX, Syscalls, number_of};
 use outlet::Outlet;

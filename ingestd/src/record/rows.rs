@@ -47,7 +47,7 @@ impl Named {
 }
 
 impl Rows {
-    /// Reads what says which fields there are: the header of a capture, the first rows of JSON. `program` is whose output it is, in messages.
+    /// Reads what says which fields there are if that is the format's: the header of a capture. `program` is whose output it is, in messages.
     pub(super) fn open(
         pipe: ChildStdout,
         program: &str,
@@ -63,7 +63,7 @@ impl Rows {
         let SourceDef { name, fields, .. } = input.source();
         ensure!(
             !fields.is_empty(),
-            "cannot infer the fields of source '{name}': '{program}' wrote no rows; run it alone to see what it writes"
+            "cannot record into source '{name}': '{program}' wrote nothing; run it alone to see what it writes"
         );
         Ok(Rows { input, pipe, named })
     }

@@ -125,6 +125,22 @@ fn a_client_without_a_daemon_for_longer_than_its_patience_fails_and_keeps_what_i
     assert!(numbers(&place.dir).into_iter().eq(0..2 * BATCH));
 }
 
+/// The arguments of a load of CSV from standard input into the source `s`, whose field is `n`.
+fn load_of_csv(place: &Place) -> Vec<String> {
+    let fields = place.dir.with_file_name("s.toml");
+    let toml = "[[source]]\nname = 's'\nfield = [{ name = 'n', type = 'i64' }]\n";
+    std::fs::write(&fields, toml).unwrap();
+    let fields = fields.to_str().unwrap();
+    let load = [
+        "load", "--source", "s", "--format", "csv", "--fields", fields, "-",
+    ];
+    load.map(str::to_owned).into()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
 fn piped(dir: &Path, arguments: &[&str]) -> (Child, ChildStdin) {
     let mut command = ingestd();
     let (name, rest) = arguments.split_first().unwrap();
@@ -156,8 +172,8 @@ fn said(output: &Output) -> (String, String) {
 fn load_over(end: fn(There)) -> (Option<i32>, String, String) {
     let place = Place::new();
     let daemon = place.start();
-    let load = ["load", "--source", "s", "--format", "csv", "-"];
-    let (child, mut stdin) = piped(&place.dir, &load);
+    let load = load_of_csv(&place);
+    let (child, mut stdin) = piped(&place.dir, &words(&load));
     writeln!(stdin, "n").unwrap();
     give(&mut stdin, 0..3, &place.dir, "s", 3);
     end(daemon);
@@ -276,8 +292,8 @@ fn a_signal_ends_a_loads_wait_for_the_next_daemon_and_its_rows_are_counted() {
     for end in [stop, kill] {
         let place = Place::new();
         let daemon = place.start();
-        let load = ["load", "--source", "s", "--format", "csv", "-"];
-        let (child, mut stdin) = piped(&place.dir, &[&load[..], &LONG].concat());
+        let load = load_of_csv(&place);
+        let (child, mut stdin) = piped(&place.dir, &[&words(&load)[..], &LONG].concat());
         writeln!(stdin, "n").unwrap();
         give(&mut stdin, 0..3, &place.dir, "s", 3);
         end(daemon);

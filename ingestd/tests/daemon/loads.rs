@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Output, Stdio};
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::ipc::writer::FileWriter;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use loom_engine::query::Directory;
@@ -12,10 +15,22 @@ use rustix::io::ioctl_fionread;
 
 use super::support::{Here, SMALL, There, eventually, ingestd, payloads};
 
+/// Nullable integers of these names as the fields of the source `s`.
+fn declaration(names: &[&str]) -> String {
+    let field =
+        |name: &&str| format!("[[source.field]]\nname = '{name}'\ntype = 'i64'\nnullable = true\n");
+    let fields: String = names.iter().map(field).collect();
+    format!("[[source]]\nname = 's'\n{fields}")
+}
+
 /// A load of CSV into the source `s`, from a pipe that it reads as long as it is open.
-fn load_from_pipe(dir: &Path, args: &[&str]) -> (Child, ChildStdin) {
+fn load_from_pipe(dir: &Path, fields: &[&str], args: &[&str]) -> (Child, ChildStdin) {
+    let mut toml = tempfile::NamedTempFile::new().unwrap();
+    toml.write_all(declaration(fields).as_bytes()).unwrap();
+    let toml = toml.into_temp_path().keep().unwrap();
     let mut command = ingestd();
     command.arg("load").arg(dir).args(["--source", "s"]);
+    command.arg("--fields").arg(toml);
     command.args(["--format", "csv"]).args(args).arg("-");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = pipes.stderr(Stdio::piped()).spawn().unwrap();
@@ -25,7 +40,7 @@ fn load_from_pipe(dir: &Path, args: &[&str]) -> (Child, ChildStdin) {
 
 /// A load under way that has stored the rows 1, 2, 3 of the source `s`.
 fn load_of_three_rows(dir: &Path) -> (Child, ChildStdin) {
-    let (child, mut stdin) = load_from_pipe(dir, &["--patience", "200ms"]);
+    let (child, mut stdin) = load_from_pipe(dir, &["n"], &["--patience", "200ms"]);
     stdin.write_all(b"n\n1\n2\n3\n").unwrap();
     eventually(|| (has_source(dir) && payloads(dir, "s").len() == 3).then_some(()));
     (child, stdin)
@@ -130,13 +145,22 @@ fn loads_that_create_or_extend_a_source_at_the_same_time_all_succeed() {
     let create: Vec<_> = (0..LOADS)
         .map(|load| file(format!("create{load}.jsonl"), json(load)))
         .collect();
-    load_at_once(&dir, &create, &[]);
+    let fields = file("s.toml".to_owned(), declaration(&["a", "b"]));
+    load_at_once(&dir, &create, &["--fields", fields.to_str().unwrap()]);
     let extend: Vec<_> = (0..LOADS)
         .map(|load| {
-            file(
-                format!("extend{load}.csv"),
-                format!("a,x{load}\n1,{load}\n"),
-            )
+            let path = home.path().join(format!("extend{load}.arrow"));
+            let number: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+            let columns = [
+                ("a".to_owned(), Arc::clone(&number)),
+                (format!("x{load}"), number),
+            ];
+            let batch = RecordBatch::try_from_iter(columns).unwrap();
+            let file = File::create(&path).unwrap();
+            let mut writer = FileWriter::try_new(file, &batch.schema()).unwrap();
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+            path
         })
         .collect();
     load_at_once(&dir, &extend, &["--add-fields"]);
@@ -151,16 +175,10 @@ fn a_pipe_whose_source_another_program_extends_meanwhile_is_one_message_that_say
     let daemon = Here::start(SMALL);
     let client = daemon.client();
     let define = |fields: &[&str]| {
-        let field = |name: &&str| {
-            format!("[[source.field]]\nname = '{name}'\ntype = 'i64'\nnullable = true\n")
-        };
-        let fields: String = fields.iter().map(field).collect();
-        client
-            .define_one(&format!("[[source]]\nname = 's'\n{fields}"))
-            .unwrap();
+        client.define_one(&declaration(fields)).unwrap();
     };
     define(&["n"]);
-    let (child, mut stdin) = load_from_pipe(daemon.path(), &["--add-fields"]);
+    let (child, mut stdin) = load_from_pipe(daemon.path(), &["n", "b"], &[]);
     stdin.write_all(b"n,b\n").unwrap();
     // It has read what the source is once it reads the pipe.
     eventually(|| (ioctl_fionread(&stdin).unwrap() == 0).then_some(()));

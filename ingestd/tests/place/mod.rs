@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use loom_engine::log::LogReader;
-use loom_engine::query::read_catalog;
 use tempfile::TempDir;
 
 /// A Loom directory that does not exist yet, in a folder for files.
@@ -38,6 +36,17 @@ impl Place {
     /// Loads into the source `s`.
     pub fn load(&self, args: &[&str], file: &Path) -> Loaded {
         self.load_from(args, file, Stdio::null())
+    }
+
+    /// Loads into the source `s` of declared fields such as `n i64, s utf8?`; a question mark makes one nullable.
+    pub fn load_into(&self, fields: &str, args: &[&str], file: &Path) -> Loaded {
+        self.load_into_from(fields, args, file, Stdio::null())
+    }
+
+    pub fn load_into_from(&self, fields: &str, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
+        let toml = self.file("s.toml", declaration(fields).as_bytes());
+        let declared = ["--fields", toml.to_str().unwrap()];
+        self.load_from(&[&declared, args].concat(), file, stdin)
     }
 
     pub fn load_from(&self, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
@@ -73,16 +82,18 @@ impl Loaded {
         }
         self
     }
-
-    /// The fields as `name type`, with a question mark where they are nullable; `None` if there is no such source.
-    pub fn fields(&self) -> Option<Vec<String>> {
-        let catalog = read_catalog(&LogReader::open(&self.dir).ok()?).unwrap();
-        let source = catalog.find("s")?;
-        let nullable = |nullable| if nullable { "?" } else { "" };
-        let fields = source.fields.iter();
-        let shown = fields.map(|f| format!("{} {}{}", f.name, f.ty, nullable(f.nullable)));
-        Some(shown.collect())
-    }
 }
 
 pub const ALL: &str = "received=3 stored=3 refused=0 dropped=0";
+
+/// The source `s` of fields such as `n i64, s utf8?`.
+pub fn declaration(fields: &str) -> String {
+    let field = |field: &str| {
+        let (name, ty) = field.rsplit_once(' ').unwrap();
+        let nullable = ty.ends_with('?');
+        let ty = ty.trim_end_matches('?');
+        format!("[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n")
+    };
+    let fields: String = fields.split(", ").map(field).collect();
+    format!("[[source]]\nname = 's'\n{fields}")
+}

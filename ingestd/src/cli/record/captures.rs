@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
-    Capture, NAME_BYTES_MAX, OutputFormat, Packets, Syscalls, Until, blockio, command, number_of,
-    pagecache, syscalls,
+    Capture, NAME_BYTES_MAX, Packets, Syscalls, blockio, json, lines, number_of, pagecache,
+    syscalls,
 };
+
+use crate::cli::declared::declared;
 
 /// Options of the recording as a whole; each capture takes them.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -109,6 +111,9 @@ pub(super) enum What {
         /// What the program writes: lines, of standard output and standard error; or json, of standard output
         #[arg(long, value_enum, default_value = "lines")]
         format: Format,
+        /// TOML file that declares the source as a [[source]]; json needs it for a new source
+        #[arg(long, value_name = "FILE")]
+        fields: Option<PathBuf>,
         #[command(flatten)]
         whole: Whole,
         /// Program and its arguments
@@ -158,7 +163,7 @@ impl What {
     }
 
     /// Checks and prepares all that it needs, and changes no directory.
-    pub(super) fn open(self, dir: &Path, until: &Until) -> anyhow::Result<Box<dyn Capture>> {
+    pub(super) fn open(self, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
         match self {
             What::Syscalls {
                 pids,
@@ -183,14 +188,23 @@ impl What {
             What::Command {
                 source,
                 format,
+                fields,
                 program,
                 ..
             } => {
-                let format = match format {
-                    Format::Lines => OutputFormat::Lines,
-                    Format::Json => OutputFormat::Json,
-                };
-                command(&program, format, source, dir, until)
+                let fields = fields
+                    .map(|fields| declared(&fields, &source))
+                    .transpose()?;
+                match format {
+                    Format::Lines => {
+                        ensure!(
+                            fields.is_none(),
+                            "lines have fields of their own; omit --fields, or use --format json"
+                        );
+                        lines(&program, source)
+                    }
+                    Format::Json => json(&program, source, fields, dir),
+                }
             }
             What::Packets {
                 interface,

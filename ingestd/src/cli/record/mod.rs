@@ -110,10 +110,9 @@ impl Args {
                 self.dir.display()
             );
         }
-        let until = Until::new(&interrupted, whole.seconds);
         let captures = whats
             .into_iter()
-            .map(|what| what.open(&self.dir, &until))
+            .map(|what| what.open(&self.dir))
             .collect::<anyhow::Result<Vec<_>>>()?;
         Recording::check(&captures)?;
         let daemon = if runs {

@@ -15,7 +15,7 @@ use arrow::ipc::reader::FileDecoder;
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
-use super::{BATCH_ROWS, Outlook, Reader, Wanted};
+use super::{BATCH_ROWS, Reader, Wanted};
 pub(crate) use messages::FILE_MAGIC;
 use messages::Messages;
 
@@ -106,11 +106,8 @@ impl Reader for ArrowIpc {
     }
 
     /// What fails now fails again when it is read.
-    fn outlook(&mut self) -> Outlook {
-        match self.messages.may_have_rows() {
-            Ok(false) => Outlook::Empty,
-            Ok(true) | Err(_) => Outlook::Rows,
-        }
+    fn may_have_rows(&mut self) -> bool {
+        self.messages.may_have_rows().unwrap_or(true)
     }
 
     fn fraction(&self) -> Option<f64> {

@@ -1,6 +1,6 @@
 //! Objects that have the keys of the one before them, in the same order, and no nested values: most lines of most files.
 //!
-//! `names` calls it before the parser. What it reads, the parser reads alike; anything else it leaves to the parser, also every error.
+//! `keys` calls it before the parser. What it reads, the parser reads alike; anything else it leaves to the parser, also every error.
 
 use memchr::memchr2;
 
@@ -81,7 +81,7 @@ mod tests {
     use serde_json::de::StrRead;
 
     use super::super::super::columns::Column;
-    use super::super::names::KnownNames;
+    use super::super::keys::Keys;
     use super::super::object::parse_object;
     use super::*;
     use loom_engine::schema::FieldType;
@@ -89,9 +89,8 @@ mod tests {
     /// The values of keys `a` and `b` as the parser has them; `None` for anything else.
     fn parsed(text: &str) -> Option<Vec<Option<String>>> {
         let columns = ["a", "b"].map(|name| Column::new(name, FieldType::Json, true));
-        let mut names = KnownNames::new(&columns);
         let mut values = Values::with_capacity(2);
-        parse_object(StrRead::new(text), &mut values, &mut names).ok()?;
+        parse_object(StrRead::new(text), &mut values, &mut Keys::new(&columns)).ok()?;
         Some(owned(&values))
     }
 

@@ -6,20 +6,22 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::de::Read;
 use serde_json::value::RawValue;
 
-/// The values of one object, by the number of their name, each as it is written.
+use super::keys::Keys;
+
+/// The values of one object, by the number of their key, each as it is written.
 #[derive(Default)]
 pub(in super::super) struct Values<'a> {
     cells: Vec<Option<&'a str>>,
-    /// A name that has two values.
+    /// A key that has two values.
     twice: Option<usize>,
     /// How many values have a key that is not looked at.
     pub(super) beyond: u64,
 }
 
 impl<'a> Values<'a> {
-    pub(super) fn with_capacity(names: usize) -> Values<'a> {
+    pub(super) fn with_capacity(keys: usize) -> Values<'a> {
         Values {
-            cells: Vec::with_capacity(names),
+            cells: Vec::with_capacity(keys),
             ..Values::default()
         }
     }
@@ -30,7 +32,7 @@ impl<'a> Values<'a> {
         (self.twice, self.beyond) = (None, 0);
     }
 
-    /// Whether no name has two values.
+    /// Whether no key has two values.
     pub(super) fn are_single(&self) -> bool {
         self.twice.is_none()
     }
@@ -42,12 +44,6 @@ impl<'a> Values<'a> {
     /// The value of each number in order, or none.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<&'a str>> {
         self.cells.iter().copied()
-    }
-
-    pub(super) fn clear(&mut self, number: usize) {
-        if let Some(cell) = self.cells.get_mut(number) {
-            *cell = None;
-        }
     }
 
     pub(super) fn set(&mut self, number: usize, value: &'a str) {
@@ -62,58 +58,40 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Why a text is not a row.
-pub(super) enum Unread {
-    NoObject(serde_json::Error),
-    /// The name that has two values: no one knows which is meant.
-    Twice(String),
-}
-
-/// The names of keys. The key `b` of the object of key `a` has the name `a.b`.
-pub(super) trait Names {
-    /// The number of a key's name, within the object of the parent's number; `None` where the key is not looked at.
-    fn number(&mut self, parent: Option<usize>, key: &str) -> Option<usize>;
-
-    /// Whether an object that is this name's value is taken apart.
-    fn is_taken_apart(&self, number: usize) -> bool;
-
-    fn text(&self, number: usize) -> &str;
-}
-
-/// The name of a key at the top of a row. No field has an empty one.
-pub(super) fn name_of(key: &str) -> &str {
-    if key.is_empty() { "_" } else { key }
-}
-
-/// Parses an object. Of what is not read, `values` means nothing.
+/// Parses an object; an error is why the text is not a row. Then `values` mean nothing.
 pub(super) fn parse_object<'a>(
     text: impl Read<'a>,
     values: &mut Values<'a>,
-    names: &mut impl Names,
-) -> Result<(), Unread> {
+    keys: &mut Keys,
+) -> Result<(), String> {
     values.reset();
+    keys.begin_row();
     let mut parser = serde_json::Deserializer::new(text);
-    let parent = None;
-    let object = Object {
-        values,
-        names,
-        parent,
-    };
+    let object = Object { values, keys };
     let parsed = parser.deserialize_map(object).and_then(|()| parser.end());
-    parsed.map_err(Unread::NoObject)?;
+    parsed.map_err(|error| {
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ");
+        let what = what.map_or(&*text, |(what, _)| what);
+        let column = error.column();
+        format!("it is not a JSON object on one line: {what} at column {column}")
+    })?;
     match values.twice {
         None => Ok(()),
-        Some(number) => Err(Unread::Twice(names.text(number).to_owned())),
+        // No one knows which is meant.
+        Some(number) => Err(format!(
+            "it has two values for the name '{}'",
+            keys.name(number)
+        )),
     }
 }
 
-struct Object<'v, 'a, N> {
+struct Object<'v, 'a> {
     values: &'v mut Values<'a>,
-    names: &'v mut N,
-    parent: Option<usize>,
+    keys: &'v mut Keys,
 }
 
-impl<'a, N: Names> Visitor<'a> for Object<'_, 'a, N> {
+impl<'a> Visitor<'a> for Object<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,28 +99,12 @@ impl<'a, N: Names> Visitor<'a> for Object<'_, 'a, N> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let Object {
-            values,
-            names,
-            parent,
-        } = self;
-        while let Some(number) = map.next_key_seed(Key { names, parent })? {
+        let Object { values, keys } = self;
+        while let Some(number) = map.next_key_seed(Key(keys))? {
             let value = map.next_value::<&'a RawValue>()?.get();
-            let Some(number) = number else {
-                values.beyond += 1;
-                continue;
-            };
-            values.set(number, value);
-            if value.starts_with('{') && names.is_taken_apart(number) {
-                let parent = Some(number);
-                let inner = Object {
-                    values,
-                    names,
-                    parent,
-                };
-                serde_json::Deserializer::from_str(value)
-                    .deserialize_map(inner)
-                    .map_err(serde::de::Error::custom)?;
+            match number {
+                Some(number) => values.set(number, value),
+                None => values.beyond += 1,
             }
         }
         Ok(())
@@ -150,12 +112,9 @@ impl<'a, N: Names> Visitor<'a> for Object<'_, 'a, N> {
 }
 
 /// Looks a key up without copying it.
-struct Key<'n, N> {
-    names: &'n mut N,
-    parent: Option<usize>,
-}
+struct Key<'k>(&'k mut Keys);
 
-impl<'a, N: Names> DeserializeSeed<'a> for Key<'_, N> {
+impl<'a> DeserializeSeed<'a> for Key<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'a>>(self, parser: D) -> Result<Option<usize>, D::Error> {
@@ -163,7 +122,7 @@ impl<'a, N: Names> DeserializeSeed<'a> for Key<'_, N> {
     }
 }
 
-impl<N: Names> Visitor<'_> for Key<'_, N> {
+impl Visitor<'_> for Key<'_> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,6 +130,6 @@ impl<N: Names> Visitor<'_> for Key<'_, N> {
     }
 
     fn visit_str<E>(self, key: &str) -> Result<Option<usize>, E> {
-        Ok(self.names.number(self.parent, key))
+        Ok(self.0.number(key))
     }
 }

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::{
 use super::blocks::Blocks;
 use super::columns::Column;
 use super::rows::Rows;
-use super::{Outlook, Reader, Wanted};
+use super::{Reader, Wanted};
 use int96::Millis;
 use weight::batch_rows;
 
@@ -171,11 +171,8 @@ impl Reader for Parquet {
         std::mem::take(&mut self.notes)
     }
 
-    fn outlook(&mut self) -> Outlook {
-        match self.rows_total {
-            0 => Outlook::Empty,
-            _ => Outlook::Rows,
-        }
+    fn may_have_rows(&mut self) -> bool {
+        self.rows_total > 0
     }
 
     fn fraction(&self) -> Option<f64> {

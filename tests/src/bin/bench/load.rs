@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::ingestd;
+use loom_tests::daemon::{declared, ingestd};
 
 use super::figures::{Figures, rounded};
 use super::ingest::place_in;
@@ -24,6 +24,9 @@ const PCAP_HEADER: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1];
 /// Rows like those of a telemetry export: a time, an integer, a number, a word.
 const ROWS: &str = "SELECT TIMESTAMP '2026-01-01' + to_microseconds(i * 10) AS t, (i * 7919 % 10007)::INTEGER AS latency,
     (i % 1000) / 8 AS share, 'client ' || (i % 50) AS client FROM range({rows}) AS numbers(i)";
+
+/// The fields of the rows without their time.
+const FIELDS: &str = "latency i32, share f64, client utf8";
 
 /// A file of a format, how DuckDB reads it, and what the load needs to know.
 struct Input {
@@ -111,7 +114,14 @@ pub fn files(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
 fn load(dir: &Path, input: &Input) -> Result<String> {
     let (dir, file) = (dir.display().to_string(), input.file.display().to_string());
     let start = ["load", &dir, "--source", "s"];
-    ingestd(start.iter().chain(input.options).chain([&file.as_str()]))
+    let declared = match input.reader {
+        Some(_) => vec!["--fields".to_owned(), declared(&input.file, "s", FIELDS)?],
+        None => Vec::new(),
+    };
+    let options = input.options.iter().copied();
+    let declared = declared.iter().map(String::as_str);
+    let arguments = start.into_iter().chain(options).chain(declared);
+    ingestd(arguments.chain([file.as_str()]))
 }
 
 fn line(input: &Input, rows: u64) -> Line {
