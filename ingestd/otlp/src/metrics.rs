@@ -10,10 +10,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     number_data_point,
 };
 
-use crate::envelope::{Origin, PART_BYTES_MAX, RESOURCES, each_of_resource};
+use crate::envelope::{Origin, Part, RESOURCES, each_of_resource};
 use crate::json;
 use crate::naming::{self, Instrument};
-use crate::utf8;
 use crate::wire::{Malformed, Value, fields, messages};
 
 /// The fields of a metric: its name and unit, and of each kind its data.
@@ -109,14 +108,18 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<bool, Mal
     Ok(is_repaired.get())
 }
 
-fn decoded<M: prost::Message + Default>(
-    point: &[u8],
-    shape: &utf8::Shape,
-    is_repaired: &Cell<bool>,
-) -> Result<M, &'static str> {
-    let point = utf8::decoded(point, shape, is_repaired);
-    point.map_err(|_| "a data point is not one of OTLP")
+/// A data point of a kind.
+const fn point(name: &'static str) -> Part {
+    Part {
+        name,
+        long: "a data point is longer than 256 KiB",
+        wrong: "a data point is not one of OTLP",
+    }
 }
+
+const NUMBER_POINT: Part = point("metrics.v1.NumberDataPoint");
+const HISTOGRAM_POINT: Part = point("metrics.v1.HistogramDataPoint");
+const SUMMARY_POINT: Part = point("metrics.v1.SummaryDataPoint");
 
 /// What stands around the points of a metric.
 struct Metric<'a> {
@@ -180,20 +183,14 @@ impl<'a> Metric<'a> {
         if self.shown.is_empty() {
             return Err("its name has no letter or digit");
         }
-        if message.len() > PART_BYTES_MAX {
-            return Err("a data point is longer than 256 KiB");
-        }
         let is_sum = matches!(self.kind, SUM | HISTOGRAM);
         if is_sum && self.temporality != AggregationTemporality::Cumulative as u64 {
             return Err(DELTA);
         }
         match self.kind {
-            GAUGE | SUM => self.number(origin, &decoded(message, &utf8::POINT, is_repaired)?),
-            HISTOGRAM => {
-                let point = decoded(message, &utf8::HISTOGRAM, is_repaired)?;
-                self.histogram(origin, &point)
-            }
-            SUMMARY => self.summary(origin, &decoded(message, &utf8::POINT, is_repaired)?),
+            GAUGE | SUM => self.number(origin, &NUMBER_POINT.decoded(message, is_repaired)?),
+            HISTOGRAM => self.histogram(origin, &HISTOGRAM_POINT.decoded(message, is_repaired)?),
+            SUMMARY => self.summary(origin, &SUMMARY_POINT.decoded(message, is_repaired)?),
             _ => Err("it is an exponential histogram; give it explicit bounds at the sender"),
         }
     }

@@ -1,7 +1,9 @@
 //! The fields of one protobuf message, as they stand: nothing is copied, and nothing is allocated for what a length claims.
 
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
 
 /// Why bytes are not a request.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -36,7 +38,7 @@ impl Malformed {
     /// A part of a request takes more than so many bytes.
     pub(crate) fn long_json(most: usize) -> Malformed {
         Malformed::in_json(format!(
-            "a record, a resource or a metric takes more than {most} bytes; send fewer points at once"
+            "a record or a metric takes more than {most} bytes; send fewer points at once"
         ))
     }
 }
@@ -116,6 +118,13 @@ impl<'a> Fields<'a> {
         };
         Ok((number, value))
     }
+}
+
+/// Adds a text, bytes or a message as a field.
+pub(crate) fn put(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
