@@ -15,7 +15,7 @@ use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, En
 use tonic::server::Grpc;
 use tower::service_fn;
 
-use crate::body::unread;
+use crate::body::{Metered, unread};
 use crate::http::{Form, exported};
 use crate::service::Service;
 use crate::signal::Signal;
@@ -31,14 +31,13 @@ pub(crate) async fn export(
     }
     let mut grpc = Grpc::new(AsBytes)
         .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Zstd)
         .max_decoding_message_size(service.body_bytes_max);
     let take = service_fn(|request: tonic::Request<Bytes>| async {
         let taken = service.take(signal, false, from, request.into_inner());
         let exported = exported(taken.await?).encode_to_vec();
         Ok(tonic::Response::new(Bytes::from(exported)))
     });
-    let request = request.map(|body| body.map_err(unread));
+    let request = request.map(|body| Metered::new(body, &service.room).map_err(unread));
     grpc.unary(take, request).await.map(Body::new)
 }
 

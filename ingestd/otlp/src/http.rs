@@ -16,7 +16,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::body::unread;
+use crate::body::{Metered, unread};
 use crate::handler::Taken;
 use crate::service::{LIMITED_RETRY_AFTER, Service};
 use crate::signal::Signal;
@@ -100,6 +100,7 @@ pub(crate) async fn export(
         }
     };
     let taken = async {
+        let body = Body::new(Metered::new(body, &service.room));
         let body = to_bytes(body, service.body_bytes_max).await;
         let body = body.map_err(unread)?;
         service.take(signal, form == Form::Json, from, body).await

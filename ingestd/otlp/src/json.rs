@@ -49,8 +49,8 @@ pub(crate) fn object(attributes: &[KeyValue]) -> Option<Object<'_>> {
 }
 
 /// A text that is not empty.
-pub(crate) fn filled(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
+pub(crate) fn filled<T: AsRef<str>>(text: T) -> Option<T> {
+    Some(text).filter(|text| !text.as_ref().is_empty())
 }
 
 /// A value as a text: a text as it is, any other as JSON.
@@ -75,8 +75,8 @@ pub(crate) fn scope(scope: &InstrumentationScope) -> Option<String> {
     }
     (*scope != InstrumentationScope::default()).then(|| {
         text(&Scope {
-            name: filled(&scope.name),
-            version: filled(&scope.version),
+            name: filled(scope.name.as_str()),
+            version: filled(scope.version.as_str()),
             attributes: object(&scope.attributes),
         })
     })

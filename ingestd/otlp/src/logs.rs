@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 
 use crate::envelope::{Origin, Part, each_record};
-use crate::json;
+use crate::json::{self, filled};
 use crate::promoted::{Promoted, Scalar};
 use crate::wire::Malformed;
 
@@ -63,10 +63,6 @@ fn log<'a>(
         attributes: others(record.attributes, promoted),
         origin,
     })
-}
-
-pub(crate) fn filled(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
 }
 
 /// The attributes that have no field.

@@ -20,7 +20,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use crate::body::Received;
+use crate::body::Shared;
 use crate::handler::Handler;
 use crate::http::{Form, code_of};
 use crate::server::{Limits, Server};
@@ -129,7 +129,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     {
         *encoding = small;
     }
-    let body = Received::new(body, &service.room);
+    let body = Shared::new(body);
     let request = Request::from_parts(head, Body::new(body.clone()));
     let response = next.run(request).await;
     let Some((code, status)) = refusal(&response, service.body_bytes_max) else {
@@ -173,7 +173,7 @@ fn refusal(response: &Response, body_bytes_max: usize) -> Option<(StatusCode, St
         ),
         (StatusCode::METHOD_NOT_ALLOWED, None) => Status::unimplemented("use POST"),
         (StatusCode::UNSUPPORTED_MEDIA_TYPE, None) => Status::invalid_argument(
-            "the content encoding is neither gzip nor zstd; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
+            "the content encoding is not gzip; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
         ),
         (code, None) => Status::unknown(code.to_string()),
     };

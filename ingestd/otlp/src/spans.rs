@@ -4,8 +4,8 @@ use opentelemetry_proto::tonic::trace::v1::{Span as Sent, span};
 use serde::Serialize;
 
 use crate::envelope::{Origin, Part, each_record};
-use crate::json;
-use crate::logs::{filled, id, others};
+use crate::json::{self, filled};
+use crate::logs::{id, others};
 use crate::promoted::{Promoted, Scalar};
 use crate::wire::Malformed;
 
@@ -101,7 +101,7 @@ fn list<'a>(parts: impl Iterator<Item = Within<'a>>) -> Option<String> {
 fn event(event: &span::Event) -> Within<'_> {
     Within {
         attributes: json::object(&event.attributes),
-        name: json::filled(&event.name),
+        name: filled(event.name.as_str()),
         time_ns: Some(event.time_unix_nano).filter(|time| *time > 0),
         ..Within::default()
     }
@@ -112,7 +112,7 @@ fn link(link: &span::Link) -> Within<'_> {
         attributes: json::object(&link.attributes),
         span_id: id(&link.span_id, 8).flatten(),
         trace_id: id(&link.trace_id, 16).flatten(),
-        trace_state: json::filled(&link.trace_state),
+        trace_state: filled(link.trace_state.as_str()),
         ..Within::default()
     }
 }

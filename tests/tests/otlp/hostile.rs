@@ -55,7 +55,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
         ..LogRecord::default()
     }]);
     let html = "content-type: text/html\r\n";
-    let brotli = "content-type: application/x-protobuf\r\ncontent-encoding: br\r\n";
+    let zstd = "content-type: application/x-protobuf\r\ncontent-encoding: zstd\r\n";
     let counted = [
         (
             "POST",
@@ -103,7 +103,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
         ("GET", "/v1/logs", PROTOBUF, &[], 405, "use POST"),
         ("POST", "/v1/log", PROTOBUF, &good, 404, "/v1/logs"),
         ("POST", "/v1/logs", html, &good, 415, "x-protobuf"),
-        ("POST", "/v1/logs", brotli, &good, 415, "gzip"),
+        ("POST", "/v1/logs", zstd, &good, 415, "gzip"),
     ];
     for (method, path, headers, body, status, why) in counted.into_iter().chain(others) {
         let reply = receiving.send(method, path, headers, body)?;
@@ -203,12 +203,11 @@ fn media_types_and_encodings_are_taken_in_any_case() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = place.path().join("o.loom");
     let receiving = Receiving::start(&dir, "")?;
-    let good = logs(vec![said("good")]);
-    let (gzip, zstd) = (packed(&good)?, zstd::encode_all(&good[..], 0)?);
-    for (encoding, body) in [("gzip", &gzip), ("Gzip", &gzip), ("ZSTD", &zstd)] {
+    let good = packed(&logs(vec![said("good")]))?;
+    for encoding in ["gzip", "GZIP", "Gzip"] {
         let headers =
             format!("content-type: Application/X-Protobuf\r\ncontent-encoding: {encoding}\r\n");
-        let reply = receiving.send("POST", "/v1/logs", &headers, body)?;
+        let reply = receiving.send("POST", "/v1/logs", &headers, &good)?;
         ensure!(reply.refused()?.0 == 0, "{reply:?}");
     }
     let headers = "content-type: APPLICATION/JSON\r\n";
