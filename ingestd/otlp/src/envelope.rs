@@ -4,23 +4,24 @@ use std::cell::Cell;
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
 
 use crate::json;
 use crate::utf8;
 use crate::wire::{Malformed, messages};
 
 /// The longest resource, scope or record that is decoded: none that is longer could become a record.
-pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
+const PART_BYTES_MAX: usize = 256 << 10;
 
 /// The attributes that make a job and an instance. `host.name` is an instance only if `service.instance.id` is missing.
 const IDENTIFYING: [&str; 3] = ["service.namespace", "service.name", "service.instance.id"];
 
 /// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
 pub(crate) const RESOURCES: u32 = 1;
-pub(crate) const RESOURCE: u32 = 1;
-pub(crate) const SCOPES: u32 = 2;
-pub(crate) const SCOPE: u32 = 1;
-pub(crate) const ITEMS: u32 = 2;
+const RESOURCE: u32 = 1;
+const SCOPES: u32 = 2;
+const SCOPE: u32 = 1;
+const ITEMS: u32 = 2;
 
 /// Where records come from: their resource and their scope.
 #[derive(Default)]
@@ -40,16 +41,51 @@ pub struct Origin {
 /// An item, and where it comes from; why not, where that is out of bounds.
 pub(crate) type Item<'a> = (Result<&'a Origin, &'static str>, &'a [u8]);
 
-/// Calls `each` for each record or span of a request.
-pub(crate) fn each_item(
-    body: &[u8],
-    is_repaired: &Cell<bool>,
-    mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
-    for resource in messages(body, RESOURCES) {
-        each_of_resource(resource?, is_repaired, &mut each)?;
+/// A message that is decoded as a whole: its name in the schema, and why one is refused that is too long, or cannot be decoded.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) long: &'static str,
+    pub(crate) wrong: &'static str,
+}
+
+const OF_RESOURCE: Part = Part {
+    name: "resource.v1.Resource",
+    long: "its resource is longer than 256 KiB",
+    wrong: "its resource is not one of OTLP",
+};
+const OF_SCOPE: Part = Part {
+    name: "common.v1.InstrumentationScope",
+    long: "its scope is longer than 256 KiB",
+    wrong: "its scope is not one of OTLP",
+};
+
+impl Part {
+    pub(crate) fn decoded<M: Message + Default>(
+        &self,
+        bytes: &[u8],
+        is_repaired: &Cell<bool>,
+    ) -> Result<M, &'static str> {
+        if bytes.len() > PART_BYTES_MAX {
+            return Err(self.long);
+        }
+        utf8::decoded(bytes, self.name, is_repaired).map_err(|_| self.wrong)
     }
-    Ok(())
+}
+
+/// Calls `each` for each record or span of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
+pub(crate) fn each_record<M: Message + Default>(
+    body: &[u8],
+    part: &Part,
+    mut each: impl FnMut(Result<(&Origin, M), &'static str>),
+) -> Result<bool, Malformed> {
+    let is_repaired = Cell::new(false);
+    for resource in messages(body, RESOURCES) {
+        each_of_resource(resource?, &is_repaired, |(origin, bytes)| {
+            each(origin.and_then(|origin| Ok((origin, part.decoded(bytes, &is_repaired)?))));
+            Ok(())
+        })?;
+    }
+    Ok(is_repaired.get())
 }
 
 /// Calls `each` for each record, span or metric of a resource, and gives the resource, unless it is out of bounds.
@@ -58,89 +94,53 @@ pub(crate) fn each_of_resource(
     is_repaired: &Cell<bool>,
     mut each: impl FnMut(Item<'_>) -> Result<(), Malformed>,
 ) -> Result<Option<Origin>, Malformed> {
-    let mut origin = of_resource(resource, is_repaired)?;
+    let mut origin = Origin::of_resource(resource, is_repaired)?;
     for scope in messages(resource, SCOPES) {
         let scope = scope?;
-        if let Ok(origin) = &mut origin {
-            origin.clear_scope();
-        }
-        let enters = match &mut origin {
-            Ok(origin) => enter_scope(origin, scope, is_repaired)?,
+        let entered = match &mut origin {
+            Ok(origin) => origin.enter_scope(scope, is_repaired)?,
             Err(why) => Err(*why),
         };
         for item in messages(scope, ITEMS) {
-            let around = match (&origin, enters) {
-                (Ok(origin), Ok(())) => Ok(origin),
-                (Err(why), _) => Err(*why),
-                (_, Err(why)) => Err(why),
-            };
+            let around = entered.and_then(|()| origin.as_ref().map_err(|why| *why));
             each((around, item?))?;
         }
     }
     Ok(origin.ok())
 }
 
-/// What stands around a record, and its bytes, or why it is refused.
-pub(crate) fn record<'a>(
-    (origin, bytes): Item<'a>,
-) -> Result<(&'a Origin, &'a [u8]), &'static str> {
-    let origin = origin?;
-    match bytes.len() > PART_BYTES_MAX {
-        true => Err("it is longer than 256 KiB"),
-        false => Ok((origin, bytes)),
-    }
-}
-
-fn of_resource(
-    message: &[u8],
-    is_repaired: &Cell<bool>,
-) -> Result<Result<Origin, &'static str>, Malformed> {
-    let Some(resource) = messages(message, RESOURCE).last().transpose()? else {
-        return Ok(Ok(Origin::default()));
-    };
-    if resource.len() > PART_BYTES_MAX {
-        return Ok(Err("its resource is longer than 256 KiB"));
-    }
-    let resource = utf8::decoded::<Resource>(resource, &utf8::RESOURCE, is_repaired);
-    let Ok(Resource { attributes, .. }) = resource else {
-        return Ok(Err("its resource is not one of OTLP"));
-    };
-    Ok(Ok(Origin {
-        service: text_of(&attributes, "service.name").map(str::to_owned),
-        resource: json::object(&attributes),
-        resource_attributes: attributes,
-        ..Origin::default()
-    }))
-}
-
-fn enter_scope(
-    origin: &mut Origin,
-    message: &[u8],
-    is_repaired: &Cell<bool>,
-) -> Result<Result<(), &'static str>, Malformed> {
-    let Some(scope) = messages(message, SCOPE).last().transpose()? else {
-        return Ok(Ok(()));
-    };
-    if scope.len() > PART_BYTES_MAX {
-        return Ok(Err("its scope is longer than 256 KiB"));
-    }
-    let scope = utf8::decoded::<InstrumentationScope>(scope, &utf8::SCOPE, is_repaired);
-    let Ok(scope) = scope else {
-        return Ok(Err("its scope is not one of OTLP"));
-    };
-    origin.scope = json::scope(&scope);
-    origin.scope_name = scope.name;
-    origin.scope_version = scope.version;
-    origin.scope_attributes = scope.attributes;
-    Ok(Ok(()))
-}
-
 impl Origin {
-    fn clear_scope(&mut self) {
-        self.scope = None;
-        self.scope_name.clear();
-        self.scope_version.clear();
-        self.scope_attributes.clear();
+    fn of_resource(
+        message: &[u8],
+        is_repaired: &Cell<bool>,
+    ) -> Result<Result<Origin, &'static str>, Malformed> {
+        let Some(resource) = messages(message, RESOURCE).last().transpose()? else {
+            return Ok(Ok(Origin::default()));
+        };
+        let resource = OF_RESOURCE.decoded(resource, is_repaired);
+        Ok(resource.map(|Resource { attributes, .. }| Origin {
+            service: text_of(&attributes, "service.name").map(str::to_owned),
+            resource: json::object(&attributes).as_ref().map(json::text),
+            resource_attributes: attributes,
+            ..Origin::default()
+        }))
+    }
+
+    fn enter_scope(
+        &mut self,
+        message: &[u8],
+        is_repaired: &Cell<bool>,
+    ) -> Result<Result<(), &'static str>, Malformed> {
+        let scope = messages(message, SCOPE).last().transpose()?;
+        let scope = scope.map(|scope| OF_SCOPE.decoded(scope, is_repaired));
+        let scope = scope.transpose();
+        Ok(scope.map(|scope| {
+            let scope: InstrumentationScope = scope.unwrap_or_default();
+            self.scope = json::scope(&scope);
+            self.scope_name = scope.name;
+            self.scope_version = scope.version;
+            self.scope_attributes = scope.attributes;
+        }))
     }
 
     /// The service with its namespace, as Prometheus names a job.

@@ -1,161 +1,44 @@
 //! Requests over gRPC. tonic reads and writes its frames; what they hold stays bytes.
 
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
 use bytes::{Buf, BufMut, Bytes};
-use hyper::Request;
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
 use prost::Message;
-use tonic::body::Body;
+use tonic::Status;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::server::{Grpc, UnaryService};
-use tonic::{Code, Status};
+use tonic::server::Grpc;
+use tower::service_fn;
 
-use crate::handler::{Form, NotTaken, Sent, Signal, Taken};
-use crate::http::Response as Answer;
-use crate::request::{BUSY, LIMITED_RETRY_AFTER_SECONDS, PATIENCE, Service};
+use crate::body::{Metered, unread};
+use crate::http::{Form, exported};
+use crate::service::Service;
+use crate::signal::Signal;
 
-fn signal(path: &str) -> Option<Signal> {
-    let service = path.strip_prefix("/opentelemetry.proto.collector.")?;
-    match service {
-        "logs.v1.LogsService/Export" => Some(Signal::Logs),
-        "trace.v1.TraceService/Export" => Some(Signal::Spans),
-        "metrics.v1.MetricsService/Export" => Some(Signal::Metrics),
-        _ => None,
+pub(crate) async fn export(
+    State(service): State<Arc<Service>>,
+    Extension(signal): Extension<Signal>,
+    Extension(from): Extension<IpAddr>,
+    request: Request,
+) -> Response {
+    if Form::of(request.headers()) != Some(Form::Grpc) {
+        return axum::http::StatusCode::NOT_FOUND.into_response();
     }
-}
-
-pub(crate) async fn answer(
-    service: &Arc<Service>,
-    from: IpAddr,
-    request: Request<Incoming>,
-) -> hyper::Response<Body> {
-    if !service.admits(request.headers()) {
-        return Status::unauthenticated("the bearer token is missing or wrong").into_http();
-    }
-    let Some(signal) = signal(request.uri().path()) else {
-        let why = "no such method; there are Export of LogsService, TraceService and MetricsService of opentelemetry.proto.collector";
-        return Status::new(Code::Unimplemented, why).into_http();
-    };
-    let request = request.map(|body| service.metered(body));
     let mut grpc = Grpc::new(AsBytes)
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(service.body_bytes_max);
-    let exporter = Exporter {
-        service: Arc::clone(service),
-        signal,
-        from,
-    };
-    let answered = tokio::time::timeout(PATIENCE, grpc.unary(exporter, request)).await;
-    let response = answered
-        .unwrap_or_else(|_| Status::deadline_exceeded("the request took too long").into_http());
-    let status = response.extensions().get::<Status>();
-    // The handler has counted what it has seen; of these codes it gives only one, with details.
-    if let Some(status) = status
-        && status.details().is_empty()
-        && matches!(
-            status.code(),
-            Code::OutOfRange | Code::ResourceExhausted | Code::Internal
-        )
-    {
-        service.jobs.turned_away(signal, status.message());
-    }
-    response
-}
-
-struct Exporter {
-    service: Arc<Service>,
-    signal: Signal,
-    from: IpAddr,
-}
-
-type Exported = Pin<Box<dyn Future<Output = Result<tonic::Response<Bytes>, Status>> + Send>>;
-
-impl UnaryService<Bytes> for Exporter {
-    type Response = Bytes;
-    type Future = Exported;
-
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Exported {
-        let (service, signal, from) = (Arc::clone(&self.service), self.signal, self.from);
-        Box::pin(async move {
-            let body = request.into_inner();
-            let Some(_room) = service.room_for(body.len()) else {
-                return Err(Status::unavailable(BUSY));
-            };
-            let form = Form::Protobuf;
-            let sent = Sent {
-                signal,
-                form,
-                from,
-                body,
-            };
-            match service.take(sent).await {
-                Ok(taken) => Ok(tonic::Response::new(encoded(taken))),
-                Err(busy @ NotTaken::Busy(_)) => Err(Status::unavailable(busy.to_string())),
-                Err(NotTaken::Limited(why)) => Err(limited(&why)),
-                Err(error @ NotTaken::Malformed(_)) => {
-                    Err(Status::invalid_argument(error.to_string()))
-                }
-            }
-        })
-    }
-}
-
-/// google.rpc.Status with one detail, which says when to come again: without it a sender drops the request.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Limited {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Detail>,
-}
-
-/// google.protobuf.Any of a google.rpc.RetryInfo.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Detail {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<Delay>,
-}
-
-/// google.protobuf.Duration.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Delay {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-}
-
-fn limited(why: &str) -> Status {
-    let seconds = LIMITED_RETRY_AFTER_SECONDS.into();
-    let retry = RetryInfo {
-        retry_delay: Some(Delay { seconds }),
-    };
-    let details = vec![Detail {
-        type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
-        value: retry.encode_to_vec(),
-    }];
-    let all = Limited {
-        code: Code::ResourceExhausted as i32,
-        message: why.to_owned(),
-        details,
-    };
-    Status::with_details(Code::ResourceExhausted, why, all.encode_to_vec().into())
-}
-
-fn encoded(taken: Taken) -> Bytes {
-    Answer::from(taken).encode_to_vec().into()
+    let take = service_fn(|request: tonic::Request<Bytes>| async {
+        let taken = service.take(signal, false, from, request.into_inner());
+        let exported = exported(taken.await?).encode_to_vec();
+        Ok(tonic::Response::new(Bytes::from(exported)))
+    });
+    let request = request.map(|body| Metered::new(body, &service.room).map_err(unread));
+    grpc.unary(take, request).await.map(Body::new)
 }
 
 /// Messages that stay bytes.

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 
 struct Any<'a>(&'a AnyValue);
 
@@ -23,7 +23,7 @@ impl Serialize for Any<'_> {
                 _ => "-Infinity",
             }),
             Some(Value::ArrayValue(list)) => serializer.collect_seq(list.values.iter().map(Any)),
-            Some(Value::KvlistValue(map)) => Object(map.values.iter()).serialize(serializer),
+            Some(Value::KvlistValue(map)) => Object(&map.values).serialize(serializer),
             Some(Value::BytesValue(bytes)) => {
                 serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
             }
@@ -33,25 +33,24 @@ impl Serialize for Any<'_> {
     }
 }
 
-struct Object<I>(I);
+/// Attributes, as an object.
+pub(crate) struct Object<'a>(&'a [KeyValue]);
 
-impl<'a, I: Iterator<Item = &'a KeyValue> + Clone> Serialize for Object<I> {
+impl Serialize for Object<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for KeyValue { key, value, .. } in self.0.clone() {
-            map.serialize_entry(key, &value.as_ref().map(Any))?;
-        }
-        map.end()
+        let attributes = self.0.iter();
+        serializer.collect_map(attributes.map(|one| (&one.key, one.value.as_ref().map(Any))))
     }
 }
 
 /// An object of attributes; none where there are none.
-pub(crate) fn object<'a>(
-    attributes: impl IntoIterator<Item = &'a KeyValue, IntoIter: Clone>,
-) -> Option<String> {
-    let attributes = attributes.into_iter();
-    let is_empty = attributes.clone().next().is_none();
-    (!is_empty).then(|| text(&Object(attributes)))
+pub(crate) fn object(attributes: &[KeyValue]) -> Option<Object<'_>> {
+    (!attributes.is_empty()).then_some(Object(attributes))
+}
+
+/// A text that is not empty.
+pub(crate) fn filled<T: AsRef<str>>(text: T) -> Option<T> {
+    Some(text).filter(|text| !text.as_ref().is_empty())
 }
 
 /// A value as a text: a text as it is, any other as JSON.
@@ -63,67 +62,27 @@ pub(crate) fn plain(value: &AnyValue) -> Option<String> {
     }
 }
 
+/// A scope with its name, version and attributes.
 pub(crate) fn scope(scope: &InstrumentationScope) -> Option<String> {
-    struct Scope<'a>(&'a InstrumentationScope);
-    impl Serialize for Scope<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut map = serializer.serialize_map(None)?;
-            for (key, text) in [("name", &self.0.name), ("version", &self.0.version)] {
-                if !text.is_empty() {
-                    map.serialize_entry(key, text)?;
-                }
-            }
-            if !self.0.attributes.is_empty() {
-                map.serialize_entry("attributes", &Object(self.0.attributes.iter()))?;
-            }
-            map.end()
-        }
+    #[derive(Serialize)]
+    struct Scope<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attributes: Option<Object<'a>>,
     }
-    let is_empty = *scope == InstrumentationScope::default();
-    (!is_empty).then(|| text(&Scope(scope)))
-}
-
-/// A list of what a span has besides its attributes.
-pub(crate) fn list<T>(
-    items: &[T],
-    entries: impl Fn(&T, &mut dyn FnMut(&'static str, Entry<'_>)),
-) -> Option<String> {
-    (!items.is_empty()).then(|| {
-        let maps = items.iter().map(|item| {
-            let mut map = serde_json::Map::new();
-            entries(item, &mut |key, entry| {
-                if let Some(value) = entry.value() {
-                    map.insert(key.to_owned(), value);
-                }
-            });
-            serde_json::Value::Object(map)
-        });
-        serde_json::Value::Array(maps.collect()).to_string()
+    (*scope != InstrumentationScope::default()).then(|| {
+        text(&Scope {
+            name: filled(scope.name.as_str()),
+            version: filled(scope.version.as_str()),
+            attributes: object(&scope.attributes),
+        })
     })
 }
 
-/// A part of an event or a link. What is empty is left out.
-pub(crate) enum Entry<'a> {
-    Text(&'a str),
-    Number(u64),
-    Attributes(&'a [KeyValue]),
-}
-
-impl Entry<'_> {
-    fn value(self) -> Option<serde_json::Value> {
-        match self {
-            Entry::Text("") | Entry::Number(0) | Entry::Attributes([]) => None,
-            Entry::Text(text) => Some(text.into()),
-            Entry::Number(number) => Some(number.into()),
-            Entry::Attributes(attributes) => {
-                let value = serde_json::to_value(Object(attributes.iter()));
-                Some(value.expect("attributes have texts for keys"))
-            }
-        }
-    }
-}
-
-fn text(value: &impl Serialize) -> String {
+pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("attributes have texts for keys, and a text takes all")
 }
 
@@ -164,8 +123,8 @@ mod tests {
             attribute("nothing", None),
         ];
         let wanted = r#"{"text":"a\n\"b\"","int":-9223372036854775808,"double":0.1,"nan":"NaN","bytes":"AP8=","list":[1,null],"map":{"k\"":true},"nothing":null}"#;
-        assert_eq!(object(&attributes).unwrap(), wanted);
-        assert_eq!(object(&[]), None);
+        assert_eq!(text(&object(&attributes)), wanted);
+        assert!(object(&[]).is_none());
         assert_eq!(
             plain(&any(StringValue("as it is".to_owned()))).unwrap(),
             "as it is"

@@ -1,15 +1,18 @@
 //! Log records of a request, one by one.
 
-use std::cell::Cell;
-
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 
-use crate::envelope::{Origin, each_item, record};
-use crate::json;
+use crate::envelope::{Origin, Part, each_record};
+use crate::json::{self, filled};
 use crate::promoted::{Promoted, Scalar};
-use crate::utf8;
 use crate::wire::Malformed;
+
+const LOG: Part = Part {
+    name: "logs.v1.LogRecord",
+    long: "it is longer than 256 KiB",
+    wrong: "it is not a log record of OTLP",
+};
 
 /// One log record.
 pub struct Log<'a> {
@@ -37,18 +40,9 @@ pub fn logs(
     promoted: &Promoted,
     mut each: impl FnMut(Result<Log<'_>, &'static str>),
 ) -> Result<bool, Malformed> {
-    let is_repaired = Cell::new(false);
-    each_item(body, &is_repaired, |item| {
-        each(match record(item) {
-            Ok((origin, bytes)) => match utf8::decoded(bytes, &utf8::LOG, &is_repaired) {
-                Ok(sent) => log(origin, sent, promoted),
-                Err(_) => Err("it is not a log record of OTLP"),
-            },
-            Err(why) => Err(why),
-        });
-        Ok(())
-    })?;
-    Ok(is_repaired.get())
+    each_record(body, &LOG, |record| {
+        each(record.and_then(|(origin, record)| log(origin, record, promoted)));
+    })
 }
 
 fn log<'a>(
@@ -66,20 +60,15 @@ fn log<'a>(
         trace_id: id(&record.trace_id, 16).ok_or("its trace_id is not of 16 bytes")?,
         span_id: id(&record.span_id, 8).ok_or("its span_id is not of 8 bytes")?,
         promoted: promoted.values(&record.attributes, origin),
-        attributes: others(&record.attributes, promoted),
+        attributes: others(record.attributes, promoted),
         origin,
     })
 }
 
-/// A text that is not empty.
-pub(crate) fn filled(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
 /// The attributes that have no field.
-pub(crate) fn others(attributes: &[KeyValue], promoted: &Promoted) -> Option<String> {
-    let has_none = |attribute: &&KeyValue| !promoted.takes(attribute);
-    json::object(attributes.iter().filter(has_none))
+pub(crate) fn others(mut attributes: Vec<KeyValue>, promoted: &Promoted) -> Option<String> {
+    attributes.retain(|attribute| !promoted.takes(attribute));
+    json::object(&attributes).as_ref().map(json::text)
 }
 
 /// An id in hexadecimal digits. `Some(None)`: it is empty or zero. `None`: it has another length.

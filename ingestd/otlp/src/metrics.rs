@@ -10,10 +10,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     number_data_point,
 };
 
-use crate::envelope::{Origin, PART_BYTES_MAX, RESOURCES, each_of_resource};
+use crate::envelope::{Origin, Part, RESOURCES, each_of_resource};
 use crate::json;
 use crate::naming::{self, Instrument};
-use crate::utf8;
 use crate::wire::{Malformed, Value, fields, messages};
 
 /// The fields of a metric: its name and unit, and of each kind its data.
@@ -81,14 +80,9 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<bool, Mal
                 ));
             }
             for point in messages(metric.data, POINTS) {
-                let point = match origin {
-                    Ok(origin) => {
-                        let point = metric.point(origin, point?, &is_repaired);
-                        point.map(|point| (origin, point))
-                    }
-                    Err(why) => Err(why),
-                };
-                each(match point {
+                let point = point?;
+                let read = |origin| Ok((origin, metric.point(origin, point, &is_repaired)?));
+                each(match origin.and_then(read) {
                     Ok((origin, point)) => {
                         latest_ns = latest_ns.max(Some(point.time_ns));
                         Found::Point(origin, point)
@@ -109,14 +103,18 @@ pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<bool, Mal
     Ok(is_repaired.get())
 }
 
-fn decoded<M: prost::Message + Default>(
-    point: &[u8],
-    shape: &utf8::Shape,
-    is_repaired: &Cell<bool>,
-) -> Result<M, &'static str> {
-    let point = utf8::decoded(point, shape, is_repaired);
-    point.map_err(|_| "a data point is not one of OTLP")
+/// A data point of a kind.
+const fn point(name: &'static str) -> Part {
+    Part {
+        name,
+        long: "a data point is longer than 256 KiB",
+        wrong: "a data point is not one of OTLP",
+    }
 }
+
+const NUMBER_POINT: Part = point("metrics.v1.NumberDataPoint");
+const HISTOGRAM_POINT: Part = point("metrics.v1.HistogramDataPoint");
+const SUMMARY_POINT: Part = point("metrics.v1.SummaryDataPoint");
 
 /// What stands around the points of a metric.
 struct Metric<'a> {
@@ -180,111 +178,108 @@ impl<'a> Metric<'a> {
         if self.shown.is_empty() {
             return Err("its name has no letter or digit");
         }
-        if message.len() > PART_BYTES_MAX {
-            return Err("a data point is longer than 256 KiB");
-        }
         let is_sum = matches!(self.kind, SUM | HISTOGRAM);
         if is_sum && self.temporality != AggregationTemporality::Cumulative as u64 {
             return Err(DELTA);
         }
-        match self.kind {
-            GAUGE | SUM => self.number(origin, &decoded(message, &utf8::POINT, is_repaired)?),
-            HISTOGRAM => {
-                let point = decoded(message, &utf8::HISTOGRAM, is_repaired)?;
-                self.histogram(origin, &point)
+        let read = match self.kind {
+            GAUGE | SUM => number(NUMBER_POINT.decoded(message, is_repaired)?)?,
+            HISTOGRAM => histogram(HISTOGRAM_POINT.decoded(message, is_repaired)?)?,
+            SUMMARY => summary(SUMMARY_POINT.decoded(message, is_repaired)?)?,
+            _ => {
+                return Err(
+                    "it is an exponential histogram; give it explicit bounds at the sender",
+                );
             }
-            SUMMARY => self.summary(origin, &decoded(message, &utf8::POINT, is_repaired)?),
-            _ => Err("it is an exponential histogram; give it explicit bounds at the sender"),
-        }
-    }
-
-    fn number(&self, origin: &Origin, point: &NumberDataPoint) -> Result<Point, &'static str> {
-        let value = match point.value {
-            _ if has_none(point.flags) => None,
-            Some(number_data_point::Value::AsDouble(value)) => Some(value),
-            Some(number_data_point::Value::AsInt(value)) => Some(value as f64),
-            None => return Err("a data point has no value that can be read"),
         };
-        let labels = labels(origin, &point.attributes)?;
-        let sample = |value| self.sample("", &labels, None, value);
-        Ok(Point {
-            time_ns: point.time_unix_nano,
-            samples: value.map(sample).into_iter().collect(),
-        })
-    }
-
-    fn histogram(
-        &self,
-        origin: &Origin,
-        point: &HistogramDataPoint,
-    ) -> Result<Point, &'static str> {
-        let (bounds, counts) = (&point.explicit_bounds, &point.bucket_counts);
-        if !counts.is_empty() && counts.len() != bounds.len() + 1 {
-            return Err("a histogram has other than one bucket more than bounds");
-        }
-        let ascends = bounds.iter().zip(bounds.iter().skip(1)).all(|(a, b)| a < b);
-        if !ascends || !bounds.iter().all(|bound| bound.is_finite()) {
-            return Err("the bounds of a histogram are not finite numbers that ascend");
-        }
-        if bounds.len() > PARTS_MAX {
-            return Err(MANY);
-        }
-        let labels = labels(origin, &point.attributes)?;
-        let mut samples = Vec::new();
-        if !has_none(point.flags) {
-            let mut sum = 0u64;
-            for (bound, count) in bounds.iter().zip(counts) {
-                sum = sum.saturating_add(*count);
-                let le = ("le", number_text(*bound));
-                samples.push(self.sample("_bucket", &labels, Some(le), sum as f64));
+        let labels = labels(origin, &read.attributes)?;
+        let sample = |(suffix, own, value): (&str, Option<(&str, f64)>, f64)| {
+            let own = own.map(|(name, number)| (name.to_owned(), number_text(number)));
+            Sample {
+                metric: format!("{}{suffix}", self.shown),
+                labels: labels.clone().into_iter().chain(own).collect(),
+                value,
             }
-            let count = point.count as f64;
-            let le = ("le", "+Inf".to_owned());
-            samples.push(self.sample("_bucket", &labels, Some(le), count));
-            samples.push(self.sample("_count", &labels, None, count));
-            samples.extend(point.sum.map(|sum| self.sample("_sum", &labels, None, sum)));
-        }
+        };
+        let samples = read.samples.into_iter().map(sample);
         Ok(Point {
-            time_ns: point.time_unix_nano,
-            samples,
+            time_ns: read.time_ns,
+            samples: samples.filter(|_| !has_none(read.flags)).collect(),
         })
     }
+}
 
-    fn summary(&self, origin: &Origin, point: &SummaryDataPoint) -> Result<Point, &'static str> {
-        if point.quantile_values.len() > PARTS_MAX {
-            return Err(MANY);
-        }
-        let labels = labels(origin, &point.attributes)?;
-        let mut samples = Vec::new();
-        if !has_none(point.flags) {
-            for at in &point.quantile_values {
-                let quantile = ("quantile", number_text(at.quantile));
-                samples.push(self.sample("", &labels, Some(quantile), at.value));
-            }
-            samples.push(self.sample("_count", &labels, None, point.count as f64));
-            samples.push(self.sample("_sum", &labels, None, point.sum));
-        }
-        Ok(Point {
-            time_ns: point.time_unix_nano,
-            samples,
-        })
-    }
+/// A data point as it is sent.
+struct Read {
+    time_ns: u64,
+    flags: u32,
+    attributes: Vec<KeyValue>,
+    /// The suffix of each sample's metric, the label that it alone has, and its value.
+    samples: Vec<(&'static str, Option<(&'static str, f64)>, f64)>,
+}
 
-    fn sample(
-        &self,
-        suffix: &str,
-        labels: &BTreeMap<String, String>,
-        more: Option<(&str, String)>,
-        value: f64,
-    ) -> Sample {
-        let mut labels = labels.clone();
-        labels.extend(more.map(|(name, text)| (name.to_owned(), text)));
-        Sample {
-            metric: format!("{}{suffix}", self.shown),
-            labels,
-            value,
-        }
+fn number(point: NumberDataPoint) -> Result<Read, &'static str> {
+    let value = match point.value {
+        Some(number_data_point::Value::AsDouble(value)) => Some(value),
+        Some(number_data_point::Value::AsInt(value)) => Some(value as f64),
+        None if has_none(point.flags) => None,
+        None => return Err("a data point has no value that can be read"),
+    };
+    Ok(Read {
+        time_ns: point.time_unix_nano,
+        flags: point.flags,
+        attributes: point.attributes,
+        samples: value.map(|value| ("", None, value)).into_iter().collect(),
+    })
+}
+
+fn histogram(point: HistogramDataPoint) -> Result<Read, &'static str> {
+    let (bounds, counts) = (&point.explicit_bounds, &point.bucket_counts);
+    if !counts.is_empty() && counts.len() != bounds.len() + 1 {
+        return Err("a histogram has other than one bucket more than bounds");
     }
+    if !bounds.is_sorted_by(|a, b| a < b) || !bounds.iter().all(|bound| bound.is_finite()) {
+        return Err("the bounds of a histogram are not finite numbers that ascend");
+    }
+    if bounds.len() > PARTS_MAX {
+        return Err(MANY);
+    }
+    let sums = counts.iter().scan(0u64, |sum, count| {
+        *sum = sum.saturating_add(*count);
+        Some(*sum as f64)
+    });
+    let buckets = bounds.iter().zip(sums);
+    let buckets = buckets.map(|(bound, sum)| ("_bucket", Some(("le", *bound)), sum));
+    let count = point.count as f64;
+    let all = ("_bucket", Some(("le", f64::INFINITY)), count);
+    let sum = point.sum.map(|sum| ("_sum", None, sum));
+    Ok(Read {
+        time_ns: point.time_unix_nano,
+        flags: point.flags,
+        samples: buckets
+            .chain([all, ("_count", None, count)])
+            .chain(sum)
+            .collect(),
+        attributes: point.attributes,
+    })
+}
+
+fn summary(point: SummaryDataPoint) -> Result<Read, &'static str> {
+    if point.quantile_values.len() > PARTS_MAX {
+        return Err(MANY);
+    }
+    let quantiles = point.quantile_values.iter();
+    let quantiles = quantiles.map(|at| ("", Some(("quantile", at.quantile)), at.value));
+    let whole = [
+        ("_count", None, point.count as f64),
+        ("_sum", None, point.sum),
+    ];
+    Ok(Read {
+        time_ns: point.time_unix_nano,
+        flags: point.flags,
+        samples: quantiles.chain(whole).collect(),
+        attributes: point.attributes,
+    })
 }
 
 /// The sender says that it has no value now.

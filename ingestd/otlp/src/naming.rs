@@ -10,44 +10,12 @@ pub(crate) enum Instrument {
 }
 
 /// Units of UCUM that have a word; any other stands as it is.
-const UNITS: [(&str, &str); 25] = [
-    ("d", "days"),
-    ("h", "hours"),
-    ("min", "minutes"),
-    ("s", "seconds"),
-    ("ms", "milliseconds"),
-    ("us", "microseconds"),
-    ("ns", "nanoseconds"),
-    ("By", "bytes"),
-    ("KiBy", "kibibytes"),
-    ("MiBy", "mebibytes"),
-    ("GiBy", "gibibytes"),
-    ("TiBy", "tibibytes"),
-    ("KBy", "kilobytes"),
-    ("MBy", "megabytes"),
-    ("GBy", "gigabytes"),
-    ("TBy", "terabytes"),
-    ("m", "meters"),
-    ("V", "volts"),
-    ("A", "amperes"),
-    ("J", "joules"),
-    ("W", "watts"),
-    ("g", "grams"),
-    ("Cel", "celsius"),
-    ("Hz", "hertz"),
-    ("%", "percent"),
-];
+const UNITS: &str = "d=days h=hours min=minutes s=seconds ms=milliseconds us=microseconds ns=nanoseconds \
+    By=bytes KiBy=kibibytes MiBy=mebibytes GiBy=gibibytes TiBy=tibibytes KBy=kilobytes MBy=megabytes GBy=gigabytes TBy=terabytes \
+    m=meters V=volts A=amperes J=joules W=watts g=grams Cel=celsius Hz=hertz %=percent";
 
 /// What a unit is counted by, behind a slash.
-const PER_UNITS: [(&str, &str); 7] = [
-    ("s", "second"),
-    ("m", "minute"),
-    ("h", "hour"),
-    ("d", "day"),
-    ("w", "week"),
-    ("mo", "month"),
-    ("y", "year"),
-];
+const PER_UNITS: &str = "s=second m=minute h=hour d=day w=week mo=month y=year";
 
 /// The name of a metric; empty if it has none.
 pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
@@ -56,8 +24,8 @@ pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
         return String::new();
     }
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
-    let main = unit_word(main, &UNITS);
-    let per = Some(unit_word(per, &PER_UNITS)).filter(|per| !per.is_empty());
+    let main = unit_word(main, UNITS);
+    let per = Some(unit_word(per, PER_UNITS)).filter(|per| !per.is_empty());
     for suffix in [
         main,
         per.map_or_else(String::new, |per| format!("per_{per}")),
@@ -84,13 +52,14 @@ pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
 }
 
 /// What a part of a unit adds to a name: nothing if it is a remark in braces, or 1.
-fn unit_word(unit: &str, known: &[(&str, &str)]) -> String {
+fn unit_word(unit: &str, known: &str) -> String {
     let unit = unit.trim();
     if unit.contains(['{', '}']) || unit == "1" {
         return String::new();
     }
-    match known.iter().find(|(short, _)| *short == unit) {
-        Some((_, word)) => (*word).to_owned(),
+    let mut known = known.split(' ').filter_map(|pair| pair.split_once('='));
+    match known.find(|(short, _)| *short == unit) {
+        Some((_, word)) => word.to_owned(),
         None => words(unit).collect::<Vec<_>>().join("_"),
     }
 }
@@ -123,112 +92,69 @@ pub(crate) fn label(name: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Name, unit and kind of an instrument, and the name that Prometheus has for it.
+    const NAMES: &str = "\
+http.server.duration|ms|other|http_server_duration_milliseconds
+system.cpu.time|s|counter|system_cpu_time_seconds_total
+system.cpu.utilization|1|gauge|system_cpu_utilization_ratio
+process.seconds|s|other|process_seconds
+requests_total|{request}|counter|requests_total
+total_requests|1|counter|requests_total
+net.io|By/s|gauge|net_io_bytes_per_second
+a..b--c||other|a_b_c
+2xx||counter|_2xx_total
+own|furlong|gauge|own_furlong
+job:rate||gauge|job:rate
+|s|counter|
+ü|s|counter|
+cpu_ratio_of|1|gauge|cpu_of_ratio
+response_time_seconds|s|gauge|response_time_seconds
+bytes.in.time|By|counter|bytes_in_time_total
+per.host.io|By/s|gauge|per_host_io_bytes_per_second
+cpu_seconds_total|s|counter|cpu_seconds_total
+active_connections|1|other|active_connections
+x|1/s|gauge|x_per_second
+x|/s|gauge|x_per_second
+x| s |gauge|x_seconds
+x|{req}/s|gauge|x_per_second
+x|By/{req}|gauge|x_bytes
+x|{a}/{b}|gauge|x
+x|By{transmitted}|gauge|x
+x|By/|gauge|x_bytes
+x|/|gauge|x
+x|requests/m|gauge|x_requests_per_minute
+x|1/custom|gauge|x_per_custom
+x|By/_custom__unit_|gauge|x_bytes_per_custom_unit
+x|unit@with#special/chars|gauge|x_unit_with_special_per_chars
+x|@#$|gauge|x
+x|kBy|gauge|x_kBy";
+
     #[test]
     fn metrics_are_named_as_the_rules_of_compatibility_say() {
-        use Instrument::*;
-        for (name, unit, instrument, wanted) in [
-            (
-                "http.server.duration",
-                "ms",
-                Other,
-                "http_server_duration_milliseconds",
-            ),
-            (
-                "system.cpu.time",
-                "s",
-                Counter,
-                "system_cpu_time_seconds_total",
-            ),
-            (
-                "system.cpu.utilization",
-                "1",
-                Gauge,
-                "system_cpu_utilization_ratio",
-            ),
-            ("process.seconds", "s", Other, "process_seconds"),
-            ("requests_total", "{request}", Counter, "requests_total"),
-            ("total_requests", "1", Counter, "requests_total"),
-            ("net.io", "By/s", Gauge, "net_io_bytes_per_second"),
-            ("a..b--c", "", Other, "a_b_c"),
-            ("2xx", "", Counter, "_2xx_total"),
-            ("own", "furlong", Gauge, "own_furlong"),
-            ("job:rate", "", Gauge, "job:rate"),
-            ("", "s", Counter, ""),
-            ("ü", "s", Counter, ""),
-        ] {
-            assert_eq!(metric(name, unit, instrument), wanted, "{name} {unit}");
+        for line in NAMES.lines() {
+            let [name, unit, kind, wanted] =
+                line.split('|').collect::<Vec<_>>().try_into().unwrap();
+            let instrument = match kind {
+                "gauge" => Instrument::Gauge,
+                "counter" => Instrument::Counter,
+                _ => Instrument::Other,
+            };
+            assert_eq!(metric(name, unit, instrument), wanted, "{line}");
         }
     }
 
     #[test]
     fn units_are_named_as_prometheus_names_them() {
-        let of = |unit: &str, instrument| metric("x", unit, instrument);
-        for (unit, word) in UNITS {
-            assert_eq!(of(unit, Instrument::Gauge), format!("x_{word}"));
-            assert_eq!(
-                of(&format!("{unit}/s"), Instrument::Gauge),
-                format!("x_{word}_per_second")
-            );
+        for (unit, word) in UNITS.split(' ').filter_map(|pair| pair.split_once('=')) {
+            let of = |unit: &str| metric("x", unit, Instrument::Gauge);
+            assert_eq!(of(unit), format!("x_{word}"));
+            assert_eq!(of(&format!("{unit}/s")), format!("x_{word}_per_second"));
         }
-        for (unit, word) in PER_UNITS {
-            assert_eq!(
-                of(&format!("1/{unit}"), Instrument::Counter),
-                format!("x_per_{word}_total")
-            );
-        }
-        for (unit, wanted) in [
-            ("1/s", "x_per_second"),
-            ("/s", "x_per_second"),
-            (" s ", "x_seconds"),
-            ("{req}/s", "x_per_second"),
-            ("By/{req}", "x_bytes"),
-            ("{a}/{b}", "x"),
-            ("By{transmitted}", "x"),
-            ("By/", "x_bytes"),
-            ("/", "x"),
-            ("requests/m", "x_requests_per_minute"),
-            ("1/custom", "x_per_custom"),
-            ("By/_custom__unit_", "x_bytes_per_custom_unit"),
-            ("unit@with#special/chars", "x_unit_with_special_per_chars"),
-            ("@#$", "x"),
-            ("kBy", "x_kBy"),
-        ] {
-            assert_eq!(of(unit, Instrument::Gauge), wanted, "{unit}");
-        }
-        for (name, unit, instrument, wanted) in [
-            ("cpu_ratio_of", "1", Instrument::Gauge, "cpu_of_ratio"),
-            (
-                "response_time_seconds",
-                "s",
-                Instrument::Gauge,
-                "response_time_seconds",
-            ),
-            (
-                "bytes.in.time",
-                "By",
-                Instrument::Counter,
-                "bytes_in_time_total",
-            ),
-            (
-                "per.host.io",
-                "By/s",
-                Instrument::Gauge,
-                "per_host_io_bytes_per_second",
-            ),
-            (
-                "cpu_seconds_total",
-                "s",
-                Instrument::Counter,
-                "cpu_seconds_total",
-            ),
-            (
-                "active_connections",
-                "1",
-                Instrument::Other,
-                "active_connections",
-            ),
-        ] {
-            assert_eq!(metric(name, unit, instrument), wanted, "{name} {unit}");
+        assert_eq!(UNITS.split(' ').count(), 25);
+        for (unit, word) in PER_UNITS.split(' ').filter_map(|pair| pair.split_once('=')) {
+            let unit = format!("1/{unit}");
+            let wanted = format!("x_per_{word}_total");
+            assert_eq!(metric("x", &unit, Instrument::Counter), wanted);
         }
     }
 

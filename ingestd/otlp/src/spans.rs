@@ -1,15 +1,19 @@
 //! Spans of a request, one by one.
 
-use std::cell::Cell;
-
 use opentelemetry_proto::tonic::trace::v1::{Span as Sent, span};
+use serde::Serialize;
 
-use crate::envelope::{Origin, each_item, record};
-use crate::json::{self, Entry};
-use crate::logs::{filled, id, others};
+use crate::envelope::{Origin, Part, each_record};
+use crate::json::{self, filled};
+use crate::logs::{id, others};
 use crate::promoted::{Promoted, Scalar};
-use crate::utf8;
 use crate::wire::Malformed;
+
+const SPAN: Part = Part {
+    name: "trace.v1.Span",
+    long: "it is longer than 256 KiB",
+    wrong: "it is not a span of OTLP",
+};
 
 /// One span.
 pub struct Span<'a> {
@@ -43,18 +47,9 @@ pub fn spans(
     promoted: &Promoted,
     mut each: impl FnMut(Result<Span<'_>, &'static str>),
 ) -> Result<bool, Malformed> {
-    let is_repaired = Cell::new(false);
-    each_item(body, &is_repaired, |item| {
-        each(match record(item) {
-            Ok((origin, bytes)) => match utf8::decoded(bytes, &utf8::SPAN, &is_repaired) {
-                Ok(sent) => span(origin, sent, promoted),
-                Err(_) => Err("it is not a span of OTLP"),
-            },
-            Err(why) => Err(why),
-        });
-        Ok(())
-    })?;
-    Ok(is_repaired.get())
+    each_record(body, &SPAN, |record| {
+        each(record.and_then(|(origin, sent)| span(origin, sent, promoted)));
+    })
 }
 
 fn span<'a>(origin: &'a Origin, sent: Sent, promoted: &Promoted) -> Result<Span<'a>, &'static str> {
@@ -73,24 +68,51 @@ fn span<'a>(origin: &'a Origin, sent: Sent, promoted: &Promoted) -> Result<Span<
         parent_span_id: id(&sent.parent_span_id, 8).ok_or(NO_PARENT)?,
         trace_state: filled(sent.trace_state),
         promoted: promoted.values(&sent.attributes, origin),
-        attributes: others(&sent.attributes, promoted),
-        events: json::list(&sent.events, event),
-        links: json::list(&sent.links, link),
+        attributes: others(sent.attributes, promoted),
+        events: list(sent.events.iter().map(event)),
+        links: list(sent.links.iter().map(link)),
         name: sent.name,
         origin,
     })
 }
 
-fn event(event: &span::Event, entry: &mut dyn FnMut(&'static str, Entry<'_>)) {
-    entry("time_ns", Entry::Number(event.time_unix_nano));
-    entry("name", Entry::Text(&event.name));
-    entry("attributes", Entry::Attributes(&event.attributes));
+/// An event or a link of a span, as JSON. What is empty is left out.
+#[derive(Default, Serialize)]
+struct Within<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<json::Object<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_state: Option<&'a str>,
 }
 
-fn link(link: &span::Link, entry: &mut dyn FnMut(&'static str, Entry<'_>)) {
-    let of = |bytes: &[u8], length| id(bytes, length).flatten().unwrap_or_default();
-    entry("trace_id", Entry::Text(&of(&link.trace_id, 16)));
-    entry("span_id", Entry::Text(&of(&link.span_id, 8)));
-    entry("trace_state", Entry::Text(&link.trace_state));
-    entry("attributes", Entry::Attributes(&link.attributes));
+fn list<'a>(parts: impl Iterator<Item = Within<'a>>) -> Option<String> {
+    let parts: Vec<Within<'a>> = parts.collect();
+    (!parts.is_empty()).then(|| json::text(&parts))
+}
+
+fn event(event: &span::Event) -> Within<'_> {
+    Within {
+        attributes: json::object(&event.attributes),
+        name: filled(event.name.as_str()),
+        time_ns: Some(event.time_unix_nano).filter(|time| *time > 0),
+        ..Within::default()
+    }
+}
+
+fn link(link: &span::Link) -> Within<'_> {
+    Within {
+        attributes: json::object(&link.attributes),
+        span_id: id(&link.span_id, 8).flatten(),
+        trace_id: id(&link.trace_id, 16).flatten(),
+        trace_state: filled(link.trace_state.as_str()),
+        ..Within::default()
+    }
 }

@@ -1,44 +1,19 @@
 //! The fields of one protobuf message, as they stand: nothing is copied, and nothing is allocated for what a length claims.
 
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
 
 /// Why bytes are not a request.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the request is not OTLP in {form}: {why}")]
-pub struct Malformed {
-    form: &'static str,
-    why: String,
-}
-
-impl From<DecodeError> for Malformed {
-    fn from(error: DecodeError) -> Malformed {
-        Malformed::in_protobuf(error.to_string())
-    }
-}
-
-impl Malformed {
-    fn in_protobuf(why: String) -> Malformed {
-        Malformed {
-            form: "protobuf",
-            why,
-        }
-    }
-
-    fn in_json(why: String) -> Malformed {
-        Malformed { form: "JSON", why }
-    }
-
-    pub(crate) fn not_json(error: serde_json::Error) -> Malformed {
-        Malformed::in_json(error.to_string())
-    }
-
-    /// A part of a request takes more than so many bytes.
-    pub(crate) fn long_json(most: usize) -> Malformed {
-        Malformed::in_json(format!(
-            "a record, a resource or a metric takes more than {most} bytes; send fewer points at once"
-        ))
-    }
+pub enum Malformed {
+    #[error("the request is not OTLP in protobuf: {0}")]
+    Protobuf(#[from] DecodeError),
+    #[error("the request is not OTLP in protobuf: field {0} claims {1} bytes, and {2} are left")]
+    Cut(u32, u64, usize),
+    #[error("the request is not OTLP in JSON: {0}")]
+    Json(String),
 }
 
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -100,12 +75,7 @@ impl<'a> Fields<'a> {
                 let cut = usize::try_from(length)
                     .ok()
                     .and_then(|length| self.rest.split_at_checked(length));
-                let (bytes, rest) = cut.ok_or_else(|| {
-                    Malformed::in_protobuf(format!(
-                        "field {number} claims {length} bytes, and {} are left",
-                        self.rest.len()
-                    ))
-                })?;
+                let (bytes, rest) = cut.ok_or(Malformed::Cut(number, length, self.rest.len()))?;
                 self.rest = rest;
                 Value::Bytes(bytes)
             }
@@ -116,6 +86,13 @@ impl<'a> Fields<'a> {
         };
         Ok((number, value))
     }
+}
+
+/// Adds a text, bytes or a message as a field.
+pub(crate) fn put(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

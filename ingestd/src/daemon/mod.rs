@@ -57,6 +57,7 @@ use loom_engine::compact::Compactor;
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 use loom_engine::query::{Directory, set_cache_bytes_max};
+use loom_otlp::Server;
 
 pub use error::DaemonError;
 pub use inlet::Inlet;
@@ -75,7 +76,6 @@ use clock::ClockWatch;
 use compactor::CompactorThread;
 use connection::Service;
 use home::Home;
-use http::Http;
 use listener::Listener;
 use message::{Inbox, Message};
 use metrics::Metrics;
@@ -104,7 +104,7 @@ pub struct Daemon {
     log: LogConfig,
     access: AccessConfig,
     metrics: MetricsConfig,
-    http: Option<Http>,
+    http: Option<Server>,
     compactor: Option<CompactorThread>,
     rules: RulesThread,
     scrapers: Mutex<Scrapers>,
@@ -194,10 +194,8 @@ impl Daemon {
             clients,
         )
         .map_err(io)?;
-        let http = match prepared.http {
-            Some(http) => Some(Http::start(http, inbox.clone()).map_err(io)?),
-            None => None,
-        };
+        let http = prepared.http.map(|bound| http::start(bound, inbox.clone()));
+        let http = http.transpose().map_err(io)?;
         let after = config.log.compact_after.0;
         let compactor = compactor
             .map(|compactor| CompactorThread::start(compactor, after))
@@ -231,7 +229,7 @@ impl Daemon {
 
     /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.http.as_ref().map(Http::address)
+        self.http.as_ref()?.addresses().first().copied()
     }
 
     /// Where OTLP is received, if it is.
@@ -325,7 +323,7 @@ impl Daemon {
         // The name goes first: a client that connects from now on learns that no daemon runs.
         self.remove_socket();
         if let Some(http) = self.http.take() {
-            http.stop();
+            join(http.stop());
         }
         if let Some(compactor) = self.compactor.take() {
             compactor.stop();

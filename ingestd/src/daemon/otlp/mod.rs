@@ -13,12 +13,12 @@ mod shares;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loom_engine::log::Durability;
 use loom_engine::query::Directory;
 use loom_engine::schema::{LossReason, SourceDef};
-use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken};
+use loom_otlp::{Handler, NotTaken, Options, Server, Signal, Taken};
 
 use super::inlet::mute_peer;
 use super::message::{Gone, Inbox};
@@ -36,14 +36,11 @@ pub(super) use files::check;
 
 /// How soon a full log, or an fsync under way, is looked at again.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long a stop waits for a request under way. What comes later finds no writer thread.
-const STOP_WAIT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The receiver, and what it was started with.
 pub(super) struct Otlp {
     def: OtlpDef,
-    receiver: Receiver,
+    receiver: Server,
 }
 
 /// What a configuration asks for, taken before the daemon serves anybody.
@@ -79,7 +76,7 @@ impl Otlp {
         let taker = Taker::new(def, inbox, directory)?;
         Ok(Otlp {
             def: def.clone(),
-            receiver: Receiver::start(prepared.bound, prepared.options, taker)?,
+            receiver: Server::receive(prepared.bound, prepared.options, taker)?,
         })
     }
 
@@ -105,15 +102,7 @@ impl Otlp {
     }
 
     pub(super) fn stop(self) {
-        let began = Instant::now();
-        for thread in self.receiver.stop() {
-            while !thread.is_finished() && began.elapsed() < STOP_WAIT {
-                std::thread::sleep(LOOK);
-            }
-            if thread.is_finished() {
-                join(thread);
-            }
-        }
+        join(self.receiver.stop());
     }
 }
 

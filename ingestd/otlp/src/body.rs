@@ -1,0 +1,131 @@
+//! The body of a request: within the room that all bodies share, which is counted in bytes and not in requests, so that slow senders of little take
+//! little of it; and read to its end, also where the request is refused, for a sender that is cut off does not read why.
+
+use std::error::Error;
+use std::iter::successors;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::{BodyExt, LengthLimitError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+use tower_http::timeout::TimeoutError;
+
+/// How long what is left of a refused request is read.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A body that two read in turn: who takes the request, and then who answers it.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Mutex<Body>>);
+
+impl Shared {
+    pub(crate) fn new(body: Body) -> Shared {
+        Shared(Arc::new(Mutex::new(body)))
+    }
+
+    /// Reads what is left, as far as that is soon done.
+    pub(crate) async fn drain(mut self, bytes_max: usize) {
+        let reading = async {
+            let mut left = bytes_max;
+            while let Some(Ok(frame)) = self.frame().await {
+                match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                    Some(less) => left = less,
+                    None => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN, reading).await;
+    }
+}
+
+impl http_body::Body for Shared {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let mut body = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Pin::new(&mut *body).poll_frame(context)
+    }
+}
+
+/// A body that somebody collects. It ends with an error where all bodies together take too much.
+pub(crate) struct Metered {
+    body: Body,
+    room: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Metered {
+    pub(crate) fn new(body: Body, room: &Arc<Semaphore>) -> Metered {
+        Metered {
+            body,
+            room: Arc::clone(room),
+            held: None,
+        }
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), Status> {
+        let more = room_for(&self.room, bytes)?;
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
+        }
+        Ok(())
+    }
+}
+
+impl http_body::Body for Metered {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            let frame = frame?;
+            self.hold(frame.data_ref().map_or(0, Bytes::len))?;
+            Ok(frame)
+        }))
+    }
+}
+
+/// Room for some bytes, as long as it is held.
+pub(crate) fn room_for(
+    room: &Arc<Semaphore>,
+    bytes: usize,
+) -> Result<OwnedSemaphorePermit, Status> {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let found = Arc::clone(room).try_acquire_many_owned(bytes);
+    found.map_err(|_| Status::unavailable("too many requests are being received; try again"))
+}
+
+/// Why a body cannot be read: layers wrap their errors in each other.
+pub(crate) fn unread(error: impl Into<BoxError>) -> Status {
+    let error = error.into();
+    let is = |found: fn(&(dyn Error + 'static)) -> bool| {
+        let first: &(dyn Error + 'static) = &*error;
+        successors(Some(first), |error| (*error).source()).any(found)
+    };
+    if is(|error| error.is::<LengthLimitError>()) {
+        return Status::out_of_range("the request is too long");
+    }
+    if is(|error| error.is::<TimeoutError>()) {
+        return Status::deadline_exceeded("the request took more than 30 seconds");
+    }
+    if is(|error| error.is::<hyper::Error>()) {
+        return Status::cancelled("the request was cut short");
+    }
+    Status::try_from_error(error)
+        .unwrap_or_else(|error| Status::internal(format!("the body is not gzip: {error}")))
+}

@@ -1,0 +1,181 @@
+//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them; a refusal, also one of a layer,
+//! is put into the words of its sender's protocol, and counted, in one place.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::post;
+use axum::{Extension, Router};
+use tokio_rustls::TlsAcceptor;
+use tonic::{Code, Status};
+use tower_http::decompression::RequestDecompressionLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::timeout::RequestBodyDeadlineLayer;
+
+use crate::body::Shared;
+use crate::handler::Handler;
+use crate::http::{Form, code_of};
+use crate::server::{Limits, Server};
+use crate::service::Service;
+use crate::signal::Signal;
+use crate::tls::{Tls, TlsError};
+use crate::{grpc, http};
+
+const LIMITS: Limits = Limits {
+    connections_max: 256,
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(300),
+};
+/// How long a sender may take to send a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How a token is given; the word has no case (RFC 9110, 11.1).
+const SCHEME: &[u8] = b"Bearer ";
+
+/// How requests are received.
+#[derive(Clone)]
+pub struct Options {
+    body_bytes_max: usize,
+    tls: Option<TlsAcceptor>,
+    token: Option<String>,
+}
+
+impl Options {
+    /// The longest body, in bytes, also after it is unpacked; TLS, if senders must use it; what they must give as a bearer token, if anything.
+    pub fn new(
+        body_bytes_max: usize,
+        tls: Option<&Tls>,
+        token: Option<String>,
+    ) -> Result<Options, TlsError> {
+        Ok(Options {
+            body_bytes_max,
+            tls: tls.map(Tls::acceptor).transpose()?,
+            token,
+        })
+    }
+}
+
+impl Server {
+    /// Receives from now on.
+    pub fn receive(
+        bound: Vec<TcpListener>,
+        options: Options,
+        handler: impl Handler,
+    ) -> io::Result<Server> {
+        let service = Arc::new(Service::new(handler, options.body_bytes_max));
+        let routes = routes(&service, options.token);
+        let closed =
+            move |count| service.tell(move |handler| handler.closed(count, LIMITS.connections_max));
+        Server::start("loom-otlp", bound, LIMITS, options.tls, routes, closed)
+    }
+}
+
+fn routes(service: &Arc<Service>, token: Option<String>) -> Router {
+    let mut routes = Router::new();
+    for signal in Signal::ALL {
+        let unpacked = (
+            Extension(signal),
+            RequestBodyLimitLayer::new(service.body_bytes_max),
+            RequestDecompressionLayer::new(),
+        );
+        let names = signal.names();
+        routes = routes
+            .route(names.path, post(http::export).layer(unpacked))
+            .route(names.method, post(grpc::export).layer(Extension(signal)));
+    }
+    routes
+        .layer(RequestBodyDeadlineLayer::new(PATIENCE))
+        .layer(from_fn_with_state(token.map(Arc::<str>::from), admit))
+        .layer(from_fn_with_state(Arc::clone(service), answer))
+        .with_state(Arc::clone(service))
+}
+
+/// Lets senders pass that have the token, if one is needed.
+async fn admit(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
+    match token.is_none_or(|token| has_token(request.headers(), token.as_bytes())) {
+        true => next.run(request).await,
+        false => Status::unauthenticated("the bearer token is missing or wrong").into_http(),
+    }
+}
+
+fn has_token(headers: &HeaderMap, token: &[u8]) -> bool {
+    let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let given = given.and_then(|given| given.split_at_checked(SCHEME.len()));
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME));
+    given.is_some_and(|(_, given)| is_equal(given, token))
+}
+
+/// In a time that says nothing of where they differ.
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    let differ = one.iter().zip(other).fold(0, |bits, (a, b)| bits | (a ^ b));
+    one.len() == other.len() && differ == 0
+}
+
+/// Answers a request as its sender understands, once its body was read.
+async fn answer(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let form = Form::of(request.headers());
+    let signal = Signal::at(request.uri().path());
+    let (mut head, body) = request.into_parts();
+    // Encodings have no case (RFC 9110, 8.4.1), but the layer that unpacks has.
+    if let Some(encoding) = head.headers.get_mut(CONTENT_ENCODING)
+        && let Ok(small) = encoding.as_bytes().to_ascii_lowercase().try_into()
+    {
+        *encoding = small;
+    }
+    let body = Shared::new(body);
+    let request = Request::from_parts(head, Body::new(body.clone()));
+    let response = next.run(request).await;
+    let Some((code, status)) = refusal(&response, service.body_bytes_max) else {
+        return response;
+    };
+    // The handler has counted what it has seen; of these codes it gives only one, with details.
+    if let Some(signal) = signal
+        && status.details().is_empty()
+        && matches!(
+            status.code(),
+            Code::OutOfRange | Code::ResourceExhausted | Code::Internal
+        )
+    {
+        let why = status.message().to_owned();
+        if !service.tell(move |handler| handler.turned_away(signal, 1, &why)) {
+            tracing::debug!("too many requests wait to count one that was turned away");
+        }
+    }
+    if form == Some(Form::Grpc) {
+        return status.into_http();
+    }
+    body.drain(service.body_bytes_max).await;
+    form.unwrap_or(Form::Protobuf).refusal(code, &status)
+}
+
+/// The codes of HTTP and of gRPC that refuse a request. Layers give the former alone.
+fn refusal(response: &Response, body_bytes_max: usize) -> Option<(StatusCode, Status)> {
+    let given = response.extensions().get::<Status>().cloned();
+    let code = match (response.status(), &given) {
+        (StatusCode::OK, Some(status)) => code_of(status),
+        (StatusCode::OK, None) => return None,
+        (code, _) => code,
+    };
+    let status = match (code, given) {
+        (StatusCode::PAYLOAD_TOO_LARGE, _) => Status::out_of_range(format!(
+            "the request is longer than body_max, {body_bytes_max} bytes; send less at once"
+        )),
+        (_, Some(status)) => status,
+        (StatusCode::NOT_FOUND, None) => Status::unimplemented(
+            "not found; use /v1/logs, /v1/traces or /v1/metrics, or over gRPC Export of LogsService, TraceService or MetricsService of opentelemetry.proto.collector",
+        ),
+        (StatusCode::METHOD_NOT_ALLOWED, None) => Status::unimplemented("use POST"),
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, None) => Status::invalid_argument(
+            "the content encoding is not gzip; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
+        ),
+        (code, None) => Status::unknown(code.to_string()),
+    };
+    Some((code, status))
+}

@@ -1,0 +1,231 @@
+//! A server over HTTP/1.1 and HTTP/2: one thread that accepts within limits, and serves each connection with the routes of its owner until it ends
+//! or is silent for long. The receiver of OTLP ([`crate::receiver`]) and the pages for monitoring ([`crate::pages`]) are servers.
+//!
+//! Connections are counted here, for no layer of a route sees one before its first request.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as Bound};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+/// How often connections that were closed at once are reported: somebody may open thousands a second.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
+/// Requests of one connection at a time, over HTTP/2.
+const STREAMS_MAX: u32 = 32;
+/// How long a connection's client may not answer a ping over HTTP/2, and how often it gets one.
+const PING: Duration = Duration::from_secs(30);
+/// The longest head of a request, and what of a connection is buffered.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const RETRY: Duration = Duration::from_millis(50);
+/// How long a stop waits for requests under way, and then for what they wait for. Their clients send them again.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Limits {
+    /// Served at a time; one more is closed at once, and counted.
+    pub(crate) connections_max: usize,
+    /// How long a TLS handshake and the head of a request may take.
+    pub(crate) head: Duration,
+    /// How long a connection may have no request; twice as long after one.
+    pub(crate) idle: Duration,
+}
+
+/// What all connections share.
+struct Shared {
+    limits: Limits,
+    tls: Option<TlsAcceptor>,
+    routes: Router,
+}
+
+/// A server at work. It ends with [`Server::stop`].
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    until: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves from now on. `closed` learns how many connections were closed at once, and returns false to learn of them later.
+    pub(crate) fn start(
+        name: &str,
+        bound: Vec<Bound>,
+        limits: Limits,
+        tls: Option<TlsAcceptor>,
+        routes: Router,
+        closed: impl Fn(u64) -> bool + Send + 'static,
+    ) -> io::Result<Server> {
+        let addresses = bound.iter().map(Bound::local_addr);
+        let addresses = addresses.collect::<io::Result<_>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name(format!("{name}-wait"))
+            .build()?;
+        let enter = runtime.enter();
+        let mut listeners = Vec::with_capacity(bound.len());
+        for listener in bound {
+            listener.set_nonblocking(true)?;
+            listeners.push(TcpListener::from_std(listener)?);
+        }
+        drop(enter);
+        let (until, stopped) = oneshot::channel();
+        let shared = Arc::new(Shared {
+            limits,
+            tls,
+            routes,
+        });
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                runtime.block_on(run(listeners, shared, closed, stopped));
+                runtime.shutdown_timeout(STOP_WAIT);
+            })?;
+        Ok(Server {
+            addresses,
+            until,
+            thread,
+        })
+    }
+
+    /// Where it listens: the ports that were given, or those that were found for port 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Accepts no more, and gives back the thread, which waits a little for requests under way and ends.
+    pub fn stop(self) -> JoinHandle<()> {
+        drop(self.until);
+        self.thread
+    }
+}
+
+async fn run(
+    listeners: Vec<TcpListener>,
+    shared: Arc<Shared>,
+    report: impl Fn(u64) -> bool,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let places = Arc::new(Semaphore::new(shared.limits.connections_max));
+    let connections = GracefulShutdown::new();
+    let mut reports = interval(CLOSED_EVERY);
+    let mut closed = 0;
+    loop {
+        tokio::select! {
+            // The other end is dropped to say so.
+            _ = &mut stopped => break,
+            _ = reports.tick() => if closed > 0 && report(closed) {
+                closed = 0;
+            },
+            accepted = accept(&listeners) => match accepted {
+                Ok((stream, from)) => match Arc::clone(&places).try_acquire_owned() {
+                    Ok(place) => {
+                        let (shared, watcher) = (Arc::clone(&shared), connections.watcher());
+                        tokio::spawn(async move {
+                            connection(stream, from.ip(), &shared, watcher).await;
+                            drop(place);
+                        });
+                    }
+                    Err(_) => closed += 1,
+                },
+                Err(error) => {
+                    // Out of descriptors, most likely: others may close soon.
+                    tracing::warn!("cannot accept a connection: {error}");
+                    sleep(RETRY).await;
+                }
+            },
+        }
+    }
+    drop(listeners);
+    // Who takes longer is cut off.
+    let _ = timeout(STOP_WAIT, connections.shutdown()).await;
+}
+
+/// The next connection to one of the listeners.
+async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|context| {
+        let mut polls = listeners.iter().map(|one| one.poll_accept(context));
+        polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared, watcher: Watcher) {
+    // What is answered is short: it must not wait for more.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = &shared.tls else {
+        return serve(stream, from, shared, watcher).await;
+    };
+    match timeout(shared.limits.head, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve(stream, from, shared, watcher).await,
+        Ok(Err(error)) => tracing::debug!("a client failed its TLS handshake: {error}"),
+        Err(_) => tracing::debug!("a client took too long for its TLS handshake"),
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: IpAddr,
+    shared: &Shared,
+    watcher: Watcher,
+) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.limits.head)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    let served = Arc::new(AtomicU64::new(0));
+    let answering = service_fn(|mut request: Request<Incoming>| {
+        served.fetch_add(1, Ordering::Relaxed);
+        request.extensions_mut().insert(from);
+        let (routes, under_way) = (shared.routes.clone(), Arc::clone(&served));
+        async move {
+            let response = routes.oneshot(request).await;
+            drop(under_way);
+            response
+        }
+    });
+    let serving = builder.serve_connection(TokioIo::new(stream), answering);
+    tokio::select! {
+        ended = watcher.watch(serving) => if let Err(error) = ended {
+            tracing::debug!("a connection failed: {error}");
+        },
+        () = silence(&served, shared.limits.idle) => {}
+    }
+}
+
+/// Ends when a connection has had no request for a while.
+async fn silence(served: &Arc<AtomicU64>, idle: Duration) {
+    let mut before = 0;
+    loop {
+        sleep(idle).await;
+        let now = served.load(Ordering::Relaxed);
+        if now == before && Arc::strong_count(served) == 1 {
+            return;
+        }
+        before = now;
+    }
+}
