@@ -41,29 +41,8 @@ const MODULES_APART: [(&str, &[&str]); 5] = [
 ];
 
 /// The circles that files of the daemon still form, by the folder of their crate. No other is allowed, and one that is gone is no longer listed here.
-const CIRCLES: [(&str, &[&str]); 6] = [
+const CIRCLES: [(&str, &[&str]); 4] = [
     ("ingestd/otlp/src", &["from_json.rs", "handler.rs"]),
-    (
-        "ingestd/src",
-        &[
-            "daemon/buffer.rs",
-            "daemon/definitions.rs",
-            "daemon/inlet.rs",
-            "daemon/message.rs",
-            "daemon/recorder.rs",
-            "daemon/rules/action.rs",
-            "daemon/rules/keeper.rs",
-            "daemon/rules/mod.rs",
-            "daemon/scrape/mod.rs",
-            "daemon/scrape/target.rs",
-            "daemon/series/pushing.rs",
-            "daemon/series/storing.rs",
-        ],
-    ),
-    (
-        "ingestd/src",
-        &["daemon/commands.rs", "daemon/connection.rs"],
-    ),
     ("ingestd/src", &["input/cells.rs", "input/nested.rs"]),
     ("ingestd/src", &["input/compression.rs", "input/members.rs"]),
     ("ingestd/src", &["input/own_time.rs", "input/unlikely.rs"]),

@@ -12,7 +12,7 @@ use loom_engine::proven;
 
 use super::exposition;
 use super::join;
-use super::message::Inbox;
+use super::message::{Inbox, Request};
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -178,14 +178,14 @@ fn answer(head: &str, inbox: &Inbox) -> (&'static str, &'static str, String) {
     match target.split('?').next().unwrap_or("") {
         "/livez" if inbox.is_alive() => ("200 OK", TEXT, "alive\n".to_owned()),
         "/livez" => failed(gone),
-        "/readyz" => match inbox.call(None, |recorder| recorder.status()) {
+        "/readyz" => match inbox.ask(Request::Status) {
             Ok(status) => match status.trouble {
                 None => ("200 OK", TEXT, "ready\n".to_owned()),
                 Some(trouble) => failed(&trouble),
             },
             Err(_) => failed(gone),
         },
-        "/metrics" => match inbox.call(None, |recorder| recorder.status()) {
+        "/metrics" => match inbox.ask(Request::Status) {
             Ok(status) => (
                 "200 OK",
                 "text/plain; version=0.0.4",

@@ -9,6 +9,7 @@
 //! Where retention waits for an archive, one more reads how far that reaches ([`archive_watch`]).
 
 mod access;
+mod answer;
 mod archive_watch;
 mod backlog;
 mod buffer;
@@ -36,6 +37,9 @@ mod payload_batch;
 mod peer;
 mod peer_user;
 mod recorder;
+mod refused;
+pub mod rehearsal;
+mod requests;
 mod retention;
 mod rings;
 mod rules;
@@ -77,7 +81,7 @@ use connection::Service;
 use home::Home;
 use http::Http;
 use listener::Listener;
-use message::{Inbox, Message};
+use message::{Inbox, Message, Request};
 use metrics::Metrics;
 use otlp::Otlp;
 use recorder::Recorder;
@@ -86,9 +90,6 @@ use rings::Rings;
 use rules::RulesThread;
 use scrape::Scrapers;
 use writer_thread::WriterThread;
-
-/// How many times its longest size a request, or the answer of a target, may take as records: each of them may repeat what was sent once.
-const UNFOLDED: usize = 4;
 
 /// What the daemon keeps in memory of what it reads itself, for rules, scrapes and exports.
 const READ_BYTES_KEPT: u64 = 64 << 20;
@@ -181,7 +182,12 @@ impl Daemon {
             .spawn(move || thread.run(&outlet))
             .map_err(io)?;
         let rings = Rings::start(inbox.clone(), Arc::clone(&clients)).map_err(io)?;
-        let rules = RulesThread::start(dir, config, prepared.rules, inbox.clone())?;
+        let rules = RulesThread::start(
+            dir,
+            config,
+            prepared.rules,
+            Inlet::open(&inbox).map_err(io)?,
+        )?;
         let listener = Listener::start(
             prepared.socket,
             config.access.clone(),
@@ -205,11 +211,12 @@ impl Daemon {
             .map_err(io)?;
         set_cache_bytes_max(READ_BYTES_KEPT);
         let directory = Directory::beside_writer(dir)?;
+        let inlet = Inlet::open(&inbox).map_err(io)?;
         let scraped = Arc::clone(&directory);
-        let scrapers = Scrapers::start(&config.scrapes, inbox.clone(), scraped).map_err(io)?;
+        let scrapers = Scrapers::start(&config.scrapes, inlet, scraped).map_err(io)?;
         let otlp = config.otlp.as_ref().zip(prepared.otlp);
         let otlp = otlp
-            .map(|(def, prepared)| Otlp::start(def, prepared, inbox.clone(), directory))
+            .map(|(def, prepared)| Otlp::start(def, prepared, Inlet::open(&inbox)?, directory))
             .transpose()
             .map_err(io)?;
         Ok(Daemon {
@@ -255,13 +262,11 @@ impl Daemon {
 
     /// Waits until the writer thread takes the next message. False once the thread has failed.
     pub fn answers(&self) -> bool {
-        self.inbox.call(None, |_| ()).is_ok()
+        self.inbox.ask(Request::Publish).is_ok()
     }
 
     pub fn status(&self) -> Result<DaemonStatus, DaemonError> {
-        self.inbox
-            .call(None, |recorder| recorder.status())
-            .map_err(|_| DaemonError::WriterGone)
+        Ok(self.inbox.ask(Request::Status)?)
     }
 
     /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns what does not,
@@ -282,8 +287,7 @@ impl Daemon {
             Otlp::rehearse(self.otlp.as_ref(), def)?;
         }
         let rules = self.rules.rules();
-        let checked = rules.check(config).map_err(|_| DaemonError::WriterGone)?;
-        checked.map_err(DaemonError::Rules)?;
+        rules.check(config)?.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
         if self.log != config.log {
             notes.push(
@@ -300,15 +304,13 @@ impl Daemon {
         if !is_same {
             notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
         }
-        let taken = config.clone();
+        let taken = Box::new(config.clone());
         let from_writer = self
             .inbox
-            .call(None, move |recorder| recorder.reconfigure(&taken))
-            .map_err(|_| DaemonError::WriterGone)??;
-        notes.extend(from_writer);
-        let from_rules = rules.reconfigure(config);
-        notes.extend(from_rules.map_err(|_| DaemonError::WriterGone)?);
-        notes.extend(definitions::doubts(config));
+            .ask(|answer| Request::Reconfigure(taken, answer))?;
+        notes.extend(from_writer?);
+        notes.extend(rules.reconfigure(config)?);
+        notes.extend(rehearsal::doubts(config));
         let mut scrapers = self.scrapers.lock().unwrap_or_else(PoisonError::into_inner);
         scrapers
             .reconfigure(&config.scrapes)
@@ -341,7 +343,7 @@ impl Daemon {
         drop(self.inbox);
         let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;
         ended?;
-        sent.map_err(|_| DaemonError::WriterGone)
+        Ok(sent?)
     }
 
     fn remove_socket(&self) {
@@ -364,7 +366,7 @@ fn prepare(
     access::share(dir, group)?;
     let mut notes = definitions::configure(writer, config)?;
     notes.extend(config.retention.too_little(writer.bytes_min()));
-    notes.extend(definitions::doubts(config));
+    notes.extend(rehearsal::doubts(config));
     for note in notes {
         tracing::warn!("{note}");
     }

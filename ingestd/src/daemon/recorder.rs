@@ -74,18 +74,19 @@ impl Recorder {
         }
     }
 
-    /// Pushes payloads of a client, and enters what became of them.
+    /// Pushes payloads of a client, and enters what became of them; `drops`: what finds the log full is lost.
     pub(super) fn push(
         &mut self,
         peer: &Peer,
         source: SourceId,
         payloads: &PayloadBatch<'_>,
+        drops: bool,
     ) -> Outcome {
         let fate = match self.retention.refusal() {
             Some(why) => Fate::refused(payloads, LossReason::DiskFull, why.to_owned()),
             None => {
                 let known_fields = peer.known_fields(self.writer.catalog(), source);
-                Fate::of_push(&mut self.writer, source, known_fields, payloads)
+                Fate::of_push(&mut self.writer, source, known_fields, payloads, drops)
             }
         };
         if let Some(error) = &fate.failure {
@@ -97,7 +98,7 @@ impl Recorder {
     /// Enters rows that a client could not make records of, as if it had sent them, and keeps them before the client is answered.
     pub(super) fn enter_refused(
         &mut self,
-        peer: &Peer,
+        peer: Option<&Peer>,
         source: &str,
         records: u32,
         reason: &str,
@@ -110,13 +111,19 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        self.enter_unstored(peer, source, &lost);
+        if let Some(peer) = peer {
+            self.enter_unstored(peer, &lost);
+        }
         self.losses.settle(&mut self.writer);
         Ok(())
     }
 
-    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read.
-    pub(super) fn enter_unstored(&mut self, peer: &Peer, source: SourceId, lost: &Lost<'_>) {
+    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read. Those of no source
+    /// that there is are losses alone.
+    pub(super) fn enter_unstored(&mut self, peer: &Peer, lost: &Lost<'_>) {
+        let now = self.writer.now();
+        self.losses.note(lost, now);
+        let Some(source) = lost.source else { return };
         let mut counts = Counts {
             received: lost.records,
             ..Counts::default()
@@ -125,9 +132,7 @@ impl Recorder {
             LossReason::Overload => counts.dropped = lost.records,
             _ => counts.refused = lost.records,
         }
-        let now = self.writer.now();
         self.ledger.enter(source, counts, 0, now);
-        self.losses.note(lost, now);
         let mut account = peer.account();
         account.counts.add(counts);
         if counts.refused > 0 {
@@ -135,15 +140,16 @@ impl Recorder {
         }
     }
 
-    /// Enters records that belong to no source that there is.
-    pub(super) fn enter_of_no_source(&mut self, lost: &Lost<'_>) {
-        let now = self.writer.now();
-        self.losses.note(lost, now);
-    }
-
-    /// Why records are refused for now, if they are: the disk is full.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.retention.refusal()
+    /// Why the log takes no records now, if it does not.
+    pub(super) fn has_room(&mut self) -> Result<(), String> {
+        if let Some(why) = self.retention.refusal().or(self.trouble()) {
+            return Err(why.to_owned());
+        }
+        match self.writer.has_room() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the log is full; try again".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Enters records that this daemon never had, with the span of their times, and keeps them before the client is answered. The ledger does
@@ -183,18 +189,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Stores records of built-in sources in their order, as far as there is room; how many.
-    pub(super) fn store_own(&mut self, records: &[(SourceId, Vec<u8>)]) -> usize {
-        let stored = records.iter().take_while(|(source, payload)| {
-            match self.writer.try_push(*source, payload) {
-                Ok(place) => place.is_some(),
-                Err(error) => {
-                    self.report(&error);
-                    false
-                }
+    /// Stores a record of a built-in source, if there is room.
+    pub(super) fn store_own(&mut self, source: SourceId, payload: &[u8]) -> bool {
+        match self.writer.try_push(source, payload) {
+            Ok(place) => place.is_some(),
+            Err(error) => {
+                self.report(&error);
+                false
             }
-        });
-        stored.count()
+        }
     }
 
     /// Keeps losses where a kill does not reach them, before a client learns of them.

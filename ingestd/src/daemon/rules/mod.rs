@@ -18,8 +18,9 @@ use flume::{Sender, bounded, unbounded};
 use loom_engine::query::Directory;
 
 use super::DaemonError;
+use super::answer::Gone;
+use super::inlet::Inlet;
 use super::join;
-use super::message::{Gone, Inbox};
 use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
 use keeper::Keeper;
@@ -58,7 +59,7 @@ impl RulesThread {
         dir: &Path,
         config: &Config,
         file: RuleFile,
-        inbox: Inbox,
+        inlet: Inlet,
     ) -> Result<RulesThread, DaemonError> {
         let (orders, outlet) = unbounded();
         let rules = Rules { orders };
@@ -66,7 +67,7 @@ impl RulesThread {
         let keeper = Keeper::open(
             config,
             file,
-            inbox,
+            inlet,
             rules.clone(),
             Arc::clone(&stopping),
             Directory::beside_writer(dir)?,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use loom_engine::query::Directory;
 
-use super::message::Inbox;
-use super::{inlet, join};
+use super::inlet::Inlet;
+use super::join;
 use crate::config::{ScrapeDef, Target as Address};
 use target::Target;
 
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The threads. They end with [`Scrapers::stop`].
 pub(super) struct Scrapers {
-    inbox: Inbox,
+    inlet: Inlet,
     directory: Arc<Directory>,
     running: Vec<Running>,
 }
@@ -49,11 +49,11 @@ struct Running {
 impl Scrapers {
     pub(super) fn start(
         scrapes: &[ScrapeDef],
-        inbox: Inbox,
+        inlet: Inlet,
         directory: Arc<Directory>,
     ) -> std::io::Result<Scrapers> {
         let mut scrapers = Scrapers {
-            inbox,
+            inlet,
             directory,
             running: Vec::new(),
         };
@@ -93,12 +93,10 @@ impl Scrapers {
 
     fn begin(&self, job: &Arc<ScrapeDef>, address: &Address) -> std::io::Result<Running> {
         let (until, stopped) = bounded(0);
-        let peer = Arc::new(inlet::mute_peer()?);
         let target = Target::new(
             Arc::clone(job),
             address.clone(),
-            self.inbox.clone(),
-            peer,
+            self.inlet.another()?,
             Arc::clone(&self.directory),
         );
         let thread = std::thread::Builder::new()

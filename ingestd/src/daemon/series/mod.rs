@@ -4,7 +4,6 @@
 //! [`Groups`] knows which field of which source holds a series.
 
 mod groups;
-mod pushing;
 mod storing;
 mod taken;
 mod windows;
