@@ -1,4 +1,4 @@
-//! How a thread waits for the writer thread: for the answer to a question, or for a buffer that comes back. It learns if that thread is gone.
+//! Waiting for the writer thread: for the answer to a question, or for a buffer that comes back. A thread that waits learns if that thread is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

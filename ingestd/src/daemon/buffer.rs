@@ -1,4 +1,4 @@
-//! What a socket, a ring or an inlet fills, and what stands in it. Buffers go round: producer, writer thread, producer.
+//! Buffers that a socket, a ring or an inlet fills, and the items in them. They go round: producer, writer thread, producer.
 
 use std::ops::Range;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use loom_engine::proven;
 
 use super::exposition;
-use super::join;
 use super::message::{Inbox, Request};
+use crate::threads::join;
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;

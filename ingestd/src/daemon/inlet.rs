@@ -1,7 +1,7 @@
 //! The way in for producers in the daemon's own process: captures, scrapes, OTLP and rules hand their records to the writer thread through it.
 //!
-//! To the writer thread an inlet is one more connection, which nobody can answer on a socket. Records are gathered in a buffer until it is full, or
-//! flushed; a producer waits while the writer thread has all of its buffers. What finds the log full when the daemon stops is dropped, and counted.
+//! To the writer thread an inlet is one more connection, which nobody can answer on a socket. Records gather in a buffer until it is full or flushed;
+//! a producer waits while the writer thread has all of its buffers. Records that find the log full when the daemon stops are dropped and counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub struct Inlet {
     peer: Arc<Peer>,
     inbox: Inbox,
     pool: Pool,
-    /// What is gathered, and how much of its bytes is filled.
+    /// The buffer in which records gather, and how many of its bytes are filled.
     open: Option<(Buffer, usize)>,
-    /// What the last [`Inlet::settle`] reported.
+    /// The counts up to the last [`Inlet::settle`].
     settled: Counts,
 }
 
@@ -180,7 +180,7 @@ impl Inlet {
         self.ask(Request::Catalog)
     }
 
-    /// What is pushed into a source has this layout, also when it gets another.
+    /// Payloads that are pushed into a source have this layout, also after the source gets another.
     pub(crate) fn learn(&self, source: &Source) {
         self.peer.learn(source.id, source.fields.len());
     }

@@ -1,4 +1,4 @@
-//! What the writer thread is handed: buffers with pushes and syncs, and requests, which bring the channel for their answer.
+//! Messages to the writer thread: buffers with pushes and syncs, and requests, which bring the channel for their answer.
 //!
 //! All of it is data: nothing here knows who asks, or how the writer thread does what it is asked.
 
@@ -53,11 +53,11 @@ pub(super) type Tried<T> = Answer<Result<T, Error>>;
 
 pub(super) enum Request {
     Status(Answer<DaemonStatus>),
-    /// Publishes. The answer is a time that all records follow which are not published yet.
+    /// Publishes. All records that are not published yet are later than the answer.
     Publish(Answer<Timestamp>),
     /// Why the log takes no records now, if it does not.
     Room(Answer<Result<(), String>>),
-    /// Takes over another configuration, or none of it. The answer is what does not take effect.
+    /// Takes over another configuration, or none of it. The answer names the parts that do not take effect.
     Reconfigure(Box<Config>, Tried<Vec<String>>),
     /// The peer learns of all sources, if one asks.
     Catalog(Answer<Known>),
@@ -96,9 +96,9 @@ pub(super) enum Request {
     Ring(SourceId, Answer<Option<(Stamps, WhenFull)>>),
     /// How ticks become the log's time now; `None`: this machine has no steady counter.
     Calibration(Answer<Option<Calibration>>),
-    /// Retention removes nothing while a pin is written, ...
+    /// Retention removes nothing from now on: a pin is about to be written.
     HoldRetention(Answer<()>),
-    /// ... and goes on after it.
+    /// The pin is written, or has failed.
     ReleaseRetention(Answer<()>),
 }
 

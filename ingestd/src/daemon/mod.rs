@@ -4,12 +4,13 @@
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
-//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
-//! through an [`Inlet`]. Each target of a scrape has a thread too ([`scrape`]). Rules are evaluated by a thread of their own, which reads as every reader does.
+//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. All other records of this process,
+//! those of captures, scrapes, OTLP and rules, go through an [`Inlet`]: nothing else pushes. Whatever else a thread wants of the writer thread is a
+//! request with a channel for its answer ([`message`]). Rules are evaluated by a thread of their own, which reads as every reader does.
 //! Where retention waits for an archive, one more reads how far that reaches ([`archive_watch`]).
 
 mod access;
-mod answer;
+pub(crate) mod answer;
 mod archive_watch;
 mod backlog;
 mod buffer;
@@ -26,28 +27,25 @@ mod fate;
 mod forgetting;
 mod home;
 mod http;
-mod inlet;
+pub(crate) mod inlet;
 mod ledger;
 mod leftovers;
 mod listener;
-mod message;
-mod metrics;
+pub(crate) mod message;
 mod otlp;
 mod payload_batch;
 mod peer;
 mod peer_user;
 mod recorder;
-mod refused;
+pub(crate) mod refused;
 pub mod rehearsal;
 mod requests;
 mod retention;
 mod rings;
 mod rules;
-mod scrape;
-mod series;
+mod self_metrics;
 mod status;
 mod syncs;
-mod unanswered;
 mod writer_thread;
 
 use std::net::{SocketAddr, TcpListener};
@@ -70,6 +68,7 @@ pub use status::{DaemonStatus, SourceStatus};
 
 use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
+use crate::metrics::{Scrapers, is_forgettable};
 use crate::output::pins;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::rules::file::RuleFile;
@@ -78,17 +77,16 @@ use clients::Clients;
 use clock::ClockWatch;
 use compactor::CompactorThread;
 use connection::Service;
-use home::Home;
+use forgetting::Forgetting;
 use http::Http;
 use listener::Listener;
 use message::{Inbox, Message, Request};
-use metrics::Metrics;
 use otlp::Otlp;
 use recorder::Recorder;
 use retention::Retention;
 use rings::Rings;
 use rules::RulesThread;
-use scrape::Scrapers;
+use self_metrics::SelfMetrics;
 use writer_thread::WriterThread;
 
 /// What the daemon keeps in memory of what it reads itself, for rules, scrapes and exports.
@@ -163,20 +161,21 @@ impl Daemon {
         let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
         let compactor = prepared.compactor;
-        let thread = WriterThread::new(Recorder::new(
+        let recorder = Recorder::new(
             writer,
             prepared.losses,
-            Home::of(dir).map_err(io)?,
             Retention::new(
                 dir,
                 config.retention.clone(),
                 config.archive.clone(),
                 prepared.clock,
             ),
-            Metrics::new(config.metrics.interval.0),
+            Forgetting::new(is_forgettable),
+            SelfMetrics::new(config.metrics.interval.0),
             durability,
             Arc::clone(&clients),
-        ));
+        );
+        let thread = WriterThread::new(recorder.map_err(io)?);
         let writer = std::thread::Builder::new()
             .name("loom-writer".to_owned())
             .spawn(move || thread.run(&outlet))
@@ -289,21 +288,18 @@ impl Daemon {
         let rules = self.rules.rules();
         rules.check(config)?.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
-        if self.log != config.log {
-            notes.push(
-                "[log] has changed; restart the daemon to apply it (chunk and segment never change)"
-                    .to_owned(),
-            );
-        }
-        if self.access != config.access {
-            notes.push("[access] has changed; restart the daemon to apply it".to_owned());
-        }
-        if self.metrics.listen != config.metrics.listen {
-            notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
-        }
-        if !is_same {
-            notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
-        }
+        let mut note = |what: &str, is_same: bool, more: &str| {
+            if !is_same {
+                let restart = "has changed; restart the daemon to apply it";
+                notes.push(format!("{what} {restart}{more}"));
+            }
+        };
+        let never = " (chunk and segment never change)";
+        note("[log]", self.log == config.log, never);
+        note("[access]", self.access == config.access, "");
+        let listen = config.metrics.listen;
+        note("[metrics] listen", self.metrics.listen == listen, "");
+        note("[otlp]", is_same, "");
         let taken = Box::new(config.clone());
         let from_writer = self
             .inbox
@@ -422,15 +418,6 @@ fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, D
         (opened, _) => opened,
     };
     opened.map_err(|error| DaemonError::of_start(error, config))
-}
-
-/// Waits for a thread to end. One that panicked does not keep the others from ending in good order.
-fn join(thread: JoinHandle<()>) {
-    let handle = thread.thread().clone();
-    if thread.join().is_err() {
-        let name = handle.name().expect("each thread of the daemon has a name");
-        tracing::error!("the thread {name} has panicked; report this, with the lines above");
-    }
 }
 
 fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {

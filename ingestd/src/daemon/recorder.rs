@@ -2,6 +2,7 @@
 //!
 //! Each part owns its fields and is given the writer when it needs it. The recorder only says in which order they act.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ use super::fate::{Fate, Outcome};
 use super::forgetting::Forgetting;
 use super::home::Home;
 use super::ledger::Ledger;
-use super::metrics::{Load, Metrics};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::retention::Retention;
+use super::self_metrics::{Load, SelfMetrics};
 use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
@@ -35,7 +36,7 @@ pub(super) struct Recorder {
     home: Home,
     retention: Retention,
     forgetting: Forgetting,
-    metrics: Metrics,
+    metrics: SelfMetrics,
     started: Instant,
     clients: Arc<Clients>,
     /// Why the log's latest operation failed, if it did.
@@ -51,27 +52,27 @@ impl Recorder {
     pub(super) fn new(
         writer: Writer,
         losses: Losses,
-        home: Home,
         retention: Retention,
-        metrics: Metrics,
+        forgetting: Forgetting,
+        metrics: SelfMetrics,
         durability: Durability,
         clients: Arc<Clients>,
-    ) -> Recorder {
-        Recorder {
+    ) -> io::Result<Recorder> {
+        Ok(Recorder {
+            home: Home::of(writer.dir())?,
             writer,
             losses,
             durability,
             waiting_connections: 0,
             ledger: Ledger::default(),
-            home,
             retention,
-            forgetting: Forgetting::new(),
+            forgetting,
             metrics,
             started: Instant::now(),
             clients,
             trouble: None,
             logged: None,
-        }
+        })
     }
 
     /// Pushes payloads of a client, and enters what became of them; `drops`: what finds the log full is lost.

@@ -1,4 +1,4 @@
-//! What is refused of a request over OTLP, by why: its sender learns of it, and the ledger counts it.
+//! Refusals of one request over OTLP, by reason: its sender learns of them, and the ledger counts them.
 
 use std::collections::BTreeMap;
 

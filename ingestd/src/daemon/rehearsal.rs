@@ -1,4 +1,4 @@
-//! Whether a daemon would start with a configuration, and what of it would not take effect: nothing here changes the directory.
+//! Rehearsal of a configuration: whether a daemon would start with it, and which parts would not take effect. Nothing here changes the directory.
 //!
 //! `ingestd validate` calls it, and the daemon at its start and at each reload.
 
@@ -12,8 +12,9 @@ use loom_engine::{Address, Error, LogKind};
 
 use super::definitions::{archive_notes, check_units, wanted};
 use super::otlp::check as check_otlp;
-use super::{DaemonError, rules, scrape};
+use super::{DaemonError, rules};
 use crate::config::{ByteSize, Config};
+use crate::metrics;
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
 
@@ -90,7 +91,7 @@ pub fn check_files(config: &Config) -> Result<(), DaemonError> {
 pub fn doubts(config: &Config) -> Vec<String> {
     let actions = config.rules.iter().flat_map(rules::doubts);
     actions
-        .chain(config.scrapes.iter().filter_map(scrape::doubt))
+        .chain(config.scrapes.iter().filter_map(metrics::doubt))
         .collect()
 }
 

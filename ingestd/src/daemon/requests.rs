@@ -1,4 +1,4 @@
-//! How the recorder carries out each request; the writer thread calls it. A request that is refused changes nothing.
+//! The recorder carries requests out, each at once; the writer thread hands them to it. A request that is refused changes nothing.
 
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, SourceDef, TimeKind, is_builtin};

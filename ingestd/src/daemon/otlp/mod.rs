@@ -5,36 +5,33 @@
 
 mod batch;
 mod files;
-mod points;
 mod records;
-mod senders;
-mod shares;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
 use loom_engine::schema::LossReason;
 use loom_otlp::{Handler, NotTaken, Options, Receiver, Signal, Taken};
 
+use super::DaemonError;
 use super::answer::Gone;
 use super::inlet::{Inlet, UNFOLDED};
 use super::refused::Refused;
-use super::{DaemonError, join};
 use crate::config::OtlpDef;
+use crate::metrics::Senders;
+use crate::threads::join_within;
 use batch::Batch;
 use files::options;
 use records::RecordSource;
-use senders::Senders;
 
 pub(super) use files::check;
 
 /// How long a stop waits for a request under way. What comes later finds no writer thread.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The receiver, and what it was started with.
 pub(super) struct Otlp {
@@ -101,15 +98,7 @@ impl Otlp {
     }
 
     pub(super) fn stop(self) {
-        let began = Instant::now();
-        for thread in self.receiver.stop() {
-            while !thread.is_finished() && began.elapsed() < STOP_WAIT {
-                std::thread::sleep(LOOK);
-            }
-            if thread.is_finished() {
-                join(thread);
-            }
-        }
+        join_within(STOP_WAIT, self.receiver.stop());
     }
 }
 

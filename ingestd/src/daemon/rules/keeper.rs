@@ -197,7 +197,7 @@ impl Keeper {
             }
         }
         for action in std::mem::take(&mut self.actions) {
-            crate::daemon::join(action);
+            crate::threads::join(action);
         }
         for rule in std::mem::take(&mut self.watched) {
             if let Some(alert) = &rule.untold {

@@ -20,9 +20,9 @@ use loom_engine::query::Directory;
 use super::DaemonError;
 use super::answer::Gone;
 use super::inlet::Inlet;
-use super::join;
 use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
+use crate::threads::join;
 use keeper::Keeper;
 
 /// What a person should know of the action of a rule before it runs, in sentences.

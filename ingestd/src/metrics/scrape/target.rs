@@ -16,10 +16,10 @@ use ureq::Agent;
 
 use super::fetch::{Answer, TooLong, agent, fetch};
 use crate::config::{ScrapeDef, Target as Address};
-use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::inlet::{Inlet, UNFOLDED};
-use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
 use crate::exposition::{self, Sample};
+use crate::metrics::names::{self, Series};
+use crate::metrics::series::{Arrived, Failed, GroupStore, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
@@ -40,7 +40,7 @@ impl Target {
         inlet: Inlet,
         directory: Arc<Directory>,
     ) -> Target {
-        let source = format!("{SERIES_PREFIX}{}/{}", job.job, address.instance);
+        let source = names::of_target(&job.job, &address.instance);
         let mut labels: Series = job.labels.clone();
         labels.insert("job".to_owned(), job.job.clone());
         labels.insert("instance".to_owned(), address.instance.clone());

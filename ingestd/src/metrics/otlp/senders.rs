@@ -14,11 +14,11 @@ use super::points::{Request, Sender, Sent};
 use super::shares::Shares;
 use crate::config::OtlpDef;
 use crate::daemon::answer::Gone;
-use crate::daemon::forgetting::SERIES_PREFIX;
 use crate::daemon::inlet::Inlet;
 use crate::daemon::refused::Refused;
-use crate::daemon::series::{Arrived, Failed, GroupStore, Memory, Series, Stored};
 use crate::exposition::Sample;
+use crate::metrics::names::{self, Series};
+use crate::metrics::series::{Arrived, Failed, GroupStore, Memory, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
@@ -26,11 +26,9 @@ const MS_NS: i64 = 1_000_000;
 const STORES_MAX: usize = 10_000;
 /// How often idle series are forgotten, at most.
 const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
-/// The longest part of a source's name that a sender gives.
-const PART_BYTES_MAX: usize = 100;
 
 /// All senders that are known.
-pub(super) struct Senders {
+pub(crate) struct Senders {
     inlet: Inlet,
     directory: Arc<Directory>,
     series_max: usize,
@@ -53,7 +51,7 @@ struct Became {
 }
 
 impl Senders {
-    pub(super) fn new(inlet: Inlet, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
+    pub(crate) fn new(inlet: Inlet, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
         Senders {
             inlet,
             directory,
@@ -69,7 +67,7 @@ impl Senders {
 
     /// Takes a request. One of which nothing is stored, because all that it has is new and a limit is reached, is not taken: its sender is to
     /// come again.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         from: IpAddr,
         body: &[u8],
@@ -211,25 +209,13 @@ impl Senders {
         ]);
         GroupStore::new(
             Arc::clone(&self.directory),
-            format!(
-                "{SERIES_PREFIX}{}/{}",
-                part(&sender.job),
-                part(&sender.instance)
-            ),
+            names::of_sender(&sender.job, &sender.instance),
             labels,
             self.series_max,
             Overload::Block,
         )
         .with_window(self.out_of_order, Arc::clone(&self.memory))
     }
-}
-
-/// A text as it can stand between two slashes of a source's name.
-fn part(text: &str) -> String {
-    let fit = |c: char| if c == '/' || c.is_control() { '_' } else { c };
-    let mut part: String = text.chars().map(fit).collect();
-    part.truncate(part.floor_char_boundary(PART_BYTES_MAX));
-    part
 }
 
 fn sample<'a>(

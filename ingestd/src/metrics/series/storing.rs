@@ -13,11 +13,12 @@ use loom_engine::{Address, SourceId, TimeRange, Timestamp, proven};
 
 use super::taken::Taken;
 use super::windows::{LATE, Memory, OLDER, Windows};
-use super::{Groups, NoPlace, Series, Slot, shown};
+use super::{Groups, NoPlace, Slot};
 use crate::daemon::answer::Gone;
 use crate::daemon::inlet::Inlet;
 use crate::daemon::message::{Defined, Growth};
 use crate::exposition::Sample;
+use crate::metrics::names::{Series, shown};
 
 const MS_NS: i64 = 1_000_000;
 /// A sample's own time may be so far ahead of the machine's, and so far behind.
@@ -28,40 +29,40 @@ const CHURN: &str = "more than series_max series are new within a day";
 const NOT_NOW: &str = "the catalog takes no new series";
 
 /// What comes of a target at once.
-pub(in crate::daemon) struct Arrived<'a> {
+pub(in crate::metrics) struct Arrived<'a> {
     /// When, in milliseconds: the time of what has none of its own.
-    pub(in crate::daemon) time_ms: i64,
+    pub(in crate::metrics) time_ms: i64,
     /// What the daemon itself reports of the target. It has its places before all else.
-    pub(in crate::daemon) reported: &'a [Sample<'a>],
+    pub(in crate::metrics) reported: &'a [Sample<'a>],
     /// None where the target gave nothing that can be stored.
-    pub(in crate::daemon) samples: Option<&'a [Sample<'a>]>,
+    pub(in crate::metrics) samples: Option<&'a [Sample<'a>]>,
     /// What is refused already, by why.
-    pub(in crate::daemon) refused: BTreeMap<String, u64>,
+    pub(in crate::metrics) refused: BTreeMap<String, u64>,
     /// What its records may take: each time makes one in each group, which has a place for all series of the group.
-    pub(in crate::daemon) record_bytes_max: usize,
+    pub(in crate::metrics) record_bytes_max: usize,
     /// How long new series may make the catalog file.
-    pub(in crate::daemon) catalog_bytes_max: u64,
+    pub(in crate::metrics) catalog_bytes_max: u64,
 }
 
 /// What became of it.
 #[derive(Default)]
-pub(in crate::daemon) struct Stored {
+pub(in crate::metrics) struct Stored {
     /// How many samples are refused, by why.
-    pub(in crate::daemon) refused: BTreeMap<String, u64>,
+    pub(in crate::metrics) refused: BTreeMap<String, u64>,
     /// Which ones, by their place among those that came.
-    pub(in crate::daemon) refused_at: BTreeSet<usize>,
+    pub(in crate::metrics) refused_at: BTreeSet<usize>,
     /// Some are refused because they are new, and would not be at another time.
-    pub(in crate::daemon) is_limited: bool,
+    pub(in crate::metrics) is_limited: bool,
     /// By how much the catalog file grew.
-    pub(in crate::daemon) catalog_bytes: u64,
+    pub(in crate::metrics) catalog_bytes: u64,
     /// Why only known series were stored, if so.
-    pub(in crate::daemon) trouble: Option<String>,
+    pub(in crate::metrics) trouble: Option<String>,
     /// What further records of the same request may take.
-    pub(in crate::daemon) record_bytes_left: usize,
+    pub(in crate::metrics) record_bytes_left: usize,
 }
 
 /// Why nothing could be stored.
-pub(in crate::daemon) enum Failed {
+pub(in crate::metrics) enum Failed {
     /// The source cannot be as it is needed.
     Defining(String),
     WriterGone,
@@ -74,7 +75,7 @@ impl From<Gone> for Failed {
 }
 
 /// Stores the samples of one target.
-pub(in crate::daemon) struct GroupStore {
+pub(in crate::metrics) struct GroupStore {
     /// The name of the first group.
     source: String,
     /// The labels of the target, which all its series have.
@@ -104,7 +105,7 @@ fn is_near(time_ms: i64, now_ms: i64) -> bool {
 
 impl GroupStore {
     /// `source` is the name of the first group, `target` what all its series have for labels.
-    pub(in crate::daemon) fn new(
+    pub(in crate::metrics) fn new(
         directory: Arc<Directory>,
         source: String,
         target: Series,
@@ -126,12 +127,12 @@ impl GroupStore {
         }
     }
 
-    pub(in crate::daemon) fn source(&self) -> &str {
+    pub(in crate::metrics) fn source(&self) -> &str {
         &self.source
     }
 
     /// Hands over what came. Where the catalog takes no new series, those that it has are stored.
-    pub(in crate::daemon) fn store(
+    pub(in crate::metrics) fn store(
         &mut self,
         inlet: &mut Inlet,
         arrived: &Arrived<'_>,
@@ -280,7 +281,7 @@ impl GroupStore {
     }
 
     /// The same, where samples of a series come in any order within a window. `memory` limits all windows that share it.
-    pub(in crate::daemon) fn with_window(
+    pub(in crate::metrics) fn with_window(
         self,
         length: Duration,
         memory: Arc<Memory>,
@@ -292,12 +293,12 @@ impl GroupStore {
     }
 
     /// Makes room in memory: series of which nothing came since this was called before are taken in order.
-    pub(in crate::daemon) fn forget_idle(&mut self) {
+    pub(in crate::metrics) fn forget_idle(&mut self) {
         self.windows.forget_idle();
     }
 
     /// The same, of a job that honors labels.
-    pub(in crate::daemon) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
+    pub(in crate::metrics) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
         GroupStore {
             honors_labels,
             ..self

@@ -8,31 +8,27 @@ mod target;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use loom_engine::query::Directory;
 
-use super::inlet::Inlet;
-use super::join;
 use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::inlet::Inlet;
+use crate::threads::join_within;
 use target::Target;
 
-pub(super) use fetch::tls;
-
 /// Why the targets of a job cannot be asked as it says, if a file of it cannot be used.
-pub(super) fn doubt(job: &ScrapeDef) -> Option<String> {
+pub(crate) fn doubt(job: &ScrapeDef) -> Option<String> {
     let why = fetch::usable(job).err()?;
     Some(format!("job '{}' cannot be scraped yet: {why:#}", job.job))
 }
 
 /// How long a stop waits for scrapes under way. What comes later finds no writer thread.
 const STOP_WAIT: Duration = Duration::from_secs(1);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The threads. They end with [`Scrapers::stop`].
-pub(super) struct Scrapers {
+pub(crate) struct Scrapers {
     inlet: Inlet,
     directory: Arc<Directory>,
     running: Vec<Running>,
@@ -47,7 +43,7 @@ struct Running {
 }
 
 impl Scrapers {
-    pub(super) fn start(
+    pub(crate) fn start(
         scrapes: &[ScrapeDef],
         inlet: Inlet,
         directory: Arc<Directory>,
@@ -62,7 +58,7 @@ impl Scrapers {
     }
 
     /// Ends the threads of targets that are gone or asked otherwise, and starts those that are new.
-    pub(super) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
+    pub(crate) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
         let is_wanted = |running: &Running| {
             let is_same = |job: &&ScrapeDef| {
                 ScrapeDef {
@@ -110,7 +106,7 @@ impl Scrapers {
         })
     }
 
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         end(self.running);
     }
 }
@@ -121,14 +117,6 @@ fn end(running: Vec<Running>) {
         drop(until);
         thread
     });
-    let threads: Vec<JoinHandle<()>> = threads.collect();
-    let began = Instant::now();
-    for thread in threads {
-        while !thread.is_finished() && began.elapsed() < STOP_WAIT {
-            std::thread::sleep(LOOK);
-        }
-        if thread.is_finished() {
-            join(thread);
-        }
-    }
+    // All are told to end before the first is waited for.
+    join_within(STOP_WAIT, threads.collect::<Vec<_>>());
 }
