@@ -8,13 +8,16 @@ pub mod daemon;
 pub mod demo;
 pub mod exposition;
 pub mod input;
+mod metrics;
 pub mod output;
 mod quoted;
 pub mod record;
 mod rfc3339;
 pub mod rules;
 pub mod serve;
+mod threads;
 mod wall_clock;
+mod web_client;
 
 pub use counted::counted;
 pub use loom_client::{client, descriptors, protocol, socket};

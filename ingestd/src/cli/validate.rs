@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use ingestd::config::{Config, EXAMPLE};
 use ingestd::counted;
-use ingestd::daemon::definitions::{check_files, doubts, rehearse, rehearse_alone};
 use ingestd::daemon::orphaned_staging;
+use ingestd::daemon::rehearsal::{check_files, doubts, rehearse, rehearse_alone};
 use loom_engine::Error;
 
 use super::stdout::{say, show};

@@ -1,14 +1,13 @@
-//! What a socket or a ring is read into, and what was found in it. Buffers go round: reader, writer thread, reader.
+//! Buffers that a socket, a ring or an inlet fills, and the items in them. They go round: producer, writer thread, producer.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use flume::{Receiver, Sender, TrySendError, bounded};
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
 
-use super::message::{Gone, Inbox};
-use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape};
+use super::answer::{Alive, Answer, Gone};
+use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape, Synced};
 
 pub(super) struct Buffer {
     pub(super) bytes: Box<[u8]>,
@@ -23,25 +22,36 @@ pub(super) enum Item {
         range: Range<usize>,
         records: u64,
     },
-    Sync {
-        request: RequestId,
-        depth: Depth,
-    },
-    /// Records that a ring's producer dropped, or that cannot be read from its ring.
-    Lost {
+    /// One record of a built-in source, which no client may push and no account counts.
+    Own {
         source: SourceId,
+        range: Range<usize>,
+    },
+    Sync {
+        depth: Depth,
+        answer: SyncAnswer,
+    },
+    /// Records that count as received and are in no buffer: a ring's producer dropped them, or they cannot be made or read.
+    Lost {
+        /// `None`: of no source that there is.
+        source: Option<SourceId>,
         reason: LossReason,
         records: u64,
         detail: String,
     },
 }
 
-/// How often someone who waits for a buffer looks whether the writer thread lives.
-const WRITER_CHECK: Duration = Duration::from_secs(1);
+/// Who learns that what stands before a sync is published or durable.
+#[derive(Clone)]
+pub(super) enum SyncAnswer {
+    Client(RequestId),
+    Inlet(Answer<Result<Synced, String>>),
+}
+
 /// One is filled while others are on their way.
 const BUFFERS_MAX: usize = 3;
 
-/// The buffers of one connection or one ring.
+/// The buffers of one connection, ring or inlet.
 pub(super) struct Pool {
     free: Receiver<Buffer>,
     home: Sender<Buffer>,
@@ -85,27 +95,17 @@ impl Pool {
         make.then(Buffer::new)
     }
 
-    /// An empty buffer; waits for the writer thread where all are with it.
-    pub(super) fn take_or_wait(&mut self, inbox: &Inbox) -> Result<Buffer, Gone> {
+    /// An empty buffer; waits for the writer thread if all are with it.
+    pub(super) fn take_or_wait(&mut self, alive: &Alive) -> Result<Buffer, Gone> {
         match self.take() {
             Some(buffer) => Ok(buffer),
-            None => self.wait(inbox),
+            None => alive.wait(&self.free),
         }
     }
 
     /// Waits until the writer thread has taken in what all buffers held.
-    pub(super) fn wait_for_all(&self, inbox: &Inbox) -> Result<(), Gone> {
-        (0..self.made).try_for_each(|_| self.wait(inbox).map(drop))
-    }
-
-    fn wait(&self, inbox: &Inbox) -> Result<Buffer, Gone> {
-        loop {
-            match self.free.recv_timeout(WRITER_CHECK) {
-                Ok(buffer) => return Ok(buffer),
-                Err(_) if !inbox.is_alive() => return Err(Gone),
-                Err(_) => {}
-            }
-        }
+    pub(super) fn wait_for_all(&self, alive: &Alive) -> Result<(), Gone> {
+        (0..self.made).try_for_each(|_| alive.wait(&self.free).map(drop))
     }
 }
 

@@ -5,30 +5,30 @@ use std::sync::Arc;
 use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
+use super::answer::{Answer, Gone};
 use super::catalog_json;
-use super::connection::Service;
-use super::definitions;
-use super::message::{Gone, Inbox};
+use super::message::{Inbox, Request as Asked};
 use super::peer::Peer;
+use super::rules::Rules;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
-/// Carries a request out, after everything that the connection sent before, and returns the reply; None if it is a hello, a push, a sync or a ring, which the connection serves itself.
+/// Carries a request out, after everything that the connection sent before, and returns the reply; `None` if it is a hello, a push, a sync or a ring,
+/// which the connection serves itself.
 pub(super) fn carry_out(
     request: Request<'_>,
-    service: &Service,
+    inbox: &Inbox,
+    rules: &Rules,
     peer: &Arc<Peer>,
 ) -> Result<Option<Reply>, Gone> {
-    let Service { inbox, rules, .. } = service;
+    let commands = Commands { inbox, peer };
     let (request, done) = match request {
         Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
             return Ok(None);
         }
-        Request::Define { request, toml } => (request, define(inbox, peer, request, toml)?),
+        Request::Define { request, toml } => (request, commands.define(request, toml)?),
         Request::CloseSource { request, source } => {
             let source = source.to_owned();
-            let closed = inbox.call(Some(peer), move |recorder| {
-                definitions::close_source(&mut recorder.writer, &source)
-            })?;
+            let closed = commands.ask(|answer| Asked::CloseSource(source, answer))?;
             (request, closed.map(|()| Reply::Done { request }))
         }
         Request::AddIndex {
@@ -39,9 +39,7 @@ pub(super) fn carry_out(
             let source = source.to_owned();
             let added = match parse_index(toml) {
                 Err(error) => Err(error),
-                Ok(def) => inbox.call(Some(peer), move |recorder| {
-                    definitions::add_index(&mut recorder.writer, &source, &def)
-                })?,
+                Ok(def) => commands.ask(|answer| Asked::AddIndex(source, Box::new(def), answer))?,
             };
             let reply = added.map(|index| Reply::IndexAdded { request, index });
             (request, reply)
@@ -51,9 +49,10 @@ pub(super) fn carry_out(
             source,
             index,
         } => {
-            let (source, index) = (source.to_owned(), index.to_owned());
-            let closed = inbox.call(Some(peer), move |recorder| {
-                definitions::close_index(&mut recorder.writer, &source, &index)
+            let closed = commands.ask(|answer| Asked::CloseIndex {
+                source: source.to_owned(),
+                index: index.to_owned(),
+                answer,
             })?;
             (request, closed.map(|()| Reply::Done { request }))
         }
@@ -63,10 +62,11 @@ pub(super) fn carry_out(
             source,
             reason,
         } => {
-            let (source, reason) = (source.to_owned(), reason.to_owned());
-            let refuser = Arc::clone(peer);
-            let entered = inbox.call(Some(peer), move |recorder| {
-                recorder.enter_refused(&refuser, &source, records, &reason)
+            let entered = commands.ask(|answer| Asked::Refused {
+                source: source.to_owned(),
+                records,
+                reason: reason.to_owned(),
+                answer,
             })?;
             (request, entered.map(|()| Reply::Done { request }))
         }
@@ -78,20 +78,18 @@ pub(super) fn carry_out(
             source,
             reason,
         } => {
-            let (source, reason) = (source.to_owned(), reason.to_owned());
-            let entered = inbox.call(Some(peer), move |recorder| {
-                recorder.enter_lost(&source, records, span, cause, &reason)
+            let entered = commands.ask(|answer| Asked::Lost {
+                source: source.to_owned(),
+                records,
+                span,
+                cause,
+                reason: reason.to_owned(),
+                answer,
             })?;
             (request, entered.map(|()| Reply::Done { request }))
         }
         Request::Catalog { request } => {
-            let learner = Arc::clone(peer);
-            let catalog = inbox.call(Some(peer), move |recorder| {
-                let catalog = recorder.writer.catalog().clone();
-                learner.learn_all(&catalog);
-                catalog
-            })?;
-            let json = catalog_json::render(&catalog);
+            let json = catalog_json::render(&commands.ask(Asked::Catalog)?.catalog);
             (request, Ok(Reply::Catalog { request, json }))
         }
         Request::AddRule { request, toml } => {
@@ -107,8 +105,7 @@ pub(super) fn carry_out(
             (request, Ok(Reply::Rules { request, json }))
         }
         Request::Status { request } => {
-            let status = inbox.call(Some(peer), |recorder| recorder.status())?;
-            let json = status.to_json();
+            let json = commands.ask(Asked::Status)?.to_json();
             (request, Ok(Reply::Status { request, json }))
         }
     };
@@ -119,29 +116,33 @@ pub(super) fn carry_out(
     })))
 }
 
-fn define(
-    inbox: &Inbox,
-    peer: &Arc<Peer>,
-    request: RequestId,
-    toml: &str,
-) -> Result<Result<Reply, Error>, Gone> {
-    let sources: Vec<SourceDef> = match parse_sources(toml) {
-        Ok(sources) => sources,
-        Err(error) => return Ok(Err(error)),
-    };
-    let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
-    let learner = Arc::clone(peer);
-    let ids = inbox.call(Some(peer), move |recorder| {
-        let ids = definitions::define(&mut recorder.writer, &sources)?;
-        for (id, source) in ids.iter().zip(&sources) {
-            learner.learn(*id, source.fields.len());
-        }
-        Ok(ids)
-    })?;
-    Ok(ids.map(|ids| Reply::Defined {
-        request,
-        sources: ids.into_iter().zip(names).collect(),
-    }))
+/// The way of one connection's requests.
+struct Commands<'a> {
+    inbox: &'a Inbox,
+    peer: &'a Arc<Peer>,
+}
+
+impl Commands<'_> {
+    fn ask<T>(&self, asked: impl FnOnce(Answer<T>) -> Asked) -> Result<T, Gone> {
+        self.inbox.ask_after(Some(self.peer), asked)
+    }
+
+    fn define(&self, request: RequestId, toml: &str) -> Result<Result<Reply, Error>, Gone> {
+        let sources: Vec<SourceDef> = match parse_sources(toml) {
+            Ok(sources) => sources,
+            Err(error) => return Ok(Err(error)),
+        };
+        let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+        let defined = self.ask(|answer| Asked::Define {
+            sources,
+            growth: None,
+            answer,
+        })?;
+        Ok(defined.map(|defined| Reply::Defined {
+            request,
+            sources: defined.ids.into_iter().zip(names).collect(),
+        }))
+    }
 }
 
 /// Reads the TOML of one index; that it fits its source is checked where it is defined.

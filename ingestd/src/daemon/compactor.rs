@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use loom_engine::compact::{Compacted, Compactor};
 use loom_engine::{Address, Error};
 
-use super::join;
+use crate::threads::join;
 
 /// How often it looks for segments that have become old enough.
 const LOOK: Duration = Duration::from_secs(1);

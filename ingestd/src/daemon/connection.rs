@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use loom_engine::{SourceId, proven};
 
-use super::buffer::{Buffer, Item, Pool};
+use super::answer::Gone;
+use super::buffer::{Buffer, Item, Pool, SyncAnswer};
 use super::commands;
-use super::message::{Frames, Gone, Inbox, Message};
+use super::message::{Frames, Inbox, Message};
 use super::peer::Peer;
 use super::rings::Rings;
 use super::rules::Rules;
@@ -186,7 +187,8 @@ impl Connection {
                     continue;
                 }
                 Request::Sync { request, depth } => {
-                    self.buffer.items.push(Item::Sync { request, depth });
+                    let answer = SyncAnswer::Client(request);
+                    self.buffer.items.push(Item::Sync { depth, answer });
                 }
                 // Earlier pushes come first; the command is decoded again, as the first frame of another buffer.
                 _ if !self.buffer.items.is_empty() => {
@@ -201,7 +203,8 @@ impl Connection {
                     capacity_bytes,
                 } => self.open_ring(request, source, capacity_bytes)?,
                 command => {
-                    if let Some(reply) = commands::carry_out(command, &self.service, &self.peer)? {
+                    let Service { inbox, rules, .. } = &self.service;
+                    if let Some(reply) = commands::carry_out(command, inbox, rules, &self.peer)? {
                         self.answer(&reply)?;
                     }
                 }
@@ -279,7 +282,7 @@ impl Connection {
         if self.buffer.items.is_empty() {
             self.buffer.bytes.copy_within(undecoded, 0);
         } else {
-            let mut next = self.pool.take_or_wait(&self.service.inbox)?;
+            let mut next = self.pool.take_or_wait(self.service.inbox.alive())?;
             proven::at_mut(&mut next.bytes, ..length)
                 .copy_from_slice(proven::at(&self.buffer.bytes, undecoded));
             let full = std::mem::replace(&mut self.buffer, next);

@@ -3,128 +3,15 @@
 //! A configuration is taken whole or not at all. A source or an index that was closed stays closed. The command line makes the same changes
 //! itself where no daemon runs.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use loom_engine::ingest::Writer;
-use loom_engine::log::storage::OsStorage;
-use loom_engine::log::{LogReader, refuse_foreign};
-use loom_engine::query::read_catalog;
-use loom_engine::schema::{Catalog, IndexDef, Source, SourceDef, is_builtin};
-use loom_engine::{Address, Error, IndexId, LogKind, SourceId};
+use loom_engine::schema::{Catalog, FieldDef, IndexDef, Source, SourceDef, is_builtin};
+use loom_engine::{Error, IndexId, SourceId};
 
-use super::otlp::check as check_otlp;
-use super::{DaemonError, rules, scrape};
-use crate::config::{ByteSize, Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
-use crate::rules::file::RuleFile;
+use super::message::Growth;
+use crate::config::{Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::rules::judge;
-
-/// Whether the daemon would start on this directory with a configuration, and what of it would not take effect. Changes nothing.
-///
-/// # Errors
-/// `Schema` if the catalog contradicts the configuration; others if the directory is not one that a daemon would open or create.
-pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
-    refuse_foreign(&OsStorage::default(), dir)?;
-    let is_begun = |log: LogKind| dir.join(log.dir_name()).exists();
-    let reader = match LogReader::open(dir) {
-        Err(Error::NotLoom { .. }) if !LogKind::ALL.into_iter().any(is_begun) => {
-            let dir = dir.display();
-            let note = format!("{dir} is not a Loom directory yet; 'ingestd run {dir}' creates it");
-            let mut notes = rehearse_alone(config)?;
-            notes.insert(0, note);
-            return Ok(notes);
-        }
-        reader => reader?,
-    };
-    let mut catalog = read_catalog(&reader)?;
-    let mut notes = Vec::new();
-    let wanted = wanted(config, &catalog, &mut notes);
-    let at = catalog.latest_at();
-    for source in &wanted {
-        catalog.define_source(source, at)?;
-    }
-    check_units(&catalog, config)?;
-    let added = RuleFile::open(dir).and_then(|rules| rules.fits(config));
-    added.map_err(|error| Error::Schema(format!("{error:#}")))?;
-    notes.extend(rule_notes(&catalog, config));
-    notes.extend(archive_notes(&catalog, config));
-    let meta = reader.meta();
-    let segment_bytes = meta.segment_bytes.records;
-    for (key, configured, created_bytes) in [
-        ("chunk", &config.log.chunk, u64::from(meta.chunk_bytes)),
-        ("segment", &config.log.segment, segment_bytes),
-    ] {
-        let (configured, kept) = (configured.get_ref(), ByteSize(created_bytes));
-        if *configured != kept {
-            notes.push(format!(
-                "{key} is {configured}, but the directory was created with {kept} and keeps it"
-            ));
-        }
-    }
-    Ok(notes)
-}
-
-/// What of a configuration would not take effect in a new directory, before clients define their sources.
-///
-/// # Errors
-/// `Schema` if it contradicts itself.
-pub fn rehearse_alone(config: &Config) -> Result<Vec<String>, Error> {
-    let mut catalog = Catalog::new();
-    for source in &config.sources {
-        catalog.define_source(source, Address::ZERO)?;
-    }
-    check_units(&catalog, config)?;
-    let mut notes = rule_notes(&catalog, config);
-    notes.extend(archive_notes(&catalog, config));
-    Ok(notes)
-}
-
-fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Error> {
-    judge::check_units(catalog, &config.rules).map_err(|error| Error::Schema(error.to_string()))
-}
-
-/// Whether this machine has what a start needs beside the directory: the files of `[otlp]`.
-///
-/// # Errors
-/// One that cannot be used.
-pub fn check_files(config: &Config) -> Result<(), DaemonError> {
-    config.otlp.as_ref().map_or(Ok(()), check_otlp)
-}
-
-/// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts
-/// nevertheless, for they may come later.
-pub fn doubts(config: &Config) -> Vec<String> {
-    let actions = config.rules.iter().flat_map(rules::doubts);
-    actions
-        .chain(config.scrapes.iter().filter_map(scrape::doubt))
-        .collect()
-}
-
-/// Which rules of a configuration cannot be evaluated, in sentences for people.
-fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
-    let rules = config.rules.iter();
-    let notes = rules.filter_map(|def| {
-        let error = judge::subject(catalog, def).err()?;
-        Some(judge::not_yet(def, &error))
-    });
-    notes.collect()
-}
-
-/// Which names of `[archive]` are no source's, in sentences for people: retention would wait for nothing that is misspelt.
-fn archive_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
-    let archive = &config.archive;
-    let named = [("sources", &archive.sources), ("except", &archive.except)];
-    let named = named
-        .into_iter()
-        .flat_map(|(key, names)| names.iter().map(move |name| (key, name)));
-    let unknown = named.filter(|(_, name)| !is_builtin(name) && catalog.find(name).is_none());
-    unknown
-        .map(|(key, name)| {
-            let error = catalog.unknown_source(name);
-            format!("[archive] {key} counts for '{name}' once it is defined: {error}")
-        })
-        .collect()
-}
 
 /// Defines the sources of a configuration, all or none, if its rules can watch them. Returns what does not take effect, in sentences for people.
 pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<String>, Error> {
@@ -141,12 +28,83 @@ pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<Stri
     Ok(notes)
 }
 
+pub(super) fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Error> {
+    judge::check_units(catalog, &config.rules).map_err(|error| Error::Schema(error.to_string()))
+}
+
+/// Which names of `[archive]` are no source's, in sentences for people: retention would wait for nothing that is misspelt.
+pub(super) fn archive_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
+    let archive = &config.archive;
+    let named = [("sources", &archive.sources), ("except", &archive.except)];
+    let named = named
+        .into_iter()
+        .flat_map(|(key, names)| names.iter().map(move |name| (key, name)));
+    let unknown = named.filter(|(_, name)| !is_builtin(name) && catalog.find(name).is_none());
+    unknown
+        .map(|(key, name)| {
+            let error = catalog.unknown_source(name);
+            format!("[archive] {key} counts for '{name}' once it is defined: {error}")
+        })
+        .collect()
+}
+
 /// Defines sources, all or none. A definition may omit fields that were added since it was written.
 pub fn define(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<SourceId>, Error> {
     let catalog = writer.catalog();
     let grown = sources.iter().map(|source| grown(source.clone(), catalog));
     let grown: Vec<SourceDef> = grown.collect();
     writer.define_sources(&grown)
+}
+
+/// Defines sources that grow by themselves, or adds their new fields, all or none. A source that has grown further stays as it is.
+pub(super) fn grow(
+    writer: &mut Writer,
+    defs: &[SourceDef],
+    growth: &Growth,
+) -> Result<Vec<SourceId>, Error> {
+    let catalog = writer.catalog();
+    let mut new = Vec::new();
+    // If the catalog forgot more since, somebody may have defined one of them with other fields.
+    let forgot_more = catalog.forgotten_below() != growth.forgotten_below;
+    let mut catalog_bytes = writer.catalog_bytes();
+    for def in defs {
+        let known = catalog.find(&def.name);
+        let added = known.map_or(0, |known| known.fields.len());
+        let added = def.fields.iter().skip(added);
+        catalog_bytes += added.map(FieldDef::line_bytes).sum::<u64>();
+        match known {
+            Some(known) if !known.is_open() => {
+                let name = known.name.clone();
+                return Err(Error::SourceClosed { name });
+            }
+            Some(known) if forgot_more && !holds_same(known, def) => {
+                return Err(Error::schema(format!(
+                    "source '{}' was forgotten and has other series now; they are read again",
+                    def.name
+                )));
+            }
+            Some(known) if known.fields.len() >= def.fields.len() => {}
+            _ => new.push(def.clone()),
+        }
+    }
+    if !new.is_empty() {
+        let catalog_bytes_max = growth.catalog_bytes_max;
+        if catalog_bytes > catalog_bytes_max {
+            return Err(Error::schema(format!(
+                "new series would make the catalog longer than {catalog_bytes_max} bytes; raise [otlp] catalog_max, of which an address has half a day"
+            )));
+        }
+        define(writer, &new)?;
+    }
+    let ids = defs
+        .iter()
+        .map(|def| Ok(find(writer.catalog(), &def.name)?.id));
+    ids.collect()
+}
+
+fn holds_same(known: &Source, def: &SourceDef) -> bool {
+    let mut fields = known.fields.iter().zip(&def.fields);
+    fields.all(|(known, field)| known.series == field.series)
 }
 
 pub fn close_source(writer: &mut Writer, name: &str) -> Result<(), Error> {
@@ -177,7 +135,11 @@ pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, E
 }
 
 /// What is to be defined of configured sources. What was closed since is left out, and `notes` says so.
-fn wanted(config: &Config, catalog: &Catalog, notes: &mut Vec<String>) -> Vec<SourceDef> {
+pub(super) fn wanted(
+    config: &Config,
+    catalog: &Catalog,
+    notes: &mut Vec<String>,
+) -> Vec<SourceDef> {
     let mut wanted = Vec::with_capacity(config.sources.len());
     let is_otlp = |name: &str| config.otlp.is_some() && [LOGS_SOURCE, SPANS_SOURCE].contains(&name);
     for def in &config.sources {
@@ -225,6 +187,8 @@ fn grown(mut def: SourceDef, catalog: &Catalog) -> SourceDef {
 
 #[cfg(test)]
 mod tests {
+    use loom_engine::Address;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use loom_engine::Error as EngineError;
 use thiserror::Error;
 
+use super::answer::Gone;
 use crate::config::{Config, OnFull};
 
 #[derive(Debug, Error)]
@@ -33,6 +34,12 @@ pub enum DaemonError {
     Rules(String),
     #[error("the daemon's writer thread has failed; its log says why; start the daemon again")]
     WriterGone,
+}
+
+impl From<Gone> for DaemonError {
+    fn from(_: Gone) -> Self {
+        DaemonError::WriterGone
+    }
 }
 
 impl DaemonError {

@@ -1,161 +1,112 @@
-//! A daemon's status as Prometheus reads it: the text format, version 0.0.4.
+//! A daemon's status as Prometheus reads it: the text format, version 0.0.4. Counters count since the daemon started.
 
 use super::status::{DaemonStatus, SourceStatus};
 
-/// A counter of one source.
-type OfSource = fn(&SourceStatus) -> u64;
-
-/// All metrics. Counters count since the daemon started.
+/// All metrics.
 pub(super) fn render(status: &DaemonStatus) -> String {
-    let mut text = String::new();
+    let mut page = Page(String::new());
+    let now = status;
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    let whole: [(&str, &str, &str, f64); 17] = [
-        (
-            "loom_uptime_seconds",
-            "gauge",
-            "Time since the daemon started.",
-            seconds(status.uptime_ns),
-        ),
-        (
-            "loom_connections",
-            "gauge",
-            "Clients that are connected.",
-            status.connections as f64,
-        ),
-        (
-            "loom_waiting_connections",
-            "gauge",
-            "Clients that are held back because the log is full.",
-            status.waiting_connections as f64,
-        ),
-        (
-            "loom_rings",
-            "gauge",
-            "Rings that clients push into.",
-            status.rings as f64,
-        ),
-        (
-            "loom_ring_bytes",
-            "gauge",
-            "Memory of the rings.",
-            status.ring_bytes as f64,
-        ),
-        (
-            "loom_ring_dropped_records_total",
-            "counter",
-            "Records that clients dropped because their ring was full.",
-            status.ring_dropped as f64,
-        ),
-        (
-            "loom_log_end_bytes",
-            "gauge",
-            "End of the record log as published.",
-            status.records_end as f64,
-        ),
-        (
-            "loom_log_durable_bytes",
-            "gauge",
-            "Address below which the record log is on stable storage.",
-            status.records_durable as f64,
-        ),
-        (
-            "loom_segment_bytes",
-            "gauge",
-            "Bytes on the disk of the segments of all logs.",
-            status.segment_bytes as f64,
-        ),
-        (
-            "loom_column_segments",
-            "gauge",
-            "Segments of the record log that are columns.",
-            status.column_segments as f64,
-        ),
-        (
-            "loom_column_bytes",
-            "gauge",
-            "Bytes on the disk of the segments that are columns.",
-            status.column_bytes as f64,
-        ),
-        (
-            "loom_column_rows_bytes",
-            "gauge",
-            "Bytes that the segments that are columns took before.",
-            status.column_rows_bytes as f64,
-        ),
-        (
-            "loom_evicted_segments_total",
-            "counter",
-            "Segments of the record log that retention removed.",
-            status.evicted_segments as f64,
-        ),
-        (
-            "loom_stalls_total",
-            "counter",
-            "How often appending waited for the disk.",
-            status.log_stalls as f64,
-        ),
-        (
-            "loom_stall_seconds_total",
-            "counter",
-            "How long appending waited for the disk.",
-            seconds(status.log_stall_ns),
-        ),
-        (
-            "loom_pending_losses",
-            "gauge",
-            "Records that were refused or dropped and are not in loom_losses yet.",
-            status.pending_losses as f64,
-        ),
-        (
-            "loom_trouble",
-            "gauge",
-            "1 while something is wrong with the log, else 0.",
-            f64::from(u8::from(status.trouble.is_some())),
-        ),
-    ];
-    for (name, kind, help, value) in whole {
-        describe(&mut text, name, kind, help);
-        text += &format!("{name} {value}\n");
-    }
-    let by_source: [(&str, &str, OfSource); 5] = [
-        (
-            "loom_received_records_total",
-            "Records that reached the daemon.",
-            |source| source.received,
-        ),
-        (
-            "loom_stored_records_total",
-            "Records that are in the log.",
-            |source| source.stored,
-        ),
-        (
-            "loom_refused_records_total",
-            "Records that were refused.",
-            |source| source.refused,
-        ),
-        (
-            "loom_dropped_records_total",
-            "Records that were dropped because the log was full.",
-            |source| source.dropped,
-        ),
-        (
-            "loom_stored_payload_bytes_total",
-            "Payload bytes that are in the log.",
-            |source| source.bytes,
-        ),
-    ];
-    for (name, help, value) in by_source {
-        describe(&mut text, name, "counter", help);
-        for source in &status.sources {
-            let (label, value) = (escaped(&source.name), value(source));
-            text += &format!("{name}{{source=\"{label}\"}} {value}\n");
-        }
-    }
-    text
+    let is_troubled = f64::from(u8::from(now.trouble.is_some()));
+    page.whole(
+        "uptime_seconds",
+        "Time since the daemon started.",
+        seconds(now.uptime_ns),
+    );
+    page.whole(
+        "connections",
+        "Clients that are connected.",
+        now.connections as f64,
+    );
+    let help = "Clients that are held back because the log is full.";
+    page.whole("waiting_connections", help, now.waiting_connections as f64);
+    page.whole("rings", "Rings that clients push into.", now.rings as f64);
+    page.whole("ring_bytes", "Memory of the rings.", now.ring_bytes as f64);
+    let help = "Records that clients dropped because their ring was full.";
+    page.whole("ring_dropped_records_total", help, now.ring_dropped as f64);
+    page.whole(
+        "log_end_bytes",
+        "End of the record log as published.",
+        now.records_end as f64,
+    );
+    let help = "Address below which the record log is on stable storage.";
+    page.whole("log_durable_bytes", help, now.records_durable as f64);
+    let help = "Bytes on the disk of the segments of all logs.";
+    page.whole("segment_bytes", help, now.segment_bytes as f64);
+    let help = "Segments of the record log that are columns.";
+    page.whole("column_segments", help, now.column_segments as f64);
+    let help = "Bytes on the disk of the segments that are columns.";
+    page.whole("column_bytes", help, now.column_bytes as f64);
+    let help = "Bytes that the segments that are columns took before.";
+    page.whole("column_rows_bytes", help, now.column_rows_bytes as f64);
+    let help = "Segments of the record log that retention removed.";
+    page.whole("evicted_segments_total", help, now.evicted_segments as f64);
+    page.whole(
+        "stalls_total",
+        "How often appending waited for the disk.",
+        now.log_stalls as f64,
+    );
+    let help = "How long appending waited for the disk.";
+    page.whole("stall_seconds_total", help, seconds(now.log_stall_ns));
+    let help = "Records that were refused or dropped and are not in loom_losses yet.";
+    page.whole("pending_losses", help, now.pending_losses as f64);
+    let help = "1 while something is wrong with the log, else 0.";
+    page.whole("trouble", help, is_troubled);
+    let sources = &now.sources;
+    let help = "Records that reached the daemon.";
+    page.by_source("received_records_total", help, sources, |source| {
+        source.received
+    });
+    let help = "Records that are in the log.";
+    page.by_source("stored_records_total", help, sources, |source| {
+        source.stored
+    });
+    let help = "Records that were refused.";
+    page.by_source("refused_records_total", help, sources, |source| {
+        source.refused
+    });
+    let help = "Records that were dropped because the log was full.";
+    page.by_source("dropped_records_total", help, sources, |source| {
+        source.dropped
+    });
+    let help = "Payload bytes that are in the log.";
+    page.by_source("stored_payload_bytes_total", help, sources, |source| {
+        source.bytes
+    });
+    page.0
 }
 
-fn describe(text: &mut String, name: &str, kind: &str, help: &str) {
-    *text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+struct Page(String);
+
+impl Page {
+    /// A number of the whole daemon.
+    fn whole(&mut self, name: &str, help: &str, value: f64) {
+        self.describe(name, help);
+        self.0 += &format!("loom_{name} {value}\n");
+    }
+
+    /// A counter of each source.
+    fn by_source(
+        &mut self,
+        name: &str,
+        help: &str,
+        sources: &[SourceStatus],
+        value: impl Fn(&SourceStatus) -> u64,
+    ) {
+        self.describe(name, help);
+        for source in sources {
+            let (label, value) = (escaped(&source.name), value(source));
+            self.0 += &format!("loom_{name}{{source=\"{label}\"}} {value}\n");
+        }
+    }
+
+    fn describe(&mut self, name: &str, help: &str) {
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
+        };
+        self.0 += &format!("# HELP loom_{name} {help}\n# TYPE loom_{name} {kind}\n");
+    }
 }
 
 /// A label's value: backslash, quote and newline are written with a backslash.

@@ -49,12 +49,14 @@ impl Loss {
 }
 
 impl Fate {
-    /// Pushes the payloads of a client that knows the first `known_fields` fields of the source.
+    /// Pushes the payloads of a client that knows the first `known_fields` fields of the source. If the source or the client drops what finds the log
+    /// full, nothing is left.
     pub(super) fn of_push(
         writer: &mut Writer,
         id: SourceId,
         known_fields: usize,
         payloads: &PayloadBatch<'_>,
+        drops: bool,
     ) -> Fate {
         // Clients have no built-in sources: these are the daemon's own.
         let source = writer.catalog().source(id);
@@ -64,7 +66,7 @@ impl Fate {
                 ..Fate::refused(payloads, LossReason::NoSuchSource, String::new())
             };
         };
-        let drops = source.on_overload == Overload::DropNew;
+        let drops = drops || source.on_overload == Overload::DropNew;
         if known_fields >= source.fields.len() {
             return Fate::of_present(writer, id, drops, payloads);
         }
@@ -86,7 +88,7 @@ impl Fate {
         }
     }
 
-    /// Pushes payloads of the source's present layout. A source that `drops` loses what finds the log full.
+    /// Pushes payloads of the source's present layout. What finds the log full is lost if it `drops`.
     fn of_present(
         writer: &mut Writer,
         source: SourceId,

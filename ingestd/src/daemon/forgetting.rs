@@ -1,24 +1,25 @@
-//! Forgets the series of targets and senders with their records, so that the catalog is as large as what the log retains, whoever sent what before.
+//! Forgets sources with their records, so that the catalog is as large as what the log retains, whoever sent what before.
 //!
 //! The writer thread looks after retention did; the engine rewrites the catalog.
 
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
-use loom_engine::schema::{FieldDef, Source, TimeKind};
+use loom_engine::schema::Source;
 
-/// How the name of every source begins that holds series of a target or a sender.
-pub(super) const SERIES_PREFIX: &str = "metrics/";
 const LOOK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(60);
 
 pub(super) struct Forgetting {
+    /// Which sources may be forgotten.
+    is_forgettable: fn(&Source) -> bool,
     due: Instant,
 }
 
 impl Forgetting {
-    pub(super) fn new() -> Forgetting {
+    pub(super) fn new(is_forgettable: fn(&Source) -> bool) -> Forgetting {
         Forgetting {
+            is_forgettable,
             due: Instant::now(),
         }
     }
@@ -30,7 +31,7 @@ impl Forgetting {
             return;
         }
         let before = writer.catalog_bytes();
-        let forgot = writer.forget(is_forgettable);
+        let forgot = writer.forget(self.is_forgettable);
         let (dir, after) = (writer.dir().display(), writer.catalog_bytes());
         self.due = now + LOOK;
         match forgot {
@@ -44,16 +45,4 @@ impl Forgetting {
             }
         }
     }
-}
-
-/// Whether a source holds series, or nothing yet.
-pub(super) fn holds_series(source: &Source) -> bool {
-    let is_series = |field: &FieldDef| field.nullable && !field.series.is_empty();
-    source.time == TimeKind::Own && source.fields.iter().all(is_series)
-}
-
-/// Whether a source may be forgotten with its records. One that was closed stays so.
-pub(super) fn is_forgettable(source: &Source) -> bool {
-    let is_named = source.name.starts_with(SERIES_PREFIX) && !source.fields.is_empty();
-    is_named && source.is_open() && holds_series(source)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use loom_otlp::{Page, Server};
 
 use super::exposition;
-use super::message::Inbox;
+use super::message::{Inbox, Request};
 use super::status::DaemonStatus;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -38,6 +38,6 @@ pub(super) fn start(bound: TcpListener, inbox: Inbox) -> io::Result<Server> {
 }
 
 fn status(inbox: &Inbox) -> Result<DaemonStatus, String> {
-    let status = inbox.call(None, |recorder| recorder.status());
+    let status = inbox.ask(Request::Status);
     status.map_err(|_| GONE.to_owned())
 }

@@ -13,10 +13,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::access::may_push;
 use super::clients::Clients;
 use super::connection::{Connection, Service};
-use super::join;
 use super::peer::Peer;
 use crate::config::AccessConfig;
 use crate::protocol::{ErrorCode, Reply};
+use crate::threads::join;
 
 /// One more gets an error and is closed.
 pub const CONNECTIONS_MAX: usize = 256;

@@ -1,28 +1,39 @@
-//! What connections and rings hand to the writer thread: frames with pushes and syncs, and calls.
+//! Messages to the writer thread: buffers with pushes and syncs, and requests, which bring the channel for their answer.
+//!
+//! All of it is data: nothing here knows who asks, or how the writer thread does what it is asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use flume::{Receiver, Sender, bounded};
+use loom_engine::schema::{Catalog, IndexDef, SourceDef};
+use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp};
+use loom_client::ring::{Calibration, Stamps, WhenFull};
 
+use super::answer::{Alive, Answer, Gone};
 use super::buffer::{Buffer, Home};
 use super::peer::Peer;
-use super::recorder::Recorder;
 use super::rings::Place;
+use super::status::DaemonStatus;
+use crate::config::Config;
+use crate::protocol::LostCause;
 
-/// Messages under way at a time. Each connection has its buffers and one call among them, each ring and inlet its buffers.
+/// Messages under way at a time. Each connection has its buffers and one request among them, each ring and inlet its buffers.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {
     Frames(Frames),
-    Call(Call),
+    Request {
+        /// The request is carried out after everything that this connection sent before; without one, at once.
+        peer: Option<Arc<Peer>>,
+        request: Request,
+    },
     /// All connections have ended; each of these learns what became of its records.
     Stop {
         peers: Vec<Arc<Peer>>,
     },
 }
 
-/// Frames of one connection, and how far they are taken in.
+/// A buffer of one connection, and how far it is taken in.
 pub(super) struct Frames {
     pub(super) peer: Arc<Peer>,
     pub(super) buffer: Buffer,
@@ -37,70 +48,143 @@ pub(super) struct Frames {
     pub(super) place: Option<Place>,
 }
 
-/// Something that the writer thread does, after everything that the connection sent before.
-pub(super) struct Call {
-    pub(super) peer: Option<Arc<Peer>>,
-    pub(super) work: Box<dyn FnOnce(&mut Recorder) + Send>,
+/// The answer to a request that the log or the catalog may refuse.
+pub(super) type Tried<T> = Answer<Result<T, Error>>;
+
+pub(super) enum Request {
+    Status(Answer<DaemonStatus>),
+    /// Publishes. All records that are not published yet are later than the answer.
+    Publish(Answer<Timestamp>),
+    /// Why the log takes no records now, if it does not.
+    Room(Answer<Result<(), String>>),
+    /// Takes over another configuration, or none of it. The answer names the parts that do not take effect.
+    Reconfigure(Box<Config>, Tried<Vec<String>>),
+    /// The peer learns of all sources, if one asks.
+    Catalog(Answer<Known>),
+    /// Defines sources, all or none, of which the peer learns.
+    Define {
+        sources: Vec<SourceDef>,
+        growth: Option<Growth>,
+        answer: Tried<Defined>,
+    },
+    /// Defines built-in sources.
+    DefineOwn(Vec<SourceDef>, Tried<Vec<SourceId>>),
+    CloseSource(String, Tried<()>),
+    AddIndex(String, Box<IndexDef>, Tried<IndexId>),
+    CloseIndex {
+        source: String,
+        index: String,
+        answer: Tried<()>,
+    },
+    /// Counts rows that the peer could not make records of.
+    Refused {
+        source: String,
+        records: u32,
+        reason: String,
+        answer: Tried<()>,
+    },
+    /// Counts records that this daemon never had.
+    Lost {
+        source: String,
+        records: u64,
+        span: TimeRange,
+        cause: LostCause,
+        reason: String,
+        answer: Tried<()>,
+    },
+    /// How the peer's ring for a source is to be; `None`: the source takes no records of clients.
+    Ring(SourceId, Answer<Option<(Stamps, WhenFull)>>),
+    /// How ticks become the log's time now; `None`: this machine has no steady counter.
+    Calibration(Answer<Option<Calibration>>),
+    /// Retention removes nothing from now on: a pin is about to be written.
+    HoldRetention(Answer<()>),
+    /// The pin is written, or has failed.
+    ReleaseRetention(Answer<()>),
+}
+
+/// The catalog, and what limits additions to it.
+pub(crate) struct Known {
+    pub(crate) catalog: Catalog,
+    /// How long its file is.
+    pub(crate) catalog_bytes: u64,
+    pub(crate) payload_bytes_max: usize,
+}
+
+/// What bounds the definition of sources that grow by themselves.
+pub(crate) struct Growth {
+    /// How long it may make the catalog file.
+    pub(crate) catalog_bytes_max: u64,
+    /// The definitions are of a catalog that forgot sources below.
+    pub(crate) forgotten_below: Address,
+}
+
+pub(crate) struct Defined {
+    /// In the order of the definitions.
+    pub(crate) ids: Vec<SourceId>,
+    /// By how much the catalog file grew.
+    pub(crate) catalog_bytes: u64,
+    /// Below which address the catalog forgot sources.
+    pub(crate) forgotten_below: Address,
 }
 
 /// The way to the writer thread.
 #[derive(Clone)]
 pub(super) struct Inbox {
     messages: Sender<Message>,
-    /// Whether the writer thread lives. It is cleared once, and guards no other memory.
-    alive: Arc<AtomicBool>,
+    alive: Alive,
 }
 
 /// What the writer thread takes messages from; when it is dropped, every sender learns that the thread is gone.
 pub(super) struct Outlet {
     messages: Receiver<Message>,
-    alive: Arc<AtomicBool>,
+    alive: Alive,
 }
-
-/// The writer thread has ended.
-#[derive(Debug)]
-pub(super) struct Gone;
 
 impl Inbox {
     pub(super) fn new() -> (Inbox, Outlet) {
         let (sender, receiver) = bounded(INBOX_MESSAGES);
-        let alive = Arc::new(AtomicBool::new(true));
+        let alive = Alive::new();
         let outlet = Outlet {
             messages: receiver,
-            alive: Arc::clone(&alive),
+            alive: alive.clone(),
         };
         let messages = sender;
         (Inbox { messages, alive }, outlet)
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Relaxed)
+        self.alive.get()
+    }
+
+    pub(super) fn alive(&self) -> &Alive {
+        &self.alive
     }
 
     pub(super) fn send(&self, message: Message) -> Result<(), Gone> {
         self.messages.send(message).map_err(|_| Gone)
     }
 
-    /// Runs `work` on the writer thread and waits for what it returns.
-    pub(super) fn call<R: Send + 'static>(
+    /// Asks at once, and waits for the answer.
+    pub(super) fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, Gone> {
+        self.ask_after(None, request)
+    }
+
+    /// Asks after everything that the connection sent before, and waits for the answer.
+    pub(super) fn ask_after<T>(
         &self,
         peer: Option<&Arc<Peer>>,
-        work: impl FnOnce(&mut Recorder) -> R + Send + 'static,
-    ) -> Result<R, Gone> {
-        let (sender, receiver) = bounded(1);
-        self.send(Message::Call(Call {
-            peer: peer.cloned(),
-            work: Box::new(move |recorder| {
-                // A caller that is gone needs no answer.
-                let _ = sender.send(work(recorder));
-            }),
-        }))?;
-        receiver.recv().map_err(|_| Gone)
+        request: impl FnOnce(Answer<T>) -> Request,
+    ) -> Result<T, Gone> {
+        let (answer, answered) = Answer::new();
+        let peer = peer.cloned();
+        let request = request(answer);
+        self.send(Message::Request { peer, request })?;
+        self.alive.wait(&answered)
     }
 }
 
 impl Frames {
-    /// Frames of which nothing is taken in yet.
+    /// A buffer of which nothing is taken in yet.
     pub(super) fn new(peer: &Arc<Peer>, buffer: Buffer, home: Home) -> Frames {
         Frames {
             peer: Arc::clone(peer),
@@ -113,7 +197,7 @@ impl Frames {
         }
     }
 
-    /// Frames of records that keep their place in a ring until the log has them.
+    /// Records that keep their place in a ring until the log has them.
     pub(super) fn of_ring(peer: &Arc<Peer>, buffer: Buffer, home: Home, place: Place) -> Frames {
         Frames {
             place: Some(place),
@@ -130,7 +214,9 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        self.alive.store(false, Ordering::Relaxed);
+        self.alive.end();
+        // Whoever waits for an answer that is in one of these learns it at once.
+        self.messages.drain().for_each(drop);
     }
 }
 
@@ -139,7 +225,7 @@ impl Message {
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         match self {
             Message::Frames(frames) => Some(&frames.peer),
-            Message::Call(call) => call.peer.as_ref(),
+            Message::Request { peer, .. } => peer.as_ref(),
             Message::Stop { .. } => None,
         }
     }

@@ -4,11 +4,13 @@
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
 //! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
 //! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
-//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. A producer in this process pushes
-//! through an [`Inlet`]. Each target of a scrape has a thread too ([`scrape`]). Rules are evaluated by a thread of their own, which reads as every reader does.
+//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. All other records of this process,
+//! those of captures, scrapes, OTLP and rules, go through an [`Inlet`]: nothing else pushes. Whatever else a thread wants of the writer thread is a
+//! request with a channel for its answer ([`message`]). Rules are evaluated by a thread of their own, which reads as every reader does.
 //! Where retention waits for an archive, one more reads how far that reaches ([`archive_watch`]).
 
 mod access;
+pub(crate) mod answer;
 mod archive_watch;
 mod backlog;
 mod buffer;
@@ -25,25 +27,25 @@ mod fate;
 mod forgetting;
 mod home;
 mod http;
-mod inlet;
+pub(crate) mod inlet;
 mod ledger;
 mod leftovers;
 mod listener;
-mod message;
-mod metrics;
+pub(crate) mod message;
 mod otlp;
 mod payload_batch;
 mod peer;
 mod peer_user;
 mod recorder;
+pub(crate) mod refused;
+pub mod rehearsal;
+mod requests;
 mod retention;
 mod rings;
 mod rules;
-mod scrape;
-mod series;
+mod self_metrics;
 mod status;
 mod syncs;
-mod unanswered;
 mod writer_thread;
 
 use std::net::{SocketAddr, TcpListener};
@@ -67,28 +69,26 @@ pub use status::{DaemonStatus, SourceStatus};
 
 use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
 use crate::losses::Losses;
+use crate::metrics::{Scrapers, is_forgettable};
 use crate::output::pins;
 use crate::protocol::{DurabilityWord, REQUEST_BODY_BYTES_MAX, Welcome};
 use crate::rules::file::RuleFile;
 use crate::socket::SOCKET_NAME;
+use crate::threads::join;
 use clients::Clients;
 use clock::ClockWatch;
 use compactor::CompactorThread;
 use connection::Service;
-use home::Home;
+use forgetting::Forgetting;
 use listener::Listener;
-use message::{Inbox, Message};
-use metrics::Metrics;
+use message::{Inbox, Message, Request};
 use otlp::Otlp;
 use recorder::Recorder;
 use retention::Retention;
 use rings::Rings;
 use rules::RulesThread;
-use scrape::Scrapers;
+use self_metrics::SelfMetrics;
 use writer_thread::WriterThread;
-
-/// How many times its longest size a request, or the answer of a target, may take as records: each of them may repeat what was sent once.
-const UNFOLDED: usize = 4;
 
 /// What the daemon keeps in memory of what it reads itself, for rules, scrapes and exports.
 const READ_BYTES_KEPT: u64 = 64 << 20;
@@ -162,26 +162,32 @@ impl Daemon {
         let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
         let compactor = prepared.compactor;
-        let thread = WriterThread::new(Recorder::new(
+        let recorder = Recorder::new(
             writer,
             prepared.losses,
-            Home::of(dir).map_err(io)?,
             Retention::new(
                 dir,
                 config.retention.clone(),
                 config.archive.clone(),
                 prepared.clock,
             ),
-            Metrics::new(config.metrics.interval.0),
+            Forgetting::new(is_forgettable),
+            SelfMetrics::new(config.metrics.interval.0),
             durability,
             Arc::clone(&clients),
-        ));
+        );
+        let thread = WriterThread::new(recorder.map_err(io)?);
         let writer = std::thread::Builder::new()
             .name("loom-writer".to_owned())
             .spawn(move || thread.run(&outlet))
             .map_err(io)?;
         let rings = Rings::start(inbox.clone(), Arc::clone(&clients)).map_err(io)?;
-        let rules = RulesThread::start(dir, config, prepared.rules, inbox.clone())?;
+        let rules = RulesThread::start(
+            dir,
+            config,
+            prepared.rules,
+            Inlet::open(&inbox).map_err(io)?,
+        )?;
         let listener = Listener::start(
             prepared.socket,
             config.access.clone(),
@@ -203,11 +209,12 @@ impl Daemon {
             .map_err(io)?;
         set_cache_bytes_max(READ_BYTES_KEPT);
         let directory = Directory::beside_writer(dir)?;
+        let inlet = Inlet::open(&inbox).map_err(io)?;
         let scraped = Arc::clone(&directory);
-        let scrapers = Scrapers::start(&config.scrapes, inbox.clone(), scraped).map_err(io)?;
+        let scrapers = Scrapers::start(&config.scrapes, inlet, scraped).map_err(io)?;
         let otlp = config.otlp.as_ref().zip(prepared.otlp);
         let otlp = otlp
-            .map(|(def, prepared)| Otlp::start(def, prepared, inbox.clone(), directory))
+            .map(|(def, prepared)| Otlp::start(def, prepared, Inlet::open(&inbox)?, directory))
             .transpose()
             .map_err(io)?;
         Ok(Daemon {
@@ -253,13 +260,11 @@ impl Daemon {
 
     /// Waits until the writer thread takes the next message. False once the thread has failed.
     pub fn answers(&self) -> bool {
-        self.inbox.call(None, |_| ()).is_ok()
+        self.inbox.ask(Request::Publish).is_ok()
     }
 
     pub fn status(&self) -> Result<DaemonStatus, DaemonError> {
-        self.inbox
-            .call(None, |recorder| recorder.status())
-            .map_err(|_| DaemonError::WriterGone)
+        Ok(self.inbox.ask(Request::Status)?)
     }
 
     /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns what does not,
@@ -280,33 +285,27 @@ impl Daemon {
             Otlp::rehearse(self.otlp.as_ref(), def)?;
         }
         let rules = self.rules.rules();
-        let checked = rules.check(config).map_err(|_| DaemonError::WriterGone)?;
-        checked.map_err(DaemonError::Rules)?;
+        rules.check(config)?.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
-        if self.log != config.log {
-            notes.push(
-                "[log] has changed; restart the daemon to apply it (chunk and segment never change)"
-                    .to_owned(),
-            );
-        }
-        if self.access != config.access {
-            notes.push("[access] has changed; restart the daemon to apply it".to_owned());
-        }
-        if self.metrics.listen != config.metrics.listen {
-            notes.push("[metrics] listen has changed; restart the daemon to apply it".to_owned());
-        }
-        if !is_same {
-            notes.push("[otlp] has changed; restart the daemon to apply it".to_owned());
-        }
-        let taken = config.clone();
+        let mut note = |what: &str, is_same: bool, more: &str| {
+            if !is_same {
+                let restart = "has changed; restart the daemon to apply it";
+                notes.push(format!("{what} {restart}{more}"));
+            }
+        };
+        let never = " (chunk and segment never change)";
+        note("[log]", self.log == config.log, never);
+        note("[access]", self.access == config.access, "");
+        let listen = config.metrics.listen;
+        note("[metrics] listen", self.metrics.listen == listen, "");
+        note("[otlp]", is_same, "");
+        let taken = Box::new(config.clone());
         let from_writer = self
             .inbox
-            .call(None, move |recorder| recorder.reconfigure(&taken))
-            .map_err(|_| DaemonError::WriterGone)??;
-        notes.extend(from_writer);
-        let from_rules = rules.reconfigure(config);
-        notes.extend(from_rules.map_err(|_| DaemonError::WriterGone)?);
-        notes.extend(definitions::doubts(config));
+            .ask(|answer| Request::Reconfigure(taken, answer))?;
+        notes.extend(from_writer?);
+        notes.extend(rules.reconfigure(config)?);
+        notes.extend(rehearsal::doubts(config));
         let mut scrapers = self.scrapers.lock().unwrap_or_else(PoisonError::into_inner);
         scrapers
             .reconfigure(&config.scrapes)
@@ -339,7 +338,7 @@ impl Daemon {
         drop(self.inbox);
         let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;
         ended?;
-        sent.map_err(|_| DaemonError::WriterGone)
+        Ok(sent?)
     }
 
     fn remove_socket(&self) {
@@ -362,7 +361,7 @@ fn prepare(
     access::share(dir, group)?;
     let mut notes = definitions::configure(writer, config)?;
     notes.extend(config.retention.too_little(writer.bytes_min()));
-    notes.extend(definitions::doubts(config));
+    notes.extend(rehearsal::doubts(config));
     for note in notes {
         tracing::warn!("{note}");
     }
@@ -418,15 +417,6 @@ fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, D
         (opened, _) => opened,
     };
     opened.map_err(|error| DaemonError::of_start(error, config))
-}
-
-/// Waits for a thread to end. One that panicked does not keep the others from ending in good order.
-fn join(thread: JoinHandle<()>) {
-    let handle = thread.thread().clone();
-    if thread.join().is_err() {
-        let name = handle.name().expect("each thread of the daemon has a name");
-        tracing::error!("the thread {name} has panicked; report this, with the lines above");
-    }
 }
 
 fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {

@@ -1,10 +1,10 @@
-//! One connection as the writer thread sees it: how to answer it, and what became of its records.
+//! One connection, of a client or an inlet, as the writer thread sees it: how to answer it, and what became of its records.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loom_engine::schema::Catalog;
@@ -17,9 +17,14 @@ use crate::protocol::{Counts, Reply, Synced};
 /// Answers that gather while a long one is being sent, in bytes; more means that the client does not read.
 const DEFERRED_BYTES_MAX: usize = 1 << 20;
 
+/// Inlets that were opened. They are numbered from above, connections of clients from below.
+static INLETS: AtomicU64 = AtomicU64::new(0);
+
 pub(super) struct Peer {
     pub(super) id: u64,
     pub(super) stream: UnixStream,
+    /// A producer in this process: no goodbye is owed to it, and nobody reads its stream.
+    pub(super) is_inlet: bool,
     /// The daemon stops. It is set once, and guards no other memory.
     stopping: AtomicBool,
     answers: Mutex<Answers>,
@@ -45,7 +50,7 @@ pub(super) struct PeerAccount {
     pub(super) counts: Counts,
     /// Why the latest refused record was refused.
     pub(super) reason: String,
-    /// Batches and calls of this connection that wait for room in the log.
+    /// Buffers and requests of this connection that wait for room in the log.
     pub(super) waiting: usize,
     /// How many fields each source had when the connection learned of it: its payloads have that layout.
     fields_known: BTreeMap<SourceId, usize>,
@@ -67,10 +72,20 @@ impl Peer {
         Peer {
             id,
             stream,
+            is_inlet: false,
             stopping: AtomicBool::new(false),
             answers: Mutex::default(),
             account: Mutex::default(),
         }
+    }
+
+    pub(super) fn of_inlet() -> io::Result<Self> {
+        let (stream, _) = UnixStream::pair()?;
+        let id = u64::MAX - INLETS.fetch_add(1, Ordering::Relaxed);
+        Ok(Peer {
+            is_inlet: true,
+            ..Peer::new(id, stream)
+        })
     }
 
     pub(super) fn account(&self) -> MutexGuard<'_, PeerAccount> {

@@ -2,6 +2,7 @@
 //!
 //! Each part owns its fields and is given the writer when it needs it. The recorder only says in which order they act.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ use super::fate::{Fate, Outcome};
 use super::forgetting::Forgetting;
 use super::home::Home;
 use super::ledger::Ledger;
-use super::metrics::{Load, Metrics};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::retention::Retention;
+use super::self_metrics::{Load, SelfMetrics};
 use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
@@ -35,7 +36,7 @@ pub(super) struct Recorder {
     home: Home,
     retention: Retention,
     forgetting: Forgetting,
-    metrics: Metrics,
+    metrics: SelfMetrics,
     started: Instant,
     clients: Arc<Clients>,
     /// Why the log's latest operation failed, if it did.
@@ -51,41 +52,42 @@ impl Recorder {
     pub(super) fn new(
         writer: Writer,
         losses: Losses,
-        home: Home,
         retention: Retention,
-        metrics: Metrics,
+        forgetting: Forgetting,
+        metrics: SelfMetrics,
         durability: Durability,
         clients: Arc<Clients>,
-    ) -> Recorder {
-        Recorder {
+    ) -> io::Result<Recorder> {
+        Ok(Recorder {
+            home: Home::of(writer.dir())?,
             writer,
             losses,
             durability,
             waiting_connections: 0,
             ledger: Ledger::default(),
-            home,
             retention,
-            forgetting: Forgetting::new(),
+            forgetting,
             metrics,
             started: Instant::now(),
             clients,
             trouble: None,
             logged: None,
-        }
+        })
     }
 
-    /// Pushes payloads of a client, and enters what became of them.
+    /// Pushes payloads of a client, and enters what became of them; `drops`: what finds the log full is lost.
     pub(super) fn push(
         &mut self,
         peer: &Peer,
         source: SourceId,
         payloads: &PayloadBatch<'_>,
+        drops: bool,
     ) -> Outcome {
         let fate = match self.retention.refusal() {
             Some(why) => Fate::refused(payloads, LossReason::DiskFull, why.to_owned()),
             None => {
                 let known_fields = peer.known_fields(self.writer.catalog(), source);
-                Fate::of_push(&mut self.writer, source, known_fields, payloads)
+                Fate::of_push(&mut self.writer, source, known_fields, payloads, drops)
             }
         };
         if let Some(error) = &fate.failure {
@@ -97,7 +99,7 @@ impl Recorder {
     /// Enters rows that a client could not make records of, as if it had sent them, and keeps them before the client is answered.
     pub(super) fn enter_refused(
         &mut self,
-        peer: &Peer,
+        peer: Option<&Peer>,
         source: &str,
         records: u32,
         reason: &str,
@@ -110,13 +112,19 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        self.enter_unstored(peer, source, &lost);
+        if let Some(peer) = peer {
+            self.enter_unstored(peer, &lost);
+        }
         self.losses.settle(&mut self.writer);
         Ok(())
     }
 
-    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read.
-    pub(super) fn enter_unstored(&mut self, peer: &Peer, source: SourceId, lost: &Lost<'_>) {
+    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read. Those of no source
+    /// that there is are losses alone.
+    pub(super) fn enter_unstored(&mut self, peer: &Peer, lost: &Lost<'_>) {
+        let now = self.writer.now();
+        self.losses.note(lost, now);
+        let Some(source) = lost.source else { return };
         let mut counts = Counts {
             received: lost.records,
             ..Counts::default()
@@ -125,9 +133,7 @@ impl Recorder {
             LossReason::Overload => counts.dropped = lost.records,
             _ => counts.refused = lost.records,
         }
-        let now = self.writer.now();
         self.ledger.enter(source, counts, 0, now);
-        self.losses.note(lost, now);
         let mut account = peer.account();
         account.counts.add(counts);
         if counts.refused > 0 {
@@ -135,15 +141,16 @@ impl Recorder {
         }
     }
 
-    /// Enters records that belong to no source that there is.
-    pub(super) fn enter_of_no_source(&mut self, lost: &Lost<'_>) {
-        let now = self.writer.now();
-        self.losses.note(lost, now);
-    }
-
-    /// Why records are refused for now, if they are: the disk is full.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.retention.refusal()
+    /// Why the log takes no records now, if it does not.
+    pub(super) fn has_room(&mut self) -> Result<(), String> {
+        if let Some(why) = self.retention.refusal().or(self.trouble()) {
+            return Err(why.to_owned());
+        }
+        match self.writer.has_room() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the log is full; try again".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Enters records that this daemon never had, with the span of their times, and keeps them before the client is answered. The ledger does
@@ -183,18 +190,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Stores records of built-in sources in their order, as far as there is room; how many.
-    pub(super) fn store_own(&mut self, records: &[(SourceId, Vec<u8>)]) -> usize {
-        let stored = records.iter().take_while(|(source, payload)| {
-            match self.writer.try_push(*source, payload) {
-                Ok(place) => place.is_some(),
-                Err(error) => {
-                    self.report(&error);
-                    false
-                }
+    /// Stores a record of a built-in source, if there is room.
+    pub(super) fn store_own(&mut self, source: SourceId, payload: &[u8]) -> bool {
+        match self.writer.try_push(source, payload) {
+            Ok(place) => place.is_some(),
+            Err(error) => {
+                self.report(&error);
+                false
             }
-        });
-        stored.count()
+        }
     }
 
     /// Keeps losses where a kill does not reach them, before a client learns of them.

@@ -8,9 +8,10 @@ use loom_engine::Address;
 use loom_engine::ingest::Writer;
 use loom_engine::log::Durability;
 
+use super::buffer::SyncAnswer;
 use super::peer::Peer;
 use super::recorder::Recorder;
-use crate::protocol::{Depth, ErrorCode, Reply, RequestId, Synced};
+use crate::protocol::{Depth, ErrorCode, Reply, Synced};
 
 /// How long a sync waits for a disk that takes nothing, before it is answered with what is wrong.
 const TROUBLE_PATIENCE: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ pub(super) struct Syncs {
 
 struct Pending {
     peer: Arc<Peer>,
-    request: RequestId,
+    answer: SyncAnswer,
     must_be_durable: bool,
     /// The counts when the sync was reached; the position is filled in once it is published.
     synced: Synced,
@@ -43,13 +44,13 @@ impl Syncs {
     pub(super) fn note(
         &mut self,
         peer: &Arc<Peer>,
-        request: RequestId,
+        answer: SyncAnswer,
         depth: Depth,
         durability: Durability,
     ) {
         self.fresh.push(Pending {
             peer: Arc::clone(peer),
-            request,
+            answer,
             must_be_durable: depth == Depth::Durable || durability == Durability::Batch,
             synced: peer.account().synced(Address::ZERO),
             ticket: 0,
@@ -104,17 +105,26 @@ impl Syncs {
 
 impl Pending {
     fn succeed(self) {
-        self.peer.answer_at_once(&Reply::Synced {
-            request: self.request,
-            synced: self.synced,
-        });
+        match self.answer {
+            SyncAnswer::Inlet(answer) => answer.give(Ok(self.synced)),
+            SyncAnswer::Client(request) => {
+                let synced = self.synced;
+                self.peer.answer_at_once(&Reply::Synced { request, synced });
+            }
+        }
     }
 
     fn fail(self, message: &str) {
-        self.peer.answer_at_once(&Reply::Error {
-            request: Some(self.request),
-            code: ErrorCode::Failed,
-            message: message.to_owned(),
-        });
+        let message = message.to_owned();
+        match self.answer {
+            SyncAnswer::Inlet(answer) => answer.give(Err(message)),
+            SyncAnswer::Client(request) => {
+                self.peer.answer_at_once(&Reply::Error {
+                    request: Some(request),
+                    code: ErrorCode::Failed,
+                    message,
+                });
+            }
+        }
     }
 }

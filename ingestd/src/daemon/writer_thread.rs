@@ -12,7 +12,7 @@ use loom_engine::{Error, SourceId, proven};
 use super::backlog::Backlog;
 use super::buffer::Item;
 use super::fate::Outcome;
-use super::message::{Call, Frames, Message, Outlet};
+use super::message::{Frames, Message, Outlet};
 use super::payload_batch::PayloadBatch;
 use super::peer::Peer;
 use super::recorder::Recorder;
@@ -122,8 +122,8 @@ impl WriterThread {
     fn attempt(&mut self, message: Message) -> Option<Message> {
         match message {
             Message::Frames(frames) => self.attempt_frames(frames).map(Message::Frames),
-            Message::Call(Call { work, .. }) => {
-                work(&mut self.recorder);
+            Message::Request { peer, request } => {
+                self.recorder.carry_out(peer.as_deref(), request);
                 None
             }
             Message::Stop { peers } => {
@@ -135,14 +135,22 @@ impl WriterThread {
 
     fn attempt_frames(&mut self, mut frames: Frames) -> Option<Frames> {
         let peer = Arc::clone(&frames.peer);
+        // Nobody waits for what an inlet brought; a client is owed what the log has no room for yet.
+        let gives_up = peer.is_inlet && self.stopping.is_some();
         if let Some(place) = &frames.place {
             place.storing();
         }
         while let Some(item) = frames.buffer.items.get(frames.next_item) {
             match item {
-                Item::Sync { request, depth } => {
+                Item::Sync { depth, answer } => {
                     let durability = self.recorder.durability;
-                    self.syncs.note(&peer, *request, *depth, durability);
+                    self.syncs.note(&peer, answer.clone(), *depth, durability);
+                }
+                Item::Own { source, range } => {
+                    let payload = proven::at(&frames.buffer.bytes, range.clone());
+                    if !self.recorder.store_own(*source, payload) && !gives_up {
+                        return Some(frames);
+                    }
                 }
                 Item::Lost {
                     source,
@@ -151,13 +159,13 @@ impl WriterThread {
                     detail,
                 } => {
                     let lost = Lost {
-                        source: Some(*source),
+                        source: *source,
                         reason: *reason,
                         records: *records,
                         bytes: None,
                         detail,
                     };
-                    self.recorder.enter_unstored(&peer, *source, &lost);
+                    self.recorder.enter_unstored(&peer, &lost);
                 }
                 Item::Push {
                     source,
@@ -171,7 +179,7 @@ impl WriterThread {
                         bytes: proven::at(&frames.buffer.bytes, rest),
                         records: records - frames.taken_records,
                     };
-                    match self.recorder.push(&peer, *source, &payloads) {
+                    match self.recorder.push(&peer, *source, &payloads, gives_up) {
                         Outcome::Taken => {}
                         Outcome::Full { bytes, records } => {
                             frames.taken_bytes += bytes;

@@ -1,7 +1,7 @@
 //! Log records and spans as payloads of their source.
 
-use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef};
-use loom_engine::{Error, Timestamp, proven};
+use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, Source, SourceDef};
+use loom_engine::{Error, SourceId, Timestamp, proven};
 use loom_otlp::{Kind, Log, Malformed, Promoted, Scalar, Span};
 
 use super::batch::Batch;
@@ -17,6 +17,8 @@ const WRONG_TIME: &str =
 
 /// What encodes the records of one of the two sources.
 pub(super) struct RecordSource {
+    /// `None` if the daemon stopped before it was known.
+    pub(super) id: Option<SourceId>,
     encoder: PayloadEncoder,
     /// Of each field that the catalog has, the place of its value among those of a record; none where it stays NULL.
     places: Vec<Option<usize>>,
@@ -25,8 +27,9 @@ pub(super) struct RecordSource {
 }
 
 impl RecordSource {
-    /// `known` are the fields that the catalog has.
-    pub(super) fn new(source: &SourceDef, known: &[FieldDef], def: &OtlpDef) -> RecordSource {
+    /// `found` is what the catalog has.
+    pub(super) fn new(source: &SourceDef, found: Option<&Source>, def: &OtlpDef) -> RecordSource {
+        let known = found.map_or(&source.fields, |found| &found.fields);
         let place = |known: &FieldDef| {
             let mut fields = source.fields.iter();
             fields.position(|field| field.name == known.name)
@@ -42,6 +45,7 @@ impl RecordSource {
         let promoted = def.promote.iter();
         let promoted = promoted.map(|promote| (promote.name.clone(), kind(promote.ty)));
         RecordSource {
+            id: found.map(|found| found.id),
             encoder,
             places: known.iter().map(place).collect(),
             promoted: Promoted(promoted.collect()),
@@ -63,7 +67,6 @@ impl RecordSource {
             self.hand_over(encoded, batch);
         })?;
         batch.refused.is_repaired = is_repaired;
-        batch.cut();
         Ok(())
     }
 
@@ -80,7 +83,6 @@ impl RecordSource {
             self.hand_over(encoded, batch);
         })?;
         batch.refused.is_repaired = is_repaired;
-        batch.cut();
         Ok(())
     }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use flume::{Receiver, RecvTimeoutError, Sender};
 use loom_client::ring::Ending;
 
-use super::calibration;
 use super::ring::{Progress, Ring};
-use crate::daemon::message::{Gone, Inbox};
+use crate::daemon::answer::Gone;
+use crate::daemon::message::{Inbox, Request};
 
 /// Between two looks at a ring that is in use: records gather meanwhile, and its producer's cache lines stay with it.
 const PAUSE_LEAST: Duration = Duration::from_micros(500);
@@ -118,7 +118,7 @@ impl Drainer {
             return Ok(());
         }
         self.calibrated = Instant::now();
-        if let Some(line) = self.inbox.call(None, |recorder| calibration(recorder))? {
+        if let Some(line) = self.inbox.ask(Request::Calibration)? {
             for drained in &mut self.rings {
                 drained.ring.calibrate(line);
             }

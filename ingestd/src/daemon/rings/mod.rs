@@ -16,15 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use flume::{Sender, bounded};
-use loom_client::ring::{Calibration, Consumer, Ending, RingError, Stamps, WhenFull};
+use loom_client::ring::{Consumer, Ending, RingError, Stamps, WhenFull};
 use loom_engine::SourceId;
-use loom_engine::ingest::ClockLine;
-use loom_engine::schema::{Overload, TimeKind, is_builtin};
 
+use super::answer::Gone;
 use super::clients::Clients;
-use super::message::{Gone, Inbox};
+use super::message::{Inbox, Request};
 use super::peer::Peer;
-use super::recorder::Recorder;
 use crate::protocol::ErrorCode;
 use drainer::{Drainer, Order};
 pub(super) use place::Place;
@@ -73,10 +71,7 @@ impl Rings {
         source: SourceId,
         capacity_bytes: u64,
     ) -> Result<Result<Opened, (ErrorCode, String)>, Gone> {
-        let learner = Arc::clone(peer);
-        let found = inbox.call(Some(peer), move |recorder| {
-            ring_of(recorder, &learner, source)
-        })?;
+        let found = inbox.ask_after(Some(peer), |answer| Request::Ring(source, answer))?;
         let Some((stamps, when_full)) = found else {
             let message = format!("no open source has the id {source}; define the source first");
             return Ok(Err((ErrorCode::NotFound, message)));
@@ -169,34 +164,4 @@ impl Drop for Reserved {
             .fetch_sub(self.bytes, Ordering::Relaxed);
         self.clients.rings.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// How the records of a source are stamped, and what becomes of those that find a ring full; `None` if it takes no records of clients.
-fn ring_of(recorder: &Recorder, peer: &Peer, id: SourceId) -> Option<(Stamps, WhenFull)> {
-    let catalog = recorder.writer.catalog();
-    let source = catalog.source(id)?;
-    if !source.is_open() || is_builtin(&source.name) {
-        return None;
-    }
-    // The ring's records have the layout that the client knows now.
-    peer.known_fields(catalog, id);
-    let stamps = match source.time {
-        TimeKind::Arrival => Stamps::None,
-        TimeKind::Own => calibration(recorder).map_or(Stamps::Realtime, Stamps::Ticks),
-    };
-    let when_full = match source.on_overload {
-        Overload::Block => WhenFull::Wait,
-        Overload::DropNew => WhenFull::Drop,
-    };
-    Some((stamps, when_full))
-}
-
-/// How ticks become the log's time now; `None` if this machine has no steady counter.
-fn calibration(recorder: &Recorder) -> Option<Calibration> {
-    let line = recorder.writer.time_stamp_line();
-    line.map(|ClockLine { ticks, time, rate }| Calibration {
-        ticks,
-        time_ns: time.0,
-        rate,
-    })
 }

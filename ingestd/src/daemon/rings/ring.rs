@@ -8,8 +8,9 @@ use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
 
 use super::{Place, Reserved};
+use crate::daemon::answer::Gone;
 use crate::daemon::buffer::{Buffer, Item, Pool};
-use crate::daemon::message::{Frames, Gone, Inbox, Message};
+use crate::daemon::message::{Frames, Inbox, Message};
 use crate::daemon::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Shape};
 
@@ -103,7 +104,7 @@ impl Ring {
             Ok(progress) => *progress,
             Err(broken) => {
                 buffer.items.push(Item::Lost {
-                    source: self.source,
+                    source: Some(self.source),
                     reason: LossReason::Malformed,
                     records: 1,
                     detail: format!("the ring is broken, and what follows is not known: {broken}"),
@@ -136,7 +137,7 @@ impl Ring {
             let counted = &self.reserved.clients.ring_dropped;
             counted.fetch_add(dropped, Ordering::Relaxed);
             buffer.items.push(Item::Lost {
-                source: self.source,
+                source: Some(self.source),
                 reason: LossReason::Overload,
                 records: dropped,
                 detail: String::new(),

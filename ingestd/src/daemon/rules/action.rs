@@ -18,10 +18,9 @@ use ureq::tls::TlsConfig;
 
 use crate::child::Program;
 use crate::config::{Action, RuleDef, TlsDef, Webhook};
-use crate::daemon::scrape;
-use crate::daemon::unanswered::plain;
 use crate::rfc3339;
 use crate::rules::records::{Alert, AlertState};
+use crate::web_client::{self, plain};
 
 const RUN_MAX: Duration = Duration::from_secs(10);
 const WEBHOOK_MAX: Duration = Duration::from_secs(5);
@@ -208,7 +207,7 @@ pub(super) fn perform(
 
 fn tls(webhook: &Webhook) -> anyhow::Result<TlsConfig> {
     match webhook.address.starts_with("https:") {
-        true => scrape::tls(webhook.tls.as_ref().unwrap_or(&TlsDef::default())),
+        true => web_client::tls(webhook.tls.as_ref().unwrap_or(&TlsDef::default())),
         false => Ok(TlsConfig::default()),
     }
 }

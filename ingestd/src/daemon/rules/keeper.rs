@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use flume::{Receiver, RecvTimeoutError};
 use loom_engine::query::{Directory, Snapshot};
-use loom_engine::{SourceId, Timestamp};
+use loom_engine::{Error, SourceId, Timestamp};
 
 use super::action::{self, Notice};
 use super::budget::{Budget, Budgets, cpu};
@@ -20,7 +20,9 @@ use super::watched::Watched;
 use super::{Order, Rules};
 use crate::config::{Config, RetentionConfig, RuleDef};
 use crate::daemon::DaemonError;
-use crate::daemon::message::{Gone, Inbox};
+use crate::daemon::answer::Gone;
+use crate::daemon::inlet::Inlet;
+use crate::daemon::message::Request;
 use crate::output::pins::{self, Pinned};
 use crate::rules::file::{self, RuleFile};
 use crate::rules::judge::{self, Known};
@@ -32,15 +34,13 @@ use crate::wall_clock;
 
 /// How often the directory gets a record of each rule's progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// More records than this do not wait for room in the log.
+/// More records than this do not wait for a buffer while the log is full.
 const WAITING_MAX: usize = 10_000;
-/// How soon a full log, or a clock that runs behind, is looked at again.
-const RETRY: Duration = Duration::from_millis(2);
 /// How soon a directory that cannot be read is read again.
 const UNREADABLE: Duration = Duration::from_millis(100);
 
 pub(super) struct Keeper {
-    inbox: Inbox,
+    inlet: Inlet,
     rules: Rules,
     stopping: Arc<AtomicBool>,
     directory: Arc<Directory>,
@@ -72,15 +72,15 @@ impl Keeper {
     pub(super) fn open(
         config: &Config,
         file: RuleFile,
-        inbox: Inbox,
+        inlet: Inlet,
         rules: Rules,
         stopping: Arc<AtomicBool>,
         directory: Arc<Directory>,
     ) -> Result<Keeper, DaemonError> {
         let snapshot = directory.snapshot()?;
-        let edge = edge(&inbox).map_err(|_| DaemonError::WriterGone)?;
+        let edge = inlet.ask(Request::Publish)?;
         let mut keeper = Keeper {
-            inbox,
+            inlet,
             rules,
             stopping,
             directory,
@@ -116,7 +116,7 @@ impl Keeper {
         }
         // A daemon that is killed at any time has begun each of its rules.
         keeper.record_progress();
-        keeper.store().map_err(|_| DaemonError::WriterGone)?;
+        keeper.store()?;
         for note in keeper.notes() {
             tracing::warn!("{note}");
         }
@@ -158,19 +158,18 @@ impl Keeper {
     }
 
     /// Defines the sources that it writes, once there is a rule, or something to record of one that is gone.
-    fn define(&mut self, has_alerts: bool) -> Result<(), loom_engine::Error> {
+    fn define(&mut self, has_alerts: bool) -> Result<(), Error> {
         let is_idle = self.watched.is_empty() && !has_alerts;
         if is_idle || self.sources.is_some() {
             return Ok(());
         }
-        let defined = self.inbox.call(None, |recorder| {
-            Ok::<_, loom_engine::Error>(OwnSources {
-                alerts: recorder.writer.define_builtin_source(&alerts_source())?,
-                rules: recorder.writer.define_builtin_source(&rules_source())?,
-            })
-        });
-        if let Ok(sources) = defined {
-            self.sources = Some(sources?);
+        let sources = vec![alerts_source(), rules_source()];
+        let defined = self.inlet.ask(|answer| Request::DefineOwn(sources, answer));
+        // A writer that is gone defines none, and ends the thread at the next pass.
+        if let Ok(defined) = defined
+            && let [alerts, rules] = *defined?
+        {
+            self.sources = Some(OwnSources { alerts, rules });
         }
         Ok(())
     }
@@ -183,7 +182,11 @@ impl Keeper {
                 Some(patience) => orders.recv_timeout(patience),
             };
             match order {
-                Ok(Order::Work(work)) => work(&mut self),
+                Ok(Order::Work(work)) => {
+                    work(&mut self);
+                    // A writer that is gone ends the thread at the next pass.
+                    let _ = self.store();
+                }
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     if self.pass().is_err() {
@@ -194,7 +197,7 @@ impl Keeper {
             }
         }
         for action in std::mem::take(&mut self.actions) {
-            crate::daemon::join(action);
+            crate::threads::join(action);
         }
         for rule in std::mem::take(&mut self.watched) {
             if let Some(alert) = &rule.untold {
@@ -234,19 +237,16 @@ impl Keeper {
         let pins = self.recorder.next().map(left);
         let untold = self.watched.iter().filter(|rule| rule.untold.is_some());
         let untold = untold.filter_map(Watched::rest).min();
-        let left = [configured, added, pins, untold]
+        let waiting = (!self.waiting.is_empty()).then_some(PROGRESS);
+        let left = [configured, added, pins, untold, waiting]
             .into_iter()
             .flatten()
             .min()?;
-        let left = left.min(PROGRESS.saturating_sub(self.progressed.elapsed()));
-        Some(match self.waiting.is_empty() {
-            true => left,
-            false => left.min(RETRY),
-        })
+        Some(left.min(PROGRESS.saturating_sub(self.progressed.elapsed())))
     }
 
     fn pass(&mut self) -> Result<(), Gone> {
-        self.edge = (edge(&self.inbox)?, Instant::now());
+        self.edge = (self.inlet.ask(Request::Publish)?, Instant::now());
         self.actions.retain(|action| !action.is_finished());
         match self.directory.snapshot() {
             Ok(snapshot) => {
@@ -265,7 +265,7 @@ impl Keeper {
         let bytes_max = self.retention.pin_max_bytes.0;
         if self.recorder.is_due(self.edge.0) {
             // What the pin is about to read stays, and its own files make no room.
-            self.inbox.call(None, |recorder| recorder.begin_pin())?;
+            self.inlet.ask(Request::HoldRetention)?;
         }
         let refused = self.recorder.write(
             self.edge.0,
@@ -275,7 +275,7 @@ impl Keeper {
             &self.stopping,
         );
         if let Some((alert, why)) = refused {
-            self.inbox.call(None, |recorder| recorder.end_pin())?;
+            self.inlet.ask(Request::ReleaseRetention)?;
             self.record(&not_pinned(alert, why));
         }
         if self.progressed.elapsed() >= PROGRESS {
@@ -369,7 +369,7 @@ impl Keeper {
     /// Records that a pin was written, or why not.
     pub(super) fn pinned(&mut self, alert: Alert, result: Result<(Pinned, Vec<String>), String>) {
         // A writer that is gone removes nothing.
-        let _ = self.inbox.call(None, |recorder| recorder.end_pin());
+        let _ = self.inlet.ask(Request::ReleaseRetention);
         match result {
             Ok((pinned, gone)) => {
                 if !gone.is_empty() {
@@ -486,7 +486,7 @@ impl Keeper {
             .for_each(|record| self.wait(sources.rules, record));
     }
 
-    fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, loom_engine::Error>) {
+    fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, Error>) {
         let payload = payload.expect("a record of a rule fits its source");
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((source, payload));
@@ -495,19 +495,14 @@ impl Keeper {
         }
     }
 
-    /// Hands what waits to the writer thread; what finds the log full waits on.
+    /// Hands what waits to the writer thread, as far as buffers are free: on a full log rules go on.
     fn store(&mut self) -> Result<(), Gone> {
-        if self.waiting.is_empty() {
-            return Ok(());
+        while let Some((source, payload)) = self.waiting.front()
+            && self.inlet.add_own(*source, payload)?
+        {
+            self.waiting.pop_front();
         }
-        let records: Vec<_> = self.waiting.drain(..).collect();
-        let left = self.inbox.call(None, move |recorder| {
-            let stored = recorder.store_own(&records);
-            let mut records = records;
-            records.split_off(stored)
-        })?;
-        self.waiting.extend(left);
-        Ok(())
+        self.inlet.flush()
     }
 
     /// Whether the rules of a configuration go with those that were added.
@@ -599,7 +594,7 @@ impl Keeper {
 
     /// A rule that is added begins now.
     fn refresh_edge(&mut self) {
-        if let Ok(now) = edge(&self.inbox) {
+        if let Ok(now) = self.inlet.ask(Request::Publish) {
             self.edge = (now, Instant::now());
         }
     }
@@ -608,14 +603,6 @@ impl Keeper {
         let rules: Vec<_> = self.watched.iter().map(Watched::status).collect();
         serde_json::to_string(&rules).expect("names and numbers are always JSON")
     }
-}
-
-/// A time that all records follow which are not published yet.
-fn edge(inbox: &Inbox) -> Result<Timestamp, Gone> {
-    inbox.call(None, |recorder| {
-        recorder.publish(false);
-        recorder.writer.now()
-    })
 }
 
 /// The record of a pin that was not written.

@@ -18,10 +18,11 @@ use flume::{Sender, bounded, unbounded};
 use loom_engine::query::Directory;
 
 use super::DaemonError;
-use super::join;
-use super::message::{Gone, Inbox};
+use super::answer::Gone;
+use super::inlet::Inlet;
 use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
+use crate::threads::join;
 use keeper::Keeper;
 
 /// What a person should know of the action of a rule before it runs, in sentences.
@@ -58,7 +59,7 @@ impl RulesThread {
         dir: &Path,
         config: &Config,
         file: RuleFile,
-        inbox: Inbox,
+        inlet: Inlet,
     ) -> Result<RulesThread, DaemonError> {
         let (orders, outlet) = unbounded();
         let rules = Rules { orders };
@@ -66,7 +67,7 @@ impl RulesThread {
         let keeper = Keeper::open(
             config,
             file,
-            inbox,
+            inlet,
             rules.clone(),
             Arc::clone(&stopping),
             Directory::beside_writer(dir)?,

@@ -168,7 +168,7 @@ impl FlightRecorder {
     /// Waits for the pin that is being written. Returns the alerts whose spans had not passed.
     pub(super) fn stop(&mut self) -> Vec<Alert> {
         if let Some(thread) = self.writing.take() {
-            crate::daemon::join(thread);
+            crate::threads::join(thread);
         }
         self.waiting.drain(..).map(|asked| asked.alert).collect()
     }

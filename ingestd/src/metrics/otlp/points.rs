@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loom_engine::schema::LossReason;
 use loom_otlp::{Found, Origin, Point};
 
-use super::batch::Refused;
+use crate::daemon::refused::Refused;
 use crate::wall_clock;
 
 const MS_NS: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use super::ledger::{Ledger, SourceAccount};
 use super::status::nanos;
 use crate::protocol::Counts;
 
-pub(super) struct Metrics {
+pub(super) struct SelfMetrics {
     /// Zero: nothing is recorded.
     interval: Duration,
     /// When records were last attempted, and when the last of them were written.
@@ -49,9 +49,9 @@ struct Whole {
     load: Load,
 }
 
-impl Metrics {
-    pub(super) fn new(interval: Duration) -> Metrics {
-        Metrics {
+impl SelfMetrics {
+    pub(super) fn new(interval: Duration) -> SelfMetrics {
+        SelfMetrics {
             interval,
             tried: Instant::now(),
             recorded: Instant::now(),
@@ -88,7 +88,7 @@ fn metrics_source() -> SourceDef {
     }
 }
 
-impl Metrics {
+impl SelfMetrics {
     /// Records what was done since the last time, when it is time to and there is something to report. What finds the log full is in the
     /// next records, whose interval is longer.
     pub(super) fn record(&mut self, writer: &mut Writer, ledger: &Ledger, load: Load) {

@@ -16,12 +16,10 @@ use ureq::Agent;
 
 use super::fetch::{Answer, TooLong, agent, fetch};
 use crate::config::{ScrapeDef, Target as Address};
-use crate::daemon::UNFOLDED;
-use crate::daemon::forgetting::SERIES_PREFIX;
-use crate::daemon::message::Inbox;
-use crate::daemon::peer::Peer;
-use crate::daemon::series::{Arrived, Failed, GroupStore, Series, Stored};
+use crate::daemon::inlet::{Inlet, UNFOLDED};
 use crate::exposition::{self, Sample};
+use crate::metrics::names::{self, Series};
+use crate::metrics::series::{Arrived, Failed, GroupStore, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
@@ -29,6 +27,7 @@ const MS_NS: i64 = 1_000_000;
 pub(super) struct Target {
     job: Arc<ScrapeDef>,
     address: Address,
+    inlet: Inlet,
     store: GroupStore,
     agent: Option<Agent>,
     trouble: Option<String>,
@@ -38,18 +37,15 @@ impl Target {
     pub(super) fn new(
         job: Arc<ScrapeDef>,
         address: Address,
-        inbox: Inbox,
-        peer: Arc<Peer>,
+        inlet: Inlet,
         directory: Arc<Directory>,
     ) -> Target {
-        let source = format!("{SERIES_PREFIX}{}/{}", job.job, address.instance);
+        let source = names::of_target(&job.job, &address.instance);
         let mut labels: Series = job.labels.clone();
         labels.insert("job".to_owned(), job.job.clone());
         labels.insert("instance".to_owned(), address.instance.clone());
         Target {
             store: GroupStore::new(
-                inbox,
-                peer,
                 directory,
                 source,
                 labels,
@@ -60,6 +56,7 @@ impl Target {
             .honoring_labels(job.honor_labels),
             job,
             address,
+            inlet,
             agent: None,
             trouble: None,
         }
@@ -179,7 +176,7 @@ impl Target {
             value,
             time_ms: None,
         });
-        self.store.store(&Arrived {
+        let arrived = Arrived {
             time_ms,
             reported: &reported,
             samples: found.ok(),
@@ -187,7 +184,8 @@ impl Target {
             record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
             // Whoever configures a target answers for it: the catalog has its own limit.
             catalog_bytes_max: u64::MAX,
-        })
+        };
+        self.store.store(&mut self.inlet, &arrived)
     }
 
     /// Logs what is wrong when it begins or changes, and when it is over.

@@ -7,24 +7,16 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ureq::Agent;
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 
 use crate::config::{BasicAuthDef, ScrapeDef, TlsDef};
-use crate::daemon::unanswered::plain;
 use crate::exposition::Format;
+use crate::web_client::{plain, tls};
 
 /// Both formats, the one with the more exact numbers first.
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 const USER_AGENT: &str = concat!("loom/", env!("CARGO_PKG_VERSION"));
-
-/// Where machines keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
-const AUTHORITIES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// What to do about a target that is too slow.
 const REMEDY: &str = "raise timeout and every, or let it answer less";
@@ -149,50 +141,4 @@ fn token(path: &Path) -> anyhow::Result<String> {
         bail!("bearer_file {} holds no token", path.display());
     }
     Ok(token.to_owned())
-}
-
-/// Whom a client over TLS trusts, and how it proves who it is itself.
-///
-/// # Errors
-/// A sentence that names the file.
-pub(in crate::daemon) fn tls(def: &TlsDef) -> anyhow::Result<TlsConfig> {
-    let known = || {
-        let mut known = AUTHORITIES.iter().map(Path::new);
-        known.find(|path| path.exists())
-    };
-    let authorities = def.ca.as_deref().or_else(known);
-    let authorities =
-        authorities.context("this machine has no list of authorities; give tls.ca")?;
-    let roots = RootCerts::new_with_certs(&certificates(authorities)?);
-    let own = match (&def.cert, &def.key) {
-        (Some(cert), Some(key)) => {
-            let pem = read(key)?;
-            let key = PrivateKey::from_pem(&pem)
-                .with_context(|| format!("{} holds no private key in PEM", key.display()))?;
-            Some(ClientCert::new_with_certs(&certificates(cert)?, key))
-        }
-        _ => None,
-    };
-    Ok(TlsConfig::builder()
-        .root_certs(roots)
-        .client_cert(own)
-        .build())
-}
-
-fn certificates(path: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
-    let pem = read(path)?;
-    let mut found = Vec::new();
-    for item in parse_pem(&pem) {
-        if let Ok(PemItem::Certificate(certificate)) = item {
-            found.push(certificate);
-        }
-    }
-    if found.is_empty() {
-        bail!("{} holds no certificate in PEM", path.display());
-    }
-    Ok(found)
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::query::Directory;
-use loom_engine::schema::{LossReason, Overload};
+use loom_engine::schema::{Catalog, LossReason, Overload};
 use loom_otlp::{NotTaken, TARGET_INFO, Taken};
 
-use super::batch::Refused;
 use super::points::{Request, Sender, Sent};
 use super::shares::Shares;
-use super::{WayIn, gone};
 use crate::config::OtlpDef;
-use crate::daemon::forgetting::SERIES_PREFIX;
-use crate::daemon::message::Gone;
-use crate::daemon::series::{Arrived, Failed, GroupStore, Memory, Series, Stored};
+use crate::daemon::answer::Gone;
+use crate::daemon::inlet::Inlet;
+use crate::daemon::refused::Refused;
 use crate::exposition::Sample;
+use crate::metrics::names::{self, Series};
+use crate::metrics::series::{Arrived, Failed, GroupStore, Memory, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
@@ -26,12 +26,10 @@ const MS_NS: i64 = 1_000_000;
 const STORES_MAX: usize = 10_000;
 /// How often idle series are forgotten, at most.
 const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
-/// The longest part of a source's name that a sender gives.
-const PART_BYTES_MAX: usize = 100;
 
 /// All senders that are known.
-pub(super) struct Senders {
-    writer: WayIn,
+pub(crate) struct Senders {
+    inlet: Inlet,
     directory: Arc<Directory>,
     series_max: usize,
     /// How long the series of all senders may make the catalog file.
@@ -53,9 +51,9 @@ struct Became {
 }
 
 impl Senders {
-    pub(super) fn new(writer: WayIn, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
+    pub(crate) fn new(inlet: Inlet, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
         Senders {
-            writer,
+            inlet,
             directory,
             series_max: def.series_max,
             catalog_bytes_max: def.catalog_bytes_max,
@@ -69,7 +67,7 @@ impl Senders {
 
     /// Takes a request. One of which nothing is stored, because all that it has is new and a limit is reached, is not taken: its sender is to
     /// come again.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         from: IpAddr,
         body: &[u8],
@@ -80,19 +78,18 @@ impl Senders {
         let is_repaired = loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
         refused.is_repaired = is_repaired;
-        self.writer.settle(None, refused.clone())?;
+        refused.enter(&mut self.inlet, None)?;
         let mut record_bytes_left = bytes_max;
         let (mut is_limited, mut points_stored) = (false, 0);
         for (sender, sent) in request.senders {
-            let became = self.store(from, &sender, &sent, &mut record_bytes_left);
-            let became = became.map_err(gone)?;
+            let became = self.store(from, &sender, &sent, &mut record_bytes_left)?;
             is_limited |= became.is_limited;
             points_stored += sent.points as u64 - became.refused.values().sum::<u64>();
             for (why, points) in became.refused {
                 refused.add(LossReason::Malformed, &why, points);
             }
         }
-        self.writer.settle(None, Refused::default())?;
+        self.inlet.settle()?.map_err(NotTaken::Busy)?;
         let taken = refused.taken();
         match is_limited && points_stored == 0 {
             true => Err(NotTaken::Limited(taken.why)),
@@ -112,18 +109,19 @@ impl Senders {
             refused: BTreeMap::from([(why.to_owned(), sent.points as u64)]),
             is_limited,
         };
-        let inbox = &self.writer.inbox;
-        let catalog_bytes = inbox.call(None, |recorder| recorder.writer.catalog_bytes())?;
-        let catalog_bytes_max = catalog_bytes.saturating_add(self.shares.catalog_bytes_left(from));
+        let known = self.inlet.catalog()?;
+        let catalog_bytes_left = self.shares.catalog_bytes_left(from);
+        let catalog_bytes_max = known.catalog_bytes.saturating_add(catalog_bytes_left);
         let catalog_bytes_max = catalog_bytes_max.min(self.catalog_bytes_max);
-        let store = match self.of(from, sender)? {
-            Ok(store) => store,
-            Err(why) => {
-                let became = all(why, true);
-                self.count(&became.refused);
-                return Ok(became);
-            }
-        };
+        if let Err(why) = self.find(from, sender, &known.catalog) {
+            let became = all(why, true);
+            self.count(&became.refused)?;
+            return Ok(became);
+        }
+        // The writer thread changes it, and would have to copy it.
+        drop(known);
+        let store = self.stores.get_mut(sender);
+        let store = store.expect("it is there, or was just inserted");
         let targets = sent.targets.iter();
         let targets: Vec<Sample<'_>> = targets
             .map(|(labels, time_ms)| sample(TARGET_INFO, labels, 1.0, *time_ms))
@@ -140,7 +138,7 @@ impl Senders {
             record_bytes_max: *record_bytes_left,
             catalog_bytes_max,
         };
-        match store.store(&arrived) {
+        match store.store(&mut self.inlet, &arrived) {
             Ok(stored) => {
                 *record_bytes_left = stored.record_bytes_left;
                 self.shares.add_catalog_bytes(from, stored.catalog_bytes);
@@ -153,45 +151,39 @@ impl Senders {
             Err(Failed::Defining(why)) => {
                 self.stores.remove(sender);
                 let became = all(&why, false);
-                self.count(&became.refused);
+                self.count(&became.refused)?;
                 Ok(became)
             }
         }
     }
 
     /// Counts data points of a sender that has no source.
-    fn count(&self, refused: &BTreeMap<String, u64>) {
+    fn count(&mut self, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
         let mut counted = Refused::default();
         for (why, points) in refused {
             counted.add(LossReason::Malformed, why, *points);
         }
-        // A daemon that stops counts no more.
-        let _ = self.writer.settle(None, counted);
+        counted.enter(&mut self.inlet, None)
     }
 
-    /// The store of a sender, or why a new one gets none. One that the catalog has is not new.
-    fn of(
+    /// Sees to it that a sender has a store, or says why a new one gets none. One that the catalog has is not new.
+    fn find(
         &mut self,
         from: IpAddr,
         sender: &Sender,
-    ) -> Result<Result<&mut GroupStore, &'static str>, Gone> {
+        catalog: &Catalog,
+    ) -> Result<(), &'static str> {
         if !self.stores.contains_key(sender) {
             let store = self.store_of(sender);
-            let source = store.source().to_owned();
-            let is_known = self.writer.inbox.call(None, move |recorder| {
-                let catalog = recorder.writer.catalog();
-                catalog.find_even_forgotten(&source).is_some()
-            })?;
-            if !is_known && let Err(why) = self.shares.add_sender(from) {
-                return Ok(Err(why));
+            if catalog.find_even_forgotten(store.source()).is_none() {
+                self.shares.add_sender(from)?;
             }
             if self.stores.len() >= STORES_MAX {
                 self.forget_one();
             }
             self.stores.insert(sender.clone(), store);
         }
-        let store = self.stores.get_mut(sender);
-        Ok(Ok(store.expect("it is there, or was just inserted")))
+        Ok(())
     }
 
     /// Makes room in memory where that is scarce.
@@ -216,28 +208,14 @@ impl Senders {
             ("instance".to_owned(), sender.instance.clone()),
         ]);
         GroupStore::new(
-            self.writer.inbox.clone(),
-            Arc::clone(&self.writer.peer),
             Arc::clone(&self.directory),
-            format!(
-                "{SERIES_PREFIX}{}/{}",
-                part(&sender.job),
-                part(&sender.instance)
-            ),
+            names::of_sender(&sender.job, &sender.instance),
             labels,
             self.series_max,
             Overload::Block,
         )
         .with_window(self.out_of_order, Arc::clone(&self.memory))
     }
-}
-
-/// A text as it can stand between two slashes of a source's name.
-fn part(text: &str) -> String {
-    let fit = |c: char| if c == '/' || c.is_control() { '_' } else { c };
-    let mut part: String = text.chars().map(fit).collect();
-    part.truncate(part.floor_char_boundary(PART_BYTES_MAX));
-    part
 }
 
 fn sample<'a>(

@@ -6,64 +6,63 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
-use loom_engine::schema::{METRIC_LABEL, Overload, SourceDef};
-use loom_engine::{Address, TimeRange, Timestamp};
+use loom_engine::schema::{
+    FieldValue, LossReason, METRIC_LABEL, Overload, PayloadEncoder, SourceDef, TimeKind,
+};
+use loom_engine::{Address, SourceId, TimeRange, Timestamp, proven};
 
-use super::pushing::Push;
 use super::taken::Taken;
 use super::windows::{LATE, Memory, OLDER, Windows};
-use super::{Groups, NoPlace, Series, Slot, shown};
-use crate::daemon::message::{Gone, Inbox};
-use crate::daemon::peer::Peer;
+use super::{Groups, NoPlace, Slot};
+use crate::daemon::answer::Gone;
+use crate::daemon::inlet::Inlet;
+use crate::daemon::message::{Defined, Growth};
 use crate::exposition::Sample;
+use crate::metrics::names::{Series, shown};
 
-pub(super) const MS_NS: i64 = 1_000_000;
+const MS_NS: i64 = 1_000_000;
 /// A sample's own time may be so far ahead of the machine's, and so far behind.
 const AHEAD_MS_MAX: i64 = 600_000;
 const BEHIND_MS_MAX: i64 = 86_400_000;
-/// What is pushed at once, about: other connections wait meanwhile. A scrape of as many series as one may have is one piece.
-const PIECE_BYTES: usize = 1 << 20;
-/// How soon a full log is looked at again.
-const RETRY: Duration = Duration::from_millis(1);
 
 const CHURN: &str = "more than series_max series are new within a day";
 const NOT_NOW: &str = "the catalog takes no new series";
 
 /// What comes of a target at once.
-pub(in crate::daemon) struct Arrived<'a> {
+pub(in crate::metrics) struct Arrived<'a> {
     /// When, in milliseconds: the time of what has none of its own.
-    pub(in crate::daemon) time_ms: i64,
+    pub(in crate::metrics) time_ms: i64,
     /// What the daemon itself reports of the target. It has its places before all else.
-    pub(in crate::daemon) reported: &'a [Sample<'a>],
+    pub(in crate::metrics) reported: &'a [Sample<'a>],
     /// None where the target gave nothing that can be stored.
-    pub(in crate::daemon) samples: Option<&'a [Sample<'a>]>,
+    pub(in crate::metrics) samples: Option<&'a [Sample<'a>]>,
     /// What is refused already, by why.
-    pub(in crate::daemon) refused: BTreeMap<String, u64>,
+    pub(in crate::metrics) refused: BTreeMap<String, u64>,
     /// What its records may take: each time makes one in each group, which has a place for all series of the group.
-    pub(in crate::daemon) record_bytes_max: usize,
+    pub(in crate::metrics) record_bytes_max: usize,
     /// How long new series may make the catalog file.
-    pub(in crate::daemon) catalog_bytes_max: u64,
+    pub(in crate::metrics) catalog_bytes_max: u64,
 }
 
 /// What became of it.
 #[derive(Default)]
-pub(in crate::daemon) struct Stored {
+pub(in crate::metrics) struct Stored {
     /// How many samples are refused, by why.
-    pub(in crate::daemon) refused: BTreeMap<String, u64>,
+    pub(in crate::metrics) refused: BTreeMap<String, u64>,
     /// Which ones, by their place among those that came.
-    pub(in crate::daemon) refused_at: BTreeSet<usize>,
+    pub(in crate::metrics) refused_at: BTreeSet<usize>,
     /// Some are refused because they are new, and would not be at another time.
-    pub(in crate::daemon) is_limited: bool,
+    pub(in crate::metrics) is_limited: bool,
     /// By how much the catalog file grew.
-    pub(in crate::daemon) catalog_bytes: u64,
+    pub(in crate::metrics) catalog_bytes: u64,
     /// Why only known series were stored, if so.
-    pub(in crate::daemon) trouble: Option<String>,
+    pub(in crate::metrics) trouble: Option<String>,
     /// What further records of the same request may take.
-    pub(in crate::daemon) record_bytes_left: usize,
+    pub(in crate::metrics) record_bytes_left: usize,
 }
 
 /// Why nothing could be stored.
-pub(in crate::daemon) enum Failed {
+pub(in crate::metrics) enum Failed {
     /// The source cannot be as it is needed.
     Defining(String),
     WriterGone,
@@ -76,9 +75,7 @@ impl From<Gone> for Failed {
 }
 
 /// Stores the samples of one target.
-pub(in crate::daemon) struct GroupStore {
-    inbox: Inbox,
-    peer: Arc<Peer>,
+pub(in crate::metrics) struct GroupStore {
     /// The name of the first group.
     source: String,
     /// The labels of the target, which all its series have.
@@ -91,19 +88,13 @@ pub(in crate::daemon) struct GroupStore {
     groups: Option<Groups>,
     /// Of the catalog that they were read from.
     forgotten_below: Address,
+    /// The source of the first group, once there is one.
+    first: Option<SourceId>,
     /// Since when new series are counted, and how many there were, where groups that are read next count on.
     day: Option<(Instant, usize)>,
     directory: Arc<Directory>,
     /// Of the samples with times of their own.
     windows: Windows,
-}
-
-/// What the writer thread says of what it was given.
-struct HandedOver {
-    /// By how much the catalog file grew.
-    catalog_bytes: u64,
-    /// Below what the catalog forgot groups.
-    forgotten_below: Address,
 }
 
 /// Whether a sample may have this time of its own.
@@ -114,9 +105,7 @@ fn is_near(time_ms: i64, now_ms: i64) -> bool {
 
 impl GroupStore {
     /// `source` is the name of the first group, `target` what all its series have for labels.
-    pub(in crate::daemon) fn new(
-        inbox: Inbox,
-        peer: Arc<Peer>,
+    pub(in crate::metrics) fn new(
         directory: Arc<Directory>,
         source: String,
         target: Series,
@@ -124,8 +113,6 @@ impl GroupStore {
         on_overload: Overload,
     ) -> GroupStore {
         GroupStore {
-            inbox,
-            peer,
             directory,
             source,
             target,
@@ -134,20 +121,25 @@ impl GroupStore {
             on_overload,
             groups: None,
             forgotten_below: Address::ZERO,
+            first: None,
             day: None,
             windows: Windows::new(Duration::ZERO, Arc::default()),
         }
     }
 
-    pub(in crate::daemon) fn source(&self) -> &str {
+    pub(in crate::metrics) fn source(&self) -> &str {
         &self.source
     }
 
-    /// Stores what came. Where the catalog takes no new series, those that it has are stored.
-    pub(in crate::daemon) fn store(&mut self, arrived: &Arrived<'_>) -> Result<Stored, Failed> {
-        match self.try_store(arrived, true) {
+    /// Hands over what came. Where the catalog takes no new series, those that it has are stored.
+    pub(in crate::metrics) fn store(
+        &mut self,
+        inlet: &mut Inlet,
+        arrived: &Arrived<'_>,
+    ) -> Result<Stored, Failed> {
+        match self.try_store(inlet, arrived, true) {
             Err(Failed::Defining(why)) => {
-                let stored = self.try_store(arrived, false)?;
+                let stored = self.try_store(inlet, arrived, false)?;
                 Ok(Stored {
                     trouble: Some(why),
                     ..stored
@@ -158,14 +150,17 @@ impl GroupStore {
     }
 
     /// A failure leaves no groups: what it did not store must not be known. Nor do groups stay of which the catalog forgot some since.
-    fn try_store(&mut self, arrived: &Arrived<'_>, takes_new: bool) -> Result<Stored, Failed> {
+    fn try_store(
+        &mut self,
+        inlet: &mut Inlet,
+        arrived: &Arrived<'_>,
+        takes_new: bool,
+    ) -> Result<Stored, Failed> {
         let mut groups = match self.groups.take() {
             Some(groups) => groups,
             None => {
                 self.windows.clear();
-                let (groups, forgotten_below) = self.load()?;
-                self.forgotten_below = forgotten_below;
-                groups.counting_on(self.day)
+                self.load(inlet)?.counting_on(self.day)
             }
         };
         let samples = arrived.samples.unwrap_or_default();
@@ -175,7 +170,7 @@ impl GroupStore {
         let reported = self.places(&mut groups, arrived.reported, now_ms, takes_new);
         let places = self.places(&mut groups, samples, now_ms, takes_new);
         let placed = arrived.reported.iter().zip(&reported);
-        self.recall(&groups, placed.chain(samples.iter().zip(&places)))?;
+        self.recall(inlet, &groups, placed.chain(samples.iter().zip(&places)))?;
         for (sample, place) in arrived.reported.iter().zip(reported) {
             match self.take(&groups, sample, place, now_ms, &mut taken) {
                 // It is known already.
@@ -191,10 +186,11 @@ impl GroupStore {
                 is_limited |= [CHURN, NOT_NOW].contains(&why);
             }
         }
-        let HandedOver {
+        let Defined {
             catalog_bytes,
             forgotten_below,
-        } = self.hand_over(&groups, &taken, arrived.catalog_bytes_max)?;
+            ..
+        } = self.hand_over(inlet, &groups, &taken, arrived.catalog_bytes_max)?;
         if arrived.samples.is_some() {
             groups.scraped(Instant::now());
         }
@@ -212,30 +208,27 @@ impl GroupStore {
         })
     }
 
-    /// The groups, and below what the catalog forgot others.
-    fn load(&self) -> Result<(Groups, Address), Failed> {
-        let (source, new_max) = (self.source.clone(), self.series_max);
-        let on_overload = self.on_overload;
-        let shared = self.target.keys().cloned().collect();
-        let loaded = self.inbox.call(None, move |recorder| {
-            let writer = &recorder.writer;
-            let payload_bytes_max = writer.payload_bytes_max();
-            let groups = Groups::load(
-                writer.catalog(),
-                &source,
-                payload_bytes_max,
-                new_max,
-                shared,
-                on_overload,
-            )?;
-            Ok((groups, writer.catalog().forgotten_below()))
-        })?;
-        loaded.map_err(Failed::Defining)
+    /// The groups that the catalog has.
+    fn load(&mut self, inlet: &Inlet) -> Result<Groups, Failed> {
+        let known = inlet.catalog()?;
+        let first = known.catalog.find(&self.source);
+        self.first = first.map(|source| source.id);
+        self.forgotten_below = known.catalog.forgotten_below();
+        Groups::load(
+            &known.catalog,
+            &self.source,
+            known.payload_bytes_max,
+            self.series_max,
+            self.target.keys().cloned().collect(),
+            self.on_overload,
+        )
+        .map_err(Failed::Defining)
     }
 
     /// Reads what is stored of the series of these samples, as far as their own times need it and it is not known.
     fn recall<'a>(
         &mut self,
+        inlet: &mut Inlet,
         groups: &Groups,
         placed: impl Iterator<Item = (&'a Sample<'a>, &'a Result<Slot, &'static str>)>,
     ) -> Result<(), Gone> {
@@ -245,7 +238,7 @@ impl GroupStore {
             return Ok(());
         }
         // Readers see what is published.
-        self.inbox.call(None, |recorder| recorder.publish(false))?;
+        inlet.publish()?;
         for (group, times_ms) in unread {
             let from_ms = times_ms.start;
             if let Err(error) = self.read(groups, group, times_ms) {
@@ -288,7 +281,7 @@ impl GroupStore {
     }
 
     /// The same, where samples of a series come in any order within a window. `memory` limits all windows that share it.
-    pub(in crate::daemon) fn with_window(
+    pub(in crate::metrics) fn with_window(
         self,
         length: Duration,
         memory: Arc<Memory>,
@@ -300,12 +293,12 @@ impl GroupStore {
     }
 
     /// Makes room in memory: series of which nothing came since this was called before are taken in order.
-    pub(in crate::daemon) fn forget_idle(&mut self) {
+    pub(in crate::metrics) fn forget_idle(&mut self) {
         self.windows.forget_idle();
     }
 
     /// The same, of a job that honors labels.
-    pub(in crate::daemon) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
+    pub(in crate::metrics) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
         GroupStore {
             honors_labels,
             ..self
@@ -399,75 +392,73 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Gives the writer thread all that was taken: what it defines, its records, and at last what is refused. A group that was forgotten meanwhile
-    /// is defined again as it was.
+    /// Gives the writer thread all that was taken: what it defines, what is refused, and its records. A group that was forgotten meanwhile is defined
+    /// again as it was.
     fn hand_over(
-        &self,
+        &mut self,
+        inlet: &mut Inlet,
         groups: &Groups,
         taken: &Taken,
         catalog_bytes_max: u64,
-    ) -> Result<HandedOver, Failed> {
+    ) -> Result<Defined, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
         // A restart finds a group only if it finds those before.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
-        let mut defs: Vec<SourceDef> = defs.collect();
-        let mut records = taken.records.iter().peekable();
-        let mut all = HandedOver {
-            catalog_bytes: 0,
+        let growth = Growth {
+            catalog_bytes_max,
             forgotten_below: self.forgotten_below,
         };
-        while !defs.is_empty() || records.peek().is_some() {
-            let (mut pushes, mut bytes) = (Vec::new(), 0);
-            while bytes < PIECE_BYTES
-                && let Some(((time_ms, group), values)) = records.next()
-            {
-                let push = Push::new(&groups.group(*group).def, *time_ms, values);
-                bytes += push.payload.len();
-                pushes.push(push);
-            }
-            let defs = std::mem::take(&mut defs);
-            self.push(defs, pushes, catalog_bytes_max, &mut all)?;
+        let defined = match used.is_empty() {
+            true => Defined {
+                ids: Vec::new(),
+                catalog_bytes: 0,
+                forgotten_below: self.forgotten_below,
+            },
+            false => inlet
+                .grow(defs.collect(), growth)?
+                .map_err(|error| Failed::Defining(error.to_string()))?,
+        };
+        let ids: BTreeMap<usize, SourceId> =
+            used.into_iter().zip(defined.ids.iter().copied()).collect();
+        self.first = ids.get(&0).copied().or(self.first);
+        self.refuse(inlet, &taken.refused)?;
+        for ((time_ms, group), values) in &taken.records {
+            let payload = encoded(&groups.group(*group).def, *time_ms, values);
+            let id = ids.get(group).expect("each group that is used was defined");
+            inlet.add(*id, &payload)?;
         }
-        let (peer, first) = (Arc::clone(&self.peer), self.source.clone());
-        if !taken.refused.is_empty() {
-            let refused = taken.refused.clone();
-            self.inbox.call(None, move |recorder| {
-                recorder.refuse_samples(&peer, &first, &refused);
-            })?;
-        }
-        Ok(all)
+        inlet.flush()?;
+        Ok(defined)
     }
 
-    /// Pushes records; where the log is full, as soon as it is not.
-    fn push(
-        &self,
-        mut defs: Vec<SourceDef>,
-        mut pushes: Vec<Push>,
-        catalog_bytes_max: u64,
-        all: &mut HandedOver,
-    ) -> Result<(), Failed> {
-        loop {
-            let (peer, forgotten_below) = (Arc::clone(&self.peer), self.forgotten_below);
-            let left = self.inbox.call(None, move |recorder| {
-                let before = recorder.writer.catalog_bytes();
-                recorder.define_series(&defs, catalog_bytes_max, forgotten_below)?;
-                let handed_over = HandedOver {
-                    catalog_bytes: recorder.writer.catalog_bytes().saturating_sub(before),
-                    forgotten_below: recorder.writer.catalog().forgotten_below(),
-                };
-                Ok((recorder.push_samples(&peer, pushes)?, handed_over))
-            })?;
-            let failed = |error: loom_engine::Error| Failed::Defining(error.to_string());
-            let (left, handed_over) = left.map_err(failed)?;
-            pushes = left;
-            all.catalog_bytes += handed_over.catalog_bytes;
-            all.forgotten_below = handed_over.forgotten_below;
-            if pushes.is_empty() {
-                return Ok(());
-            }
-            defs = Vec::new();
-            std::thread::sleep(RETRY);
+    /// Counts samples that are refused. They are one loss: of several with one reason, the ledger would keep the words of one.
+    fn refuse(&self, inlet: &mut Inlet, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
+        if refused.is_empty() {
+            return Ok(());
         }
+        let said = refused.iter();
+        let said = said.map(|(why, samples)| format!("{samples}: {why}"));
+        // A target of which nothing was ever stored has no source.
+        let named = self.first.is_none().then(|| format!("of {}", self.source));
+        let words: Vec<String> = named.into_iter().chain(said).collect();
+        let samples = refused.values().sum();
+        inlet.lose(self.first, LossReason::Malformed, samples, words.join("; "))
     }
+}
+
+/// A record of the values of one time, with their fields; a field without a value is NULL.
+fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
+    let mut all = vec![FieldValue::Null; def.fields.len()];
+    for (field, value) in values {
+        *proven::at_mut(&mut all, *field) = FieldValue::F64(*value);
+    }
+    let mut payload = Vec::new();
+    let own = Timestamp(time_ms.saturating_mul(MS_NS));
+    let mut encoder = PayloadEncoder::new(TimeKind::Own, &def.fields)
+        .expect("a group's fields are numbers, and no more than a source has");
+    encoder
+        .encode(Some(own), &all, &mut payload)
+        .expect("numbers that fit a payload are encoded");
+    payload
 }

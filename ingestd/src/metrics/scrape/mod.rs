@@ -8,32 +8,28 @@ mod target;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use loom_engine::query::Directory;
 
-use super::message::Inbox;
-use super::{inlet, join};
 use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::inlet::Inlet;
+use crate::threads::join_within;
 use target::Target;
 
-pub(super) use fetch::tls;
-
 /// Why the targets of a job cannot be asked as it says, if a file of it cannot be used.
-pub(super) fn doubt(job: &ScrapeDef) -> Option<String> {
+pub(crate) fn doubt(job: &ScrapeDef) -> Option<String> {
     let why = fetch::usable(job).err()?;
     Some(format!("job '{}' cannot be scraped yet: {why:#}", job.job))
 }
 
 /// How long a stop waits for scrapes under way. What comes later finds no writer thread.
 const STOP_WAIT: Duration = Duration::from_secs(1);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The threads. They end with [`Scrapers::stop`].
-pub(super) struct Scrapers {
-    inbox: Inbox,
+pub(crate) struct Scrapers {
+    inlet: Inlet,
     directory: Arc<Directory>,
     running: Vec<Running>,
 }
@@ -47,13 +43,13 @@ struct Running {
 }
 
 impl Scrapers {
-    pub(super) fn start(
+    pub(crate) fn start(
         scrapes: &[ScrapeDef],
-        inbox: Inbox,
+        inlet: Inlet,
         directory: Arc<Directory>,
     ) -> std::io::Result<Scrapers> {
         let mut scrapers = Scrapers {
-            inbox,
+            inlet,
             directory,
             running: Vec::new(),
         };
@@ -62,7 +58,7 @@ impl Scrapers {
     }
 
     /// Ends the threads of targets that are gone or asked otherwise, and starts those that are new.
-    pub(super) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
+    pub(crate) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
         let is_wanted = |running: &Running| {
             let is_same = |job: &&ScrapeDef| {
                 ScrapeDef {
@@ -93,12 +89,10 @@ impl Scrapers {
 
     fn begin(&self, job: &Arc<ScrapeDef>, address: &Address) -> std::io::Result<Running> {
         let (until, stopped) = bounded(0);
-        let peer = Arc::new(inlet::mute_peer()?);
         let target = Target::new(
             Arc::clone(job),
             address.clone(),
-            self.inbox.clone(),
-            peer,
+            self.inlet.another()?,
             Arc::clone(&self.directory),
         );
         let thread = std::thread::Builder::new()
@@ -112,7 +106,7 @@ impl Scrapers {
         })
     }
 
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         end(self.running);
     }
 }
@@ -123,14 +117,6 @@ fn end(running: Vec<Running>) {
         drop(until);
         thread
     });
-    let threads: Vec<JoinHandle<()>> = threads.collect();
-    let began = Instant::now();
-    for thread in threads {
-        while !thread.is_finished() && began.elapsed() < STOP_WAIT {
-            std::thread::sleep(LOOK);
-        }
-        if thread.is_finished() {
-            join(thread);
-        }
-    }
+    // All are told to end before the first is waited for.
+    join_within(STOP_WAIT, threads.collect::<Vec<_>>());
 }

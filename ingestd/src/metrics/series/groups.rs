@@ -5,19 +5,15 @@
 //! none does a new group begins. A group of which nothing is retained is forgotten: it is empty, and takes series again.
 //! What a target may add is limited twice: by the series of one scrape, and by those that are new within a day.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Write;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use loom_engine::schema::{
-    Catalog, FIELDS_MAX, FieldDef, FieldType, METRIC_LABEL, NAME_BYTES_MAX, Overload,
-    SERIES_BYTES_MAX, Source, SourceDef, TimeKind, is_reserved_field,
+    Catalog, FIELDS_MAX, FieldDef, FieldType, NAME_BYTES_MAX, Overload, SERIES_BYTES_MAX, Source,
+    SourceDef, TimeKind, is_reserved_field,
 };
 
-use crate::daemon::forgetting::holds_series;
-
-/// The labels of a series, with the metric's name among them.
-pub(in crate::daemon) type Series = BTreeMap<String, String>;
+use crate::metrics::names::{Series, holds_series, shown};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Of the name of a field, so that a number still fits behind it.
@@ -34,14 +30,14 @@ const GROUPS_MAX: usize = 10_000;
 
 /// Where the values of a series go.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(in crate::daemon) struct Slot {
-    pub(in crate::daemon) group: usize,
-    pub(in crate::daemon) field: usize,
+pub(in crate::metrics) struct Slot {
+    pub(in crate::metrics) group: usize,
+    pub(in crate::metrics) field: usize,
 }
 
 /// Why a series has no place.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::daemon) enum NoPlace {
+pub(in crate::metrics) enum NoPlace {
     TooLong,
     /// The day has had its share.
     Churn,
@@ -50,7 +46,7 @@ pub(in crate::daemon) enum NoPlace {
 }
 
 /// The groups of one target.
-pub(in crate::daemon) struct Groups {
+pub(in crate::metrics) struct Groups {
     /// The name of the first; the others have a number behind it.
     name: String,
     groups: Vec<Group>,
@@ -65,8 +61,8 @@ pub(in crate::daemon) struct Groups {
     day: Option<(Instant, usize)>,
 }
 
-pub(in crate::daemon) struct Group {
-    pub(in crate::daemon) def: SourceDef,
+pub(in crate::metrics) struct Group {
+    pub(in crate::metrics) def: SourceDef,
     /// In lower case: SQL knows no other.
     names: HashSet<String>,
     /// What its series take in the catalog, about.
@@ -84,7 +80,7 @@ impl Groups {
     ///
     /// # Errors
     /// A source of that name that holds something else.
-    pub(in crate::daemon) fn load(
+    pub(in crate::metrics) fn load(
         catalog: &Catalog,
         name: &str,
         payload_bytes_max: usize,
@@ -158,7 +154,7 @@ impl Groups {
     }
 
     /// The labels that all series of the target have.
-    pub(in crate::daemon) fn shared(&self) -> &[String] {
+    pub(in crate::metrics) fn shared(&self) -> &[String] {
         &self.shared
     }
 
@@ -174,7 +170,7 @@ impl Groups {
         self.slots.get(series).copied()
     }
 
-    pub(in crate::daemon) fn group(&self, group: usize) -> &Group {
+    pub(in crate::metrics) fn group(&self, group: usize) -> &Group {
         loom_engine::proven::at(&self.groups, group)
     }
 
@@ -185,7 +181,7 @@ impl Groups {
     }
 
     /// The place of a series, a new one if it has none.
-    pub(in crate::daemon) fn place(
+    pub(in crate::metrics) fn place(
         &mut self,
         series: &Series,
         takes_new: bool,
@@ -255,7 +251,7 @@ impl Groups {
     }
 
     /// A scrape is over: from the second on, new series are counted.
-    pub(in crate::daemon) fn scraped(&mut self, now: Instant) {
+    pub(in crate::metrics) fn scraped(&mut self, now: Instant) {
         for group in &mut self.groups {
             group.layouts += usize::from(group.is_growing);
             group.is_growing = false;
@@ -300,33 +296,13 @@ impl Group {
     }
 }
 
-/// A series as Prometheus writes it, without the labels that all series of its target share.
-pub(in crate::daemon) fn shown(series: &Series, shared: &[String]) -> String {
-    let mut text = series.get(METRIC_LABEL).cloned().unwrap_or_default();
-    let is_own = |label: &String| label != METRIC_LABEL && !shared.contains(label);
-    let mut labels = series.iter().filter(|(label, _)| is_own(label)).peekable();
-    if labels.peek().is_some() {
-        let mut before = '{';
-        for (label, value) in labels {
-            let value: String = value
-                .chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect();
-            write!(text, "{before}{label}=\"{value}\"").expect("a text takes all");
-            before = ',';
-        }
-        text.push('}');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use loom_engine::Address;
     use loom_engine::schema::decode_catalog;
 
-    use crate::daemon::forgetting::is_forgettable;
+    use crate::metrics::is_forgettable;
 
     const DROP: Overload = Overload::DropNew;
 

@@ -21,7 +21,7 @@ const SEVERAL: &str = "a series has several values within a millisecond";
 const SAMPLES_MAX: usize = 4 << 20;
 
 /// How many samples the windows of several targets hold together.
-pub(in crate::daemon) struct Memory {
+pub(in crate::metrics) struct Memory {
     samples: AtomicUsize,
     samples_max: usize,
 }
@@ -37,7 +37,7 @@ impl Default for Memory {
 
 impl Memory {
     /// Whether it is time to forget what is idle.
-    pub(in crate::daemon) fn is_scarce(&self) -> bool {
+    pub(in crate::metrics) fn is_scarce(&self) -> bool {
         self.samples() > self.samples_max / 2
     }
 

@@ -1,0 +1,135 @@
+//! The recorder carries requests out, each at once; the writer thread hands them to it. A request that is refused changes nothing.
+
+use loom_engine::ingest::ClockLine;
+use loom_engine::schema::{Overload, SourceDef, TimeKind, is_builtin};
+use loom_engine::{Error, SourceId};
+use loom_client::ring::{Calibration, Stamps, WhenFull};
+
+use super::definitions;
+use super::message::{Defined, Growth, Known, Request};
+use super::peer::Peer;
+use super::recorder::Recorder;
+
+impl Recorder {
+    /// Carries a request out, of the connection that asks if one does.
+    pub(super) fn carry_out(&mut self, peer: Option<&Peer>, request: Request) {
+        match request {
+            Request::Status(answer) => answer.give(self.status()),
+            Request::Publish(answer) => {
+                self.publish(false);
+                answer.give(self.writer.now());
+            }
+            Request::Room(answer) => answer.give(self.has_room()),
+            Request::Reconfigure(config, answer) => answer.give(self.reconfigure(&config)),
+            Request::Catalog(answer) => {
+                let catalog = self.writer.catalog().clone();
+                if let Some(peer) = peer {
+                    peer.learn_all(&catalog);
+                }
+                answer.give(Known {
+                    catalog,
+                    catalog_bytes: self.writer.catalog_bytes(),
+                    payload_bytes_max: self.writer.payload_bytes_max(),
+                });
+            }
+            Request::Define {
+                sources,
+                growth,
+                answer,
+            } => answer.give(self.define(peer, &sources, growth.as_ref())),
+            Request::DefineOwn(sources, answer) => {
+                let sources = sources.iter();
+                let defined = sources.map(|source| self.writer.define_builtin_source(source));
+                answer.give(defined.collect());
+            }
+            Request::CloseSource(source, answer) => {
+                answer.give(definitions::close_source(&mut self.writer, &source));
+            }
+            Request::AddIndex(source, def, answer) => {
+                answer.give(definitions::add_index(&mut self.writer, &source, &def));
+            }
+            Request::CloseIndex {
+                source,
+                index,
+                answer,
+            } => answer.give(definitions::close_index(&mut self.writer, &source, &index)),
+            Request::Refused {
+                source,
+                records,
+                reason,
+                answer,
+            } => answer.give(self.enter_refused(peer, &source, records, &reason)),
+            Request::Lost {
+                source,
+                records,
+                span,
+                cause,
+                reason,
+                answer,
+            } => answer.give(self.enter_lost(&source, records, span, cause, &reason)),
+            Request::Ring(source, answer) => {
+                answer.give(peer.and_then(|peer| self.ring(peer, source)));
+            }
+            Request::Calibration(answer) => answer.give(self.calibration()),
+            Request::HoldRetention(answer) => {
+                self.begin_pin();
+                answer.give(());
+            }
+            Request::ReleaseRetention(answer) => {
+                self.end_pin();
+                answer.give(());
+            }
+        }
+    }
+
+    fn define(
+        &mut self,
+        peer: Option<&Peer>,
+        sources: &[SourceDef],
+        growth: Option<&Growth>,
+    ) -> Result<Defined, Error> {
+        let before = self.writer.catalog_bytes();
+        let ids = match growth {
+            Some(growth) => definitions::grow(&mut self.writer, sources, growth)?,
+            None => definitions::define(&mut self.writer, sources)?,
+        };
+        if let Some(peer) = peer {
+            for (id, source) in ids.iter().zip(sources) {
+                peer.learn(*id, source.fields.len());
+            }
+        }
+        Ok(Defined {
+            ids,
+            catalog_bytes: self.writer.catalog_bytes().saturating_sub(before),
+            forgotten_below: self.writer.catalog().forgotten_below(),
+        })
+    }
+
+    fn ring(&self, peer: &Peer, id: SourceId) -> Option<(Stamps, WhenFull)> {
+        let catalog = self.writer.catalog();
+        let source = catalog.source(id)?;
+        if !source.is_open() || is_builtin(&source.name) {
+            return None;
+        }
+        // The ring's records have the layout that the client knows now.
+        peer.known_fields(catalog, id);
+        let stamps = match source.time {
+            TimeKind::Arrival => Stamps::None,
+            TimeKind::Own => self.calibration().map_or(Stamps::Realtime, Stamps::Ticks),
+        };
+        let when_full = match source.on_overload {
+            Overload::Block => WhenFull::Wait,
+            Overload::DropNew => WhenFull::Drop,
+        };
+        Some((stamps, when_full))
+    }
+
+    fn calibration(&self) -> Option<Calibration> {
+        let line = self.writer.time_stamp_line();
+        line.map(|ClockLine { ticks, time, rate }| Calibration {
+            ticks,
+            time_ns: time.0,
+            rate,
+        })
+    }
+}

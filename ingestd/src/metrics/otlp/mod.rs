@@ -1,0 +1,7 @@
+//! Data points that come over OTLP, into the groups of their senders.
+
+mod points;
+mod senders;
+mod shares;
+
+pub(crate) use senders::Senders;

@@ -1,0 +1,101 @@
+//! The common part of our clients over HTTP, those of scrapes and of webhooks: whom they trust over TLS, and plain words for a request
+//! without an answer.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+
+use crate::config::TlsDef;
+
+/// Where machines keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
+const AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// How the TLS library begins to say that a certificate does not hold.
+const UNTRUSTED: &str = "invalid peer certificate: ";
+/// How the standard library says that a name has no address.
+const UNKNOWN_HOST: &str = "failed to lookup address";
+
+/// The usual failures in plain words; others as the library has them. `remedy` is what to do about one that took longer than `timeout`.
+pub(crate) fn plain(error: ureq::Error, timeout: Duration, remedy: &str) -> anyhow::Error {
+    let said = error.to_string();
+    if let Some((_, why)) = said.rsplit_once(UNTRUSTED) {
+        return anyhow!(
+            "its certificate is not trusted ({why}); give tls.ca, the certificates of those whom you trust"
+        );
+    }
+    match error {
+        ureq::Error::Timeout(_) => anyhow!("it did not answer within {timeout:?}; {remedy}"),
+        ureq::Error::Protocol(why) => anyhow!("its answer is not HTTP: {why}; check the port"),
+        ureq::Error::HostNotFound => unknown_host(),
+        _ if said.contains(UNKNOWN_HOST) => unknown_host(),
+        ureq::Error::Io(why) => match why.kind() {
+            ErrorKind::ConnectionRefused => {
+                anyhow!("it refused the connection; start it, or check its port")
+            }
+            ErrorKind::UnexpectedEof => {
+                anyhow!("it closed the connection before its answer was whole")
+            }
+            _ => anyhow!("it cannot be reached: {why}"),
+        },
+        error => error.into(),
+    }
+}
+
+fn unknown_host() -> anyhow::Error {
+    anyhow!("no host has its name; check the name, or the machine's name server")
+}
+
+/// Whom a client over TLS trusts, and how it proves who it is itself.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn tls(def: &TlsDef) -> anyhow::Result<TlsConfig> {
+    let known = || {
+        let mut known = AUTHORITIES.iter().map(Path::new);
+        known.find(|path| path.exists())
+    };
+    let authorities = def.ca.as_deref().or_else(known);
+    let authorities =
+        authorities.context("this machine has no list of authorities; give tls.ca")?;
+    let roots = RootCerts::new_with_certs(&certificates(authorities)?);
+    let own = match (&def.cert, &def.key) {
+        (Some(cert), Some(key)) => {
+            let pem = read(key)?;
+            let key = PrivateKey::from_pem(&pem)
+                .with_context(|| format!("{} holds no private key in PEM", key.display()))?;
+            Some(ClientCert::new_with_certs(&certificates(cert)?, key))
+        }
+        _ => None,
+    };
+    Ok(TlsConfig::builder()
+        .root_certs(roots)
+        .client_cert(own)
+        .build())
+}
+
+fn certificates(path: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
+    let pem = read(path)?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        if let Ok(PemItem::Certificate(certificate)) = item {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() {
+        bail!("{} holds no certificate in PEM", path.display());
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
