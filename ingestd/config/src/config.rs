@@ -172,6 +172,7 @@ impl Config {
         config.archive.check()?;
         config.access.check()?;
         if let Some(otlp) = &config.otlp {
+            config.metrics.check(otlp)?;
             config.sources.extend(otlp.sources());
         }
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
@@ -285,6 +286,18 @@ impl LogConfig {
             });
         }
         Ok(())
+    }
+}
+
+impl MetricsConfig {
+    fn check(&self, otlp: &OtlpDef) -> Result<(), ConfigError> {
+        match self.listen {
+            Some(own) if own.port() != 0 && otlp.listen.contains(&own) => Err(ConfigError {
+                line: None,
+                message: format!("[otlp] listen and [metrics] listen are both {own}; change one"),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

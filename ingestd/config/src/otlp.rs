@@ -81,9 +81,23 @@ fn text() -> FieldType {
 }
 
 #[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Address(SocketAddr);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Address, String> {
+        text.parse().map(Address).map_err(|_| {
+            format!("[otlp] listen has '{text}', which is not an address with a port; use 127.0.0.1:4317")
+        })
+    }
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    listen: Option<Vec<SocketAddr>>,
+    listen: Option<Vec<Address>>,
     #[serde(default)]
     promote: Vec<Promote>,
     series_max: Option<usize>,
@@ -100,7 +114,10 @@ impl TryFrom<Written> for OtlpDef {
     fn try_from(written: Written) -> Result<OtlpDef, String> {
         let of = |why: &str| format!("[otlp] {why}");
         let usual = || [4317, 4318].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let listen = written.listen.unwrap_or_else(|| usual().into());
+        let listen: Vec<SocketAddr> = match written.listen {
+            Some(given) => given.into_iter().map(|Address(given)| given).collect(),
+            None => usual().into(),
+        };
         if !(1..=ADDRESSES_MAX).contains(&listen.len()) {
             return Err(of(
                 "listen has no address or more than 16; use [\"127.0.0.1:4317\", \"127.0.0.1:4318\"]",
@@ -323,10 +340,17 @@ mod tests {
     fn each_mistake_is_named() {
         for (text, word) in [
             ("listen = []", "no address"),
-            ("listen = ['localhost:4317']", "socket address"),
+            (
+                "listen = ['localhost:4317']",
+                "'localhost:4317', which is not an address with a port; use 127.0.0.1:4317",
+            ),
             (
                 "listen = ['127.0.0.1:7', '127.0.0.1:7']",
                 "127.0.0.1:7 twice",
+            ),
+            (
+                "listen = ['127.0.0.1:7']\n[metrics]\nlisten = '127.0.0.1:7'",
+                "[otlp] listen and [metrics] listen are both 127.0.0.1:7",
             ),
             ("listen = ['0.0.0.0:4317']", "not on loopback; add tls"),
             ("tls = { cert = '/x' }", "cert and key"),

@@ -111,6 +111,35 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
+/// JSON has no member for a list without elements and a text without letters, or `null` in its place.
+#[test]
+fn what_is_empty_is_taken_where_it_is_left_out_and_where_it_is_null() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("o.loom");
+    let receiving = Receiving::start(&dir, "")?;
+    let empty = json!([
+        {"key": "list", "value": {"arrayValue": {}}},
+        {"key": "none", "value": {"arrayValue": {"values": null}}},
+        {"key": "map", "value": {"kvlistValue": {}}},
+        {"value": {"intValue": "1"}},
+    ]);
+    let logs = json!({"resourceLogs": [{"resource": {"attributes": empty}, "scopeLogs": [{
+        "scope": {"attributes": empty},
+        "logRecords": [{"body": {"arrayValue": {}}, "attributes": empty}],
+    }]}]});
+    ensure!(post(&receiving, "/v1/logs", &logs.to_string())? == (200, json!({})));
+    let row = ask(
+        &dir,
+        "SELECT concat_ws('|', body, attributes, resource, scope) FROM loom_scan(DIR, 'logs')",
+    )?;
+    let kept = r#"{"list":[],"none":[],"map":{},"":1}"#;
+    ensure!(
+        row == format!("[]|{kept}|{kept}|{{\"attributes\":{kept}}}"),
+        "{row}"
+    );
+    receiving.daemon.stop()
+}
+
 #[test]
 fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;

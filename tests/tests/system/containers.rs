@@ -101,9 +101,14 @@ fn a_reader_with_shared_memory_of_its_own_is_told_what_helps() -> Result<()> {
     ensure!(staging.starts_with("/dev/shm/"), "{note}");
     let named = format!("{OWN_SHM}; touch {staging}");
     let shown = dir.display().to_string();
+    let rows = place.path().join("rows.json");
+    std::fs::write(&rows, "{\"n\": 6}\n")?;
+    let rows = rows.display().to_string();
+    let load = ["load", &shown, &rows, "--source", "numbers"];
     for mounts in [OWN_SHM, &named] {
         let check = within(mounts, &machine::ingestd()?, &["check", &shown]).output()?;
-        for output in [counted(mounts, &dir)?, check] {
+        let loaded = within(mounts, &machine::ingestd()?, &load).output()?;
+        for output in [counted(mounts, &dir)?, check, loaded] {
             let said = text(&output);
             ensure!(!output.status.success(), "{said}");
             for word in [staging, "container", "`[log] staging`", "--ipc=host"] {
