@@ -28,9 +28,7 @@ const UNKNOWN_HOST: &str = "failed to lookup address";
 pub(crate) fn plain(error: ureq::Error, timeout: Duration, remedy: &str) -> anyhow::Error {
     let said = error.to_string();
     if let Some((_, why)) = said.rsplit_once(UNTRUSTED) {
-        return anyhow!(
-            "its certificate is not trusted ({why}); give tls.ca, the certificates of those whom you trust"
-        );
+        return untrusted(why);
     }
     match error {
         ureq::Error::Timeout(_) => anyhow!("it did not answer within {timeout:?}; {remedy}"),
@@ -48,6 +46,19 @@ pub(crate) fn plain(error: ureq::Error, timeout: Duration, remedy: &str) -> anyh
         },
         error => error.into(),
     }
+}
+
+/// Of the reasons only an unknown issuer is a matter of whom the daemon trusts.
+fn untrusted(why: &str) -> anyhow::Error {
+    let remedy = match why {
+        "UnknownIssuer" => "give tls.ca, the certificates of those whom you trust",
+        // `openssl req -x509` makes such ones unless told otherwise.
+        _ if why.contains("CaUsedAsEndEntity") => {
+            "it is an authority's: make one with basicConstraints=CA:FALSE, and give it as tls.ca"
+        }
+        _ => "renew it, or use a name that it has",
+    };
+    anyhow!("its certificate is not trusted ({why}); {remedy}")
 }
 
 fn unknown_host() -> anyhow::Error {
@@ -98,4 +109,29 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_a_certificate_depends_on_why_it_is_not_trusted() {
+        for (why, remedy) in [
+            ("UnknownIssuer", "give tls.ca"),
+            (
+                "Other(OtherError(CaUsedAsEndEntity))",
+                "basicConstraints=CA:FALSE",
+            ),
+            (
+                "certificate not valid for name \"web-1\"; certificate is only valid for DnsName(\"web-2\")",
+                "use a name that it has",
+            ),
+        ] {
+            let error = std::io::Error::other(format!("{UNTRUSTED}{why}"));
+            let said = plain(ureq::Error::Io(error), Duration::ZERO, "").to_string();
+            assert!(said.contains("not trusted"), "{said}");
+            assert!(said.contains(why) && said.contains(remedy), "{said}");
+        }
+    }
 }

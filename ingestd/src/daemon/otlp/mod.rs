@@ -10,7 +10,6 @@ mod records;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
