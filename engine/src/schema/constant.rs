@@ -56,19 +56,17 @@ impl FieldDef {
         }
         let nearest: f64 = text.parse().ok()?;
         let is_word = !text.bytes().any(|byte| byte.is_ascii_digit());
-        match domain {
-            // No value of an integer is NaN.
-            Domain::Unsigned { .. } | Domain::Signed { .. } if nearest.is_nan() => None,
-            Domain::Unsigned { .. } | Domain::Signed { .. } => {
-                Some(Number::exact(text).unwrap_or(Number::Float(nearest)))
-            }
+        let is_value = match domain.is_integer() {
+            true => !nearest.is_nan(),
             // Digits beyond the greatest float are not infinity.
-            Domain::F32 | Domain::F64 if nearest.is_infinite() && !is_word => None,
-            Domain::F32 | Domain::F64 if nearest == 0.0 => Some(Number::Float(0.0)),
-            Domain::F32 | Domain::F64 => {
-                Some(Number::exact(text).unwrap_or(Number::Float(nearest)))
-            }
-        }
+            false => nearest.is_finite() || is_word,
+        };
+        let whole = text.parse().ok().map(Number::Int);
+        let exact = whole.or_else(|| Number::exact(text));
+        is_value.then(|| match exact {
+            Some(exact) if domain.is_integer() || nearest != 0.0 => exact,
+            _ => Number::Float(nearest),
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. Where room is
 //! needed, a unit goes that is chosen at random: of the same question asked again and again about more than is kept, what was used longest ago would be
 //! what is wanted next, and none would be found. Its head stays: a few KiB say where in the file the rest stands, and are dear to decode.
+//! A cache that counts uses, such as `quick_cache`, does not fit: a unit that was taken out is new to it when it comes back, so it evicts what came
+//! last, and the units of an earlier question stay for ever.
 //!
 //! A unit is known by its file too: where another generation takes a segment's place, its units may be others.
 
