@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod fields;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use fields::declared;
 use loom_engine::format::PendingLoss;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::LogOptions;
@@ -18,8 +21,6 @@ fn ingestd(args: &[&str]) -> Output {
         .unwrap()
 }
 
-const FIELDS: &str = "[[source]]\nname = 's'\nfield = [{ name = 'n', type = 'i64' }, { name = 's', type = 'utf8' }]\n";
-
 /// A directory with some thousand rows, as `load` leaves it.
 fn loaded(home: &Path) -> String {
     let (dir, csv) = (home.join("loom"), home.join("rows.csv"));
@@ -29,9 +30,8 @@ fn loaded(home: &Path) -> String {
     fs::write(&csv, format!("n,s\n{rows}")).unwrap();
     let dir = dir.to_str().unwrap().to_owned();
     let csv = csv.to_str().unwrap();
-    let fields = home.join("s.toml");
-    fs::write(&fields, FIELDS).unwrap();
-    let declared = ["--fields", fields.to_str().unwrap()];
+    let fields = declared(&home.join("loom"), "s", "n i64, s utf8");
+    let declared = ["--fields", &fields];
     let load = ["load", &dir, "--source", "s", "--index", "n", csv];
     let output = ingestd(&[&load[..], &declared].concat());
     assert!(output.status.success());

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod fields;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::ipc::writer::FileWriter;
+use fields::declared;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use loom_engine::check::check;
@@ -26,20 +29,6 @@ fn ingestd(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
     command.args(args);
     command
-}
-
-/// Writes `source` with fields such as `n i64, s utf8?` beside the directory, for `--fields`. A question mark makes a field nullable.
-fn declared(dir: &Path, source: &str, fields: &str) -> String {
-    let field = |field: &str| {
-        let (name, ty) = field.rsplit_once(' ').unwrap();
-        let nullable = ty.ends_with('?');
-        let ty = ty.trim_end_matches('?');
-        format!("[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n")
-    };
-    let fields: String = fields.split(", ").map(field).collect();
-    let toml = dir.with_extension("toml");
-    fs::write(&toml, format!("[[source]]\nname = '{source}'\n{fields}")).unwrap();
-    toml.to_str().unwrap().to_owned()
 }
 
 /// An Arrow file of integers.
@@ -229,9 +218,9 @@ fn load_from_pipe(dir: &Path, format: &str) -> (Child, ChildStdin) {
     // For the next daemon, if one ends.
     let patience = ["--patience", "500ms"];
     let fields = declared(Path::new(dir), "s", "n i64");
-    let declared = ["--fields", &fields];
+    let fields = ["--fields", &fields];
     let arguments = ["load", dir, "--source", "s", "--format", format, "-"];
-    let mut child = ingestd(&[&arguments[..], &patience, &declared].concat())
+    let mut child = ingestd(&[&arguments[..], &patience, &fields].concat())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -584,7 +573,7 @@ fn add_fields_adds_none_where_no_row_is_stored() {
 fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
-    let [first, second, third] = ["a", "b", "c"].map(|name| path(&format!("{name}.arrow")));
+    let [first, second, third] = ["a.arrow", "b.arrow", "c.csv"].map(path);
     let one = |value: i64| -> Vec<Option<i64>> { vec![Some(value)] };
     arrow_file(&first, &[("n", &one(1)), ("s", &one(2))]);
     arrow_file(
@@ -614,7 +603,7 @@ fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
         assert!(!added.contains("left out"), "{added}");
         // Of text, the declaration adds them.
         let fields = declared(dir, "s", "n i64?, s i64?, late i64?, later i64?");
-        let added = load(dir, &third, &["--format", "csv", "--fields", &fields]);
+        let added = load(dir, &third, &["--fields", &fields]);
         let note = "field 'later' of type i64 is added to source 's'";
         assert!(added.contains(note), "{added}");
     }

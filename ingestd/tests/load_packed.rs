@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod fields;
 mod place;
 
 use std::fs::File;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::ipc::writer::FileWriter;
-use place::{ALL, Place, declaration};
+use fields::declared;
+use place::{ALL, Place};
 
 const CSV: &str = "n,s\n1,a\n2,b\n3,c\n";
 const FIELDS: &str = "n i64?, s utf8?";
@@ -254,13 +256,13 @@ fn what_unpacks_without_end_takes_bounded_memory() {
     bomb.resize(400 << 20, b'x');
     let file = place.file(&format!("a.csv.{ending}"), &packed(program, &bomb).unwrap());
     drop(bomb);
-    let fields = place.file("s.toml", declaration("n utf8").as_bytes());
+    let fields = declared(&place.dir(), "s", "n utf8");
     let output = Command::new("sh")
         .args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
         .arg(env!("CARGO_BIN_EXE_ingestd"))
         .arg("load")
         .arg(place.dir())
-        .args(["--source", "s", "--fields", fields.to_str().unwrap()])
+        .args(["--source", "s", "--fields", &fields])
         .arg(&file)
         .output()
         .unwrap();

@@ -9,6 +9,7 @@ use ingestd::client::Client;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 
+use super::fields::declared;
 use super::support::{NUMBERS, SMALL, eventually, ingestd};
 
 fn mode(path: &Path) -> u32 {
@@ -114,19 +115,14 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
     fs::create_dir(dir.join("lost+found")).unwrap();
     let input = root.path().join("rows.csv");
     fs::write(&input, "a\n1\n").unwrap();
-    let fields = root.path().join("s.toml");
-    fs::write(
-        &fields,
-        "[[source]]\nname = 's'\nfield = [{ name = 'a', type = 'i64' }]\n",
-    )
-    .unwrap();
+    let fields = declared(&dir, "s", "a i64");
     let load = [
         "--source".as_ref(),
         "s".as_ref(),
         "--fields".as_ref(),
-        fields.as_os_str(),
+        fields.as_ref(),
+        input.as_os_str(),
     ];
-    let load = [&load[..], &[input.as_os_str()]].concat();
     let group = root.path().join("loom.toml");
     let gid = fs::metadata(root.path()).unwrap().gid();
     fs::write(&group, format!("[access]\ngroup = '{gid}'\n")).unwrap();

@@ -15,6 +15,7 @@ use loom_engine::query::Directory;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::fields::declared;
 use super::ring_restarts::{Place, kill, lost, stop};
 use super::support::{NUMBERS, There, eventually, ingestd, numbers, payloads};
 
@@ -127,12 +128,9 @@ fn a_client_without_a_daemon_for_longer_than_its_patience_fails_and_keeps_what_i
 
 /// The arguments of a load of CSV from standard input into the source `s`, whose field is `n`.
 fn load_of_csv(place: &Place) -> Vec<String> {
-    let fields = place.dir.with_file_name("s.toml");
-    let toml = "[[source]]\nname = 's'\nfield = [{ name = 'n', type = 'i64' }]\n";
-    std::fs::write(&fields, toml).unwrap();
-    let fields = fields.to_str().unwrap();
+    let fields = declared(&place.dir, "s", "n i64");
     let load = [
-        "load", "--source", "s", "--format", "csv", "--fields", fields, "-",
+        "load", "--source", "s", "--format", "csv", "--fields", &fields, "-",
     ];
     load.map(str::to_owned).into()
 }

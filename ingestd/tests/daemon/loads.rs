@@ -13,25 +13,15 @@ use ingestd::daemon::Daemon;
 use loom_engine::query::Directory;
 use rustix::io::ioctl_fionread;
 
+use super::fields::declared;
 use super::support::{Here, SMALL, There, eventually, ingestd, payloads};
 
-/// Nullable integers of these names as the fields of the source `s`.
-fn declaration(names: &[&str]) -> String {
-    let field =
-        |name: &&str| format!("[[source.field]]\nname = '{name}'\ntype = 'i64'\nnullable = true\n");
-    let fields: String = names.iter().map(field).collect();
-    format!("[[source]]\nname = 's'\n{fields}")
-}
-
-/// A load of CSV into the source `s`, from a pipe that it reads as long as it is open.
-fn load_from_pipe(dir: &Path, fields: &[&str], args: &[&str]) -> (Child, ChildStdin) {
-    let mut toml = tempfile::NamedTempFile::new().unwrap();
-    toml.write_all(declaration(fields).as_bytes()).unwrap();
-    let toml = toml.into_temp_path().keep().unwrap();
+/// A load of CSV into the source `s` of declared fields, from a pipe that it reads as long as it is open.
+fn load_from_pipe(dir: &Path, fields: &str, args: &[&str]) -> (Child, ChildStdin) {
     let mut command = ingestd();
     command.arg("load").arg(dir).args(["--source", "s"]);
-    command.arg("--fields").arg(toml);
-    command.args(["--format", "csv"]).args(args).arg("-");
+    command.args(["--format", "csv", "--fields", fields]);
+    command.args(args).arg("-");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = pipes.stderr(Stdio::piped()).spawn().unwrap();
     let stdin = child.stdin.take().unwrap();
@@ -40,7 +30,9 @@ fn load_from_pipe(dir: &Path, fields: &[&str], args: &[&str]) -> (Child, ChildSt
 
 /// A load under way that has stored the rows 1, 2, 3 of the source `s`.
 fn load_of_three_rows(dir: &Path) -> (Child, ChildStdin) {
-    let (child, mut stdin) = load_from_pipe(dir, &["n"], &["--patience", "200ms"]);
+    let home = tempfile::tempdir().unwrap();
+    let fields = declared(&home.path().join("s"), "s", "n i64?");
+    let (child, mut stdin) = load_from_pipe(dir, &fields, &["--patience", "200ms"]);
     stdin.write_all(b"n\n1\n2\n3\n").unwrap();
     eventually(|| (has_source(dir) && payloads(dir, "s").len() == 3).then_some(()));
     (child, stdin)
@@ -145,8 +137,8 @@ fn loads_that_create_or_extend_a_source_at_the_same_time_all_succeed() {
     let create: Vec<_> = (0..LOADS)
         .map(|load| file(format!("create{load}.jsonl"), json(load)))
         .collect();
-    let fields = file("s.toml".to_owned(), declaration(&["a", "b"]));
-    load_at_once(&dir, &create, &["--fields", fields.to_str().unwrap()]);
+    let fields = declared(&dir, "s", "a i64?, b i64?");
+    load_at_once(&dir, &create, &["--fields", &fields]);
     let extend: Vec<_> = (0..LOADS)
         .map(|load| {
             let path = home.path().join(format!("extend{load}.arrow"));
@@ -174,15 +166,19 @@ fn loads_that_create_or_extend_a_source_at_the_same_time_all_succeed() {
 fn a_pipe_whose_source_another_program_extends_meanwhile_is_one_message_that_says_so() {
     let daemon = Here::start(SMALL);
     let client = daemon.client();
-    let define = |fields: &[&str]| {
-        client.define_one(&declaration(fields)).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let define = |fields: &str| {
+        let toml = declared(&home.path().join("known"), "s", fields);
+        let toml = std::fs::read_to_string(toml).unwrap();
+        client.define_one(&toml).unwrap();
     };
-    define(&["n"]);
-    let (child, mut stdin) = load_from_pipe(daemon.path(), &["n", "b"], &[]);
+    define("n i64?");
+    let fields = declared(&home.path().join("s"), "s", "n i64?, b i64?");
+    let (child, mut stdin) = load_from_pipe(daemon.path(), &fields, &[]);
     stdin.write_all(b"n,b\n").unwrap();
     // It has read what the source is once it reads the pipe.
     eventually(|| (ioctl_fionread(&stdin).unwrap() == 0).then_some(()));
-    define(&["n", "c"]);
+    define("n i64?, c i64?");
     stdin.write_all(b"1,2\n").unwrap();
     drop(stdin);
     let output = child.wait_with_output().unwrap();

@@ -13,6 +13,8 @@ mod commands;
 mod compaction;
 mod connections;
 mod cuts;
+#[path = "../fields/mod.rs"]
+mod fields;
 mod generated;
 mod hostile;
 mod keeping;

@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use crate::fields::declared;
+
 /// A Loom directory that does not exist yet, in a folder for files.
 pub struct Place {
     pub home: TempDir,
@@ -44,9 +46,8 @@ impl Place {
     }
 
     pub fn load_into_from(&self, fields: &str, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
-        let toml = self.file("s.toml", declaration(fields).as_bytes());
-        let declared = ["--fields", toml.to_str().unwrap()];
-        self.load_from(&[&declared, args].concat(), file, stdin)
+        let fields = declared(&self.dir(), "s", fields);
+        self.load_from(&[&["--fields", &fields], args].concat(), file, stdin)
     }
 
     pub fn load_from(&self, args: &[&str], file: &Path, stdin: Stdio) -> Loaded {
@@ -85,15 +86,3 @@ impl Loaded {
 }
 
 pub const ALL: &str = "received=3 stored=3 refused=0 dropped=0";
-
-/// The source `s` of fields such as `n i64, s utf8?`.
-pub fn declaration(fields: &str) -> String {
-    let field = |field: &str| {
-        let (name, ty) = field.rsplit_once(' ').unwrap();
-        let nullable = ty.ends_with('?');
-        let ty = ty.trim_end_matches('?');
-        format!("[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n")
-    };
-    let fields: String = fields.split(", ").map(field).collect();
-    format!("[[source]]\nname = 's'\n{fields}")
-}

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::fields::declared;
 use super::scene::{end, program_of, scene, send, stderr, stdout};
 
 #[test]
@@ -37,7 +38,7 @@ fn the_lines_of_a_program_and_its_exit_are_records() {
 fn the_json_of_a_program_fills_declared_fields() {
     let scene = scene();
     let script = "for n in 1 2 3; do echo \"{\\\"n\\\": $n}\"; done";
-    let fields = scene.fields("j", &[("n", "i64")]);
+    let fields = declared(&scene.dir, "j", "n i64?");
     let json = ["command", "--format", "json", "--source", "j"];
     let output =
         scene.record(&[&json[..], &["--fields", &fields, "--", "sh", "-c", script]].concat());
@@ -48,14 +49,14 @@ fn the_json_of_a_program_fills_declared_fields() {
 #[test]
 fn json_continues_into_its_source_by_the_names_of_its_fields() {
     let scene = scene();
-    let fields = scene.fields("j", &[("n", "i64"), ("s", "utf8")]);
+    let fields = declared(&scene.dir, "j", "n i64?, s utf8?");
     let first = ["--fields", &fields];
     let record = |json: &str, code| {
         let script = format!("echo '{json}'");
         let command = ["command", "--format", "json", "--source", "j"];
-        let declared: &[&str] = if scene.dir.exists() { &[] } else { &first };
+        let known: &[&str] = if scene.dir.exists() { &[] } else { &first };
         let program = ["--", "sh", "-c", &script];
-        let output = scene.record(&[&command[..], declared, &program].concat());
+        let output = scene.record(&[&command[..], known, &program].concat());
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         (stdout(&output).to_owned(), stderr(&output).to_owned())
     };
@@ -173,7 +174,7 @@ fn a_second_signal_ends_the_recording_at_once() {
 fn the_time_is_over_before_the_first_row_too() {
     let scene = scene();
     let begun = Instant::now();
-    let fields = scene.fields("j", &[("n", "i64")]);
+    let fields = declared(&scene.dir, "j", "n i64?");
     let json = ["command", "--format", "json", "--source", "j"];
     let rest = ["--fields", &fields, "--seconds", "1", "--", "sleep", "60"];
     let output = scene.record(&[&json[..], &rest].concat());
@@ -191,7 +192,7 @@ fn json_without_declared_fields_is_refused_with_the_option_that_declares_them() 
     let said = stderr(&output);
     assert!(said.contains("declare them with --fields"), "{said}");
     assert!(!scene.dir.exists());
-    let fields = scene.fields("l", &[("n", "i64")]);
+    let fields = declared(&scene.dir, "l", "n i64?");
     let output = scene.record(&[
         "command", "--source", "l", "--fields", &fields, "--", "true",
     ]);

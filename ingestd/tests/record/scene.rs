@@ -27,17 +27,6 @@ pub fn scene_named(name: &str) -> Scene {
 }
 
 impl Scene {
-    /// Declares a source of nullable fields beside the directory, for `--fields`.
-    pub fn fields(&self, source: &str, fields: &[(&str, &str)]) -> String {
-        let field = |(name, ty): &(&str, &str)| {
-            format!("[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = true\n")
-        };
-        let fields: String = fields.iter().map(field).collect();
-        let toml = self.dir.with_file_name(format!("{source}.toml"));
-        std::fs::write(&toml, format!("[[source]]\nname = '{source}'\n{fields}")).unwrap();
-        toml.to_str().unwrap().to_owned()
-    }
-
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
         command.arg("record").arg(&self.dir).args(args);

@@ -36,7 +36,9 @@ impl Csv {
         options: &LoadOptions,
     ) -> anyhow::Result<TextReader<Csv>> {
         blocks.skip_byte_order_mark()?;
-        let is_tabs = name.extension().is_some_and(|end| end == "tsv");
+        let is_tabs = name
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("tsv"));
         let usual = if is_tabs { b'\t' } else { b',' };
         let delimiter = options.csv.delimiter.unwrap_or(usual);
         let names = match options.csv.no_header {
