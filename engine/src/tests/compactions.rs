@@ -7,10 +7,10 @@ use super::client::{Client, options};
 use super::crashes::seed;
 use super::judge::{Owed, read, recover};
 use crate::log::Durability;
-use crate::log::tests::Random;
 use crate::log::tests::simulated::{
     Boundary, Disk, EIO, ENOSPC, Fault, Kind, Luck, Marks, Op, Rule, loom,
 };
+use crate::testkit::Random;
 
 /// Some full segments, durable.
 fn rows() -> (Disk, Client) {

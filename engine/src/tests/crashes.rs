@@ -8,8 +8,8 @@ use super::judge::{Broken, Found, Owed, chunks, read, recover, tells_no_gap};
 use crate::error::Result;
 use crate::ingest::Writer;
 use crate::log::Durability;
-use crate::log::tests::Random;
 use crate::log::tests::simulated::{Boundary, Disk, Luck, Marks, Op, loom};
+use crate::testkit::Random;
 
 /// What a run of the machine came to.
 pub struct Run {

@@ -12,8 +12,8 @@ use super::judge::{Broken, Owed, read, recover};
 use crate::ingest::Batch;
 use crate::log::Durability;
 use crate::log::storage::read_file;
-use crate::log::tests::Random;
 use crate::log::tests::simulated::{Disk, EIO, ENOSPC, Fault, Kind, Luck, Op, Rule, loom};
+use crate::testkit::Random;
 
 const FAULTS: [Fault; 5] = [
     Fault::Fails(EIO),

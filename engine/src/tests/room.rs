@@ -5,8 +5,8 @@ use super::judge::{Owed, is_named, read, recover};
 use crate::error::{Error, Result};
 use crate::ingest::{WhenFull, Writer, WriterOptions};
 use crate::log::Durability;
-use crate::log::tests::Random;
 use crate::log::tests::simulated::{Disk, Luck, loom};
+use crate::testkit::Random;
 use crate::types::Address;
 
 const EVICT: WhenFull = WhenFull::Evict { kept_from: None };

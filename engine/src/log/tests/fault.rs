@@ -11,9 +11,7 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
     logs.publish();
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Write)));
+    machine.fails(EIO, Kind::Write);
     let error = logs.sync().unwrap_err();
     // Of the record log, unless the flusher was quick enough to write that before the disk failed.
     assert!(
@@ -31,12 +29,8 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
         Err(Error::Flusher(_))
     ));
     assert!(logs.close().is_err());
-    check_range(
-        &machine.reader(),
-        LogKind::Records,
-        Address(0),
-        Address(BLOCK + 808),
-    );
+    let end = Address(BLOCK + 808);
+    check_range(&machine.reader(), LogKind::Records, Address(0), end);
 }
 
 #[test]
@@ -47,9 +41,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     logs.sync().unwrap();
     append_each(&mut logs, [808, 168, 48]);
     // The new generations fail as well.
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails(EIO, Kind::Sync);
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
     // Whoever asks for the state is answered too, not only the next append.
     assert!(logs.trouble().is_some());
@@ -115,23 +107,15 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     let path = machine.segment(0);
     machine.disk.rot(&path, 2 * CHUNK + 64, &[7; 16]);
     append(&mut logs, LogKind::Records, CHUNK as usize);
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails_once(EIO, Kind::Sync);
     logs.sync().unwrap();
     assert!(!machine.disk.exists(&path));
     logs.close().unwrap();
     let reader = machine.reader();
     let tail = reader.tails().unwrap().tail.records;
     assert_eq!(tail, Address(4 * BLOCK));
-    let mut chunk = vec![0; CHUNK as usize];
     for n in 0..tail.0 / CHUNK {
-        reader
-            .read(LogKind::Records, Address(n * CHUNK), &mut chunk)
-            .unwrap();
-        let sound =
-            crate::format::verify_chunk(&reader.meta().uuid, Address(n * CHUNK), &chunk).is_ok();
-        assert_eq!(sound, n != 2, "chunk {n}");
+        assert_eq!(verifies(&reader, Address(n * CHUNK)), n != 2, "chunk {n}");
     }
 }
 
@@ -258,47 +242,6 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
 }
 
 #[test]
-fn while_a_sync_takes_long_the_writer_is_told_to_wait_and_nothing_counts_as_durable() {
-    let machine = Machine::new();
-    let mut logs = machine.start(Durability::Batch);
-    append_each(&mut logs, [808, 168, 48]);
-    logs.sync().unwrap();
-    let time = Duration::from_millis(300);
-    machine.disk.rule(Rule::once(Fault::Takes(time), |op| {
-        op.kind == Kind::Sync && op.is_in("records")
-    }));
-    append_each(&mut logs, [8, 8, 48]);
-    let since = Instant::now();
-    let ticket = logs.request_sync();
-    let mut refused = 0;
-    while !logs.is_synced(ticket).unwrap() {
-        let durable = logs.durable(LogKind::Records);
-        // Later it may have ended since.
-        if since.elapsed() < time {
-            assert_eq!(durable, Address(808));
-        }
-        let at = logs.end(LogKind::Records);
-        let chunk = expected(LogKind::Records, at, CHUNK as usize);
-        match logs.try_append(LogKind::Records, &chunk) {
-            Ok(_) => logs.publish(),
-            Err(error) => {
-                assert!(matches!(error, Error::Full), "{error}");
-                refused += 1;
-                std::thread::yield_now();
-            }
-        }
-    }
-    assert!(since.elapsed() >= time && refused > 0);
-    // Of the two blocks no more than there was room for was taken meanwhile.
-    let taken = logs.end(LogKind::Records);
-    assert!((2 * BLOCK - CHUNK..3 * BLOCK).contains(&taken.0), "{taken}");
-    logs.sync().unwrap();
-    assert_eq!(logs.durable(LogKind::Records), taken);
-    logs.close().unwrap();
-    check_all(&machine.reader());
-}
-
-#[test]
 fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
@@ -341,9 +284,7 @@ fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
     let path = machine.segment(0);
     machine.disk.rot(&path, 5 * CHUNK + 64, &[7; 16]);
     append(&mut logs, LogKind::Records, 808);
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails_once(EIO, Kind::Sync);
     logs.sync().unwrap();
     assert!(!machine.disk.exists(&path));
     logs.close().unwrap();

@@ -109,32 +109,6 @@ fn an_append_longer_than_both_blocks_is_taken_in_pieces() {
 }
 
 #[test]
-fn sync_returns_when_everything_is_durable() {
-    for durability in [
-        Durability::None,
-        Durability::Batch,
-        Durability::Interval(Duration::from_secs(1000)),
-    ] {
-        let scene = Scene::new();
-        let mut logs = scene.create(durability);
-        append_each(&mut logs, [4096 + 808, 168, 48]);
-        logs.sync().unwrap();
-        assert_eq!(LogKind::ALL.map(|log| logs.durable(log).0), [4904, 168, 48]);
-        let words = scene.reader().daemon().unwrap();
-        assert!(
-            words
-                .logs
-                .iter()
-                .all(|log| log.durable == log.tail && log.flushed == log.tail)
-        );
-        append(&mut logs, LogKind::Records, 8);
-        let ticket = logs.request_sync();
-        wait_until("the sync is done", || logs.is_synced(ticket).unwrap());
-        assert_eq!(logs.durable(LogKind::Records), Address(4912));
-    }
-}
-
-#[test]
 fn what_is_published_becomes_durable_by_itself_within_the_interval() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::Interval(Duration::from_millis(5)));
@@ -158,41 +132,6 @@ fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
         let records = reader.daemon().unwrap().logs.records;
         assert!(records.head <= records.durable, "{records:?}");
     }
-}
-
-#[test]
-fn segments_follow_one_another_and_evicted_ones_are_named() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
-    let reader = scene.reader();
-    check_all(&reader);
-    let first = scene.segment(LogKind::Records, 0);
-    assert!(first.exists() && scene.segment(LogKind::Records, 3 * SEGMENT).exists());
-
-    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
-    wait_until("the evicted segments are gone", || {
-        !first.exists() && !scene.segment(LogKind::Records, SEGMENT).exists()
-    });
-    assert_eq!(
-        check_all(&reader).begin,
-        [Address(2 * SEGMENT), Address(0), Address(0)].into()
-    );
-    let error = scene.reader();
-    error.tails().unwrap();
-    let error = error
-        .read(LogKind::Records, Address(4096), &mut [0; 8])
-        .unwrap_err();
-    assert!(
-        matches!(error, crate::Error::Evicted { begin: Address(b), .. } if b == 2 * SEGMENT),
-        "{error}"
-    );
-    logs.close().unwrap();
-    assert_eq!(
-        check_all(&scene.reader()).begin.records,
-        Address(2 * SEGMENT)
-    );
-    assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
 }
 
 #[test]
@@ -245,26 +184,11 @@ fn the_daemons_words_reach_readers() {
 }
 
 #[test]
-fn a_reader_counts_what_it_reads() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append(&mut logs, LogKind::Records, 4096);
-    logs.publish();
-    let reader = scene.reader();
-    reader.tails().unwrap();
-    let before = reader.bytes_read();
-    reader
-        .read(LogKind::Records, Address(0), &mut [0; 4096])
-        .unwrap();
-    assert_eq!(reader.bytes_read() - before, 4096 + 16);
-}
-
-#[test]
 fn staging_goes_to_the_directory_where_its_place_is_absent() {
     let scene = Scene::new();
     let options = LogOptions {
         staging: Some(scene.root.path().join("nowhere")),
-        ..scene.options()
+        ..scene.options.log.clone()
     };
     let mut logs = Opening::open(&scene.dir(), &options)
         .unwrap()

@@ -27,64 +27,6 @@ fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
 }
 
 #[test]
-fn appending_goes_on_after_a_clean_stop_at_the_next_chunk() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [4904, 168, 48]);
-    logs.close().unwrap();
-
-    let opening = scene.open();
-    assert_eq!(opening.how(), Recovered::Clean);
-    assert_eq!(LogKind::ALL.map(|log| opening.end(log).0), [4904, 168, 48]);
-    assert_eq!(opening.resume(), Address(8192));
-    let mut back = vec![0; 4904];
-    opening
-        .read(LogKind::Records, Address(0), &mut back)
-        .unwrap();
-    assert_whole(LogKind::Records, Address(0), &back);
-    let reader = scene.reader();
-    let before = reader.tails().unwrap();
-
-    let mut logs = resume(opening);
-    append_each(&mut logs, [3 * BLOCK as usize, 3 * BLOCK as usize, 48]);
-    logs.publish();
-    let now = reader.tails().unwrap();
-    assert!(now.live && now.epoch > before.epoch);
-    check_range(&reader, LogKind::Records, Address(0), Address(4904));
-    check_range(&reader, LogKind::Records, Address(8192), now.tail.records);
-    check_range(&reader, LogKind::Chunks, Address(0), now.tail.chunks);
-    // The chunk that the first run ended in verifies as a whole, filled with zeroes.
-    let mut chunk = vec![0; 4096];
-    assert_eq!(
-        reader
-            .read(LogKind::Records, Address(4096), &mut chunk)
-            .unwrap(),
-        Origin::Segment
-    );
-    crate::format::verify_chunk(&reader.meta().uuid, Address(4096), &chunk).unwrap();
-    assert!(chunk[4904 - 4096..4088].iter().all(|byte| *byte == 0));
-}
-
-#[test]
-fn sealed_chunks_verify_wherever_they_were_written() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::Interval(Duration::from_millis(1)));
-    let mut random = Random(3);
-    while logs.end(LogKind::Records).0 < 2 * SEGMENT {
-        append(&mut logs, LogKind::Records, 8 * random.below(200) as usize);
-        logs.publish();
-    }
-    logs.close().unwrap();
-    let reader = scene.reader();
-    let tail = reader.tails().unwrap().tail.records;
-    let mut chunk = vec![0; CHUNK as usize];
-    for at in (0..tail.0 / CHUNK).map(|n| Address(n * CHUNK)) {
-        reader.read(LogKind::Records, at, &mut chunk).unwrap();
-        crate::format::verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
-    }
-}
-
-#[test]
 fn a_start_adds_the_trailers_that_an_older_writer_left_to_its_flusher() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
@@ -97,12 +39,8 @@ fn a_start_adds_the_trailers_that_an_older_writer_left_to_its_flusher() {
     drop(logs);
     resume(scene.open()).close().unwrap();
     let reader = scene.reader();
-    let mut chunk = vec![0; CHUNK as usize];
-    for at in [Address(0), Address(CHUNK)] {
-        reader.read(LogKind::Records, at, &mut chunk).unwrap();
-        crate::format::verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
-        assert_whole(LogKind::Records, at, &chunk);
-    }
+    assert!([0, CHUNK].iter().all(|at| verifies(&reader, Address(*at))));
+    check_range(&reader, LogKind::Records, Address(0), Address(2 * CHUNK));
 }
 
 #[test]
@@ -132,12 +70,12 @@ fn a_second_writer_is_refused_and_does_no_harm() {
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [808, 168, 48]);
     logs.publish();
-    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     check_all(&scene.reader());
     // Whoever removes the file that seems to be in the way.
     std::fs::remove_file(scene.dir().join("LOCK")).unwrap();
-    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     check_all(&scene.reader());
     logs.close().unwrap();
@@ -155,7 +93,7 @@ fn a_note_that_cannot_be_read_is_refused_until_it_and_its_copy_are_moved_away() 
     for damaged in ["", "{", "[]"] {
         std::fs::write(&note, damaged).unwrap();
         std::fs::write(scene.dir().join("staging.copy"), damaged).unwrap();
-        let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+        let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
         let told = format!("{}: damaged: ", note.display());
         let error = error.to_string();
         assert!(
@@ -179,7 +117,7 @@ fn a_lock_that_its_file_does_not_account_for_names_nobody() {
     let scene = Scene::new();
     scene.create(Durability::None).close().unwrap();
     let refusal = || {
-        Opening::open(&scene.dir(), &scene.options())
+        Opening::open(&scene.dir(), &scene.options.log)
             .unwrap_err()
             .to_string()
     };
@@ -293,7 +231,7 @@ fn a_log_without_its_description_is_refused() {
         std::fs::remove_file(scene.dir().join(name)).unwrap();
     }
     assert!(matches!(
-        Opening::open(&scene.dir(), &scene.options()),
+        Opening::open(&scene.dir(), &scene.options.log),
         Err(Error::NotLoom { .. })
     ));
     assert!(matches!(
@@ -304,30 +242,6 @@ fn a_log_without_its_description_is_refused() {
         LogReader::open(Path::new("/nowhere/at/all")),
         Err(Error::NotLoom { .. })
     ));
-}
-
-#[test]
-fn catalog_lines_are_appended_and_a_torn_one_is_cut() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    logs.append_catalog("one\n").unwrap();
-    logs.append_catalog("two\n").unwrap();
-    let reader = scene.reader();
-    assert_eq!(
-        (
-            reader.catalog_bytes().unwrap(),
-            reader.catalog_len().unwrap()
-        ),
-        (b"one\ntwo\n".to_vec(), 8)
-    );
-    drop(logs);
-    std::fs::write(scene.dir().join("catalog"), "one\ntwo\nthr").unwrap();
-    let opening = scene.open();
-    assert_eq!(opening.catalog_bytes().unwrap(), b"one\ntwo\nthr");
-    let start = Address(0);
-    let mut logs = opening.start(start, start, start, b"one\ntwo\n").unwrap();
-    logs.append_catalog("three\n").unwrap();
-    assert_eq!(reader.catalog_bytes().unwrap(), b"one\ntwo\nthree\n");
 }
 
 #[test]
@@ -377,7 +291,7 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     let reader = scene.reader();
     let error = reader.tails().unwrap_err();
     assert!(error.to_string().contains("symbolic link"), "{error}");
-    let error = Opening::open(&scene.dir(), &scene.options()).unwrap_err();
+    let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(error.to_string().contains("symbolic link"), "{error}");
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::oracle::{self, Record};
 use super::question::Question;
-use super::world::{Op, Spread, World};
 use crate::error::Error;
-use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, Predicate, Quantile, aggregate};
+use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, aggregate};
 use crate::schema::{BinsDef, TimeKind};
+use crate::testkit::asked::{aggregated, whole};
+use crate::testkit::oracle::{self, Record};
+use crate::testkit::world::{Op, Spread, World};
 use crate::types::{Address, IndexId, Key, TimeRange, ValueKind, ValueRange};
 
 pub fn check_aggregate(question: &Question, index: IndexId, approx: bool) {
@@ -33,22 +34,16 @@ fn check_part(
     to: Option<Address>,
 ) {
     let spec = AggregateSpec {
-        source: question.source,
-        index,
         time: question.time,
         value: question.value,
         filter: question.passing(),
         bucket: question.bucket,
-        quantiles: question
-            .quantiles
-            .iter()
-            .map(|q| Quantile::new(*q).unwrap())
-            .collect(),
         approx,
         threads,
+        ..whole(question.source, index, &question.quantiles)
     };
     let found = match to {
-        None => aggregate(&question.snapshot, &spec, &Poll::never()).unwrap(),
+        None => aggregated(&question.snapshot, &spec),
         Some(to) => {
             let mut part = Aggregate::new(&[(question.snapshot.up_to(to), spec)]).unwrap();
             part.after(visible[0].address);
@@ -117,22 +112,12 @@ fn an_index_given_as_a_closure_answers_its_library_user_alone() {
         .unwrap();
     push(&mut world);
     world.writer().publish().unwrap();
-    let spec = AggregateSpec {
-        source,
-        index,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: vec![Quantile::new(0.5).unwrap()],
-        approx: false,
-        threads: 1,
-    };
+    let spec = whole(source, index, &[0.5]);
     let snapshot = world.snapshot();
     let error = aggregate(&snapshot, &spec, &Poll::never()).unwrap_err();
     assert!(error.to_string().contains("function"), "{error}");
     world.directory.provide_function(index, Arc::new(length));
-    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    let rows = aggregated(&snapshot, &spec);
     // Lengths 11 to 299, before the index and after it.
     assert_eq!((rows[0].count, rows[0].min), (578, Some(Key(11))));
     assert_eq!(rows[0].quantiles, [Some(Key(155))]);
@@ -145,57 +130,32 @@ fn an_empty_directory_has_no_rows_and_one_empty_aggregate() {
     assert_eq!(snapshot.newest_ts().unwrap(), None);
     let source = snapshot.source("metric").unwrap();
     assert_eq!(source.time, TimeKind::Arrival);
-    let spec = AggregateSpec {
-        source: source.id,
-        index: source.indexes[0].id,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: vec![Quantile::new(0.5).unwrap()],
-        approx: false,
-        threads: 1,
-    };
-    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    let spec = whole(source.id, source.indexes[0].id, &[0.5]);
+    let rows = aggregated(&snapshot, &spec);
     assert_eq!((rows.len(), rows[0].count, rows[0].min), (1, 0, None));
     assert_eq!(rows[0].quantiles, [None]);
     let bucketed = AggregateSpec {
         bucket: Some(Bucket::nanos(1000)),
         ..spec
     };
-    assert!(
-        aggregate(&snapshot, &bucketed, &Poll::never())
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(aggregated(&snapshot, &bucketed), []);
 }
 
 #[test]
 fn an_interrupted_aggregate_says_so_whoever_reads() {
-    let batch = |seed| Op::Batch {
-        source: 0,
-        records: 800,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let batch = |seed| Op::batch(0, 800, Spread::Skewed, seed);
     let world = World::of(&(0..40).map(batch).collect::<Vec<_>>());
     let snapshot = world.snapshot();
     let source = snapshot.source("metric").unwrap();
     let index = source.index("size").unwrap().id;
     let spec = AggregateSpec {
-        source: source.id,
-        index,
-        time: TimeRange::ALL,
         // Every chunk holds values on both sides of it.
         value: ValueRange {
             min: Key(1 << 10),
             max: Key::MAX,
         },
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: Vec::new(),
-        approx: false,
         threads: 3,
+        ..whole(source.id, index, &[])
     };
     let poll = Poll::new(&|| true);
     let started = Instant::now();
@@ -212,12 +172,7 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
 /// Buckets cut chunks; a chunk that is cut is read for both of its buckets at most.
 #[test]
 fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
-    let batch = |seed| Op::Batch {
-        source: 0,
-        records: 1500,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let batch = |seed| Op::batch(0, 1500, Spread::Skewed, seed);
     let fill = || Op::Fill(70);
     let world = World::of(&[Op::Define(1), batch(1), fill(), batch(2), fill(), batch(3)]);
     let source = world.sources[0];
@@ -230,20 +185,12 @@ fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
     let read = |quantiles: &[f64]| {
         let snapshot = world.snapshot();
         let spec = AggregateSpec {
-            source,
-            index,
             time,
-            value: ValueRange::ALL,
-            filter: Predicate::All,
             bucket: Some(Bucket::nanos((time.last.0 - time.first.0) / 3 + 1)),
-            quantiles: quantiles
-                .iter()
-                .map(|q| Quantile::new(*q).unwrap())
-                .collect(),
             approx: true,
-            threads: 1,
+            ..whole(source, index, quantiles)
         };
-        let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+        let rows = aggregated(&snapshot, &spec);
         assert!(rows.len() > 1, "{rows:?}");
         snapshot.stats().chunks_read
     };

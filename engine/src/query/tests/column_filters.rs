@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::aggregates::check_aggregate;
-use super::columns::{column_value, value};
-use super::oracle::Record;
 use super::question::{Question, predicate, random_filter};
-use super::world::{Op, Random, Spread, World};
+use super::rows::{expected, read};
 use crate::query::{
-    Batch, Bucket, CountSpec, IndexAsked, Poll, Predicate, Reads, RecordCounts, Scan, ScanSpec,
-    Snapshot, TopSpec, top,
+    Bucket, CountSpec, IndexAsked, Poll, Predicate, Reads, RecordCounts, Scan, ScanSpec, Snapshot,
+    TopSpec, top,
 };
 use crate::schema::{Filter, Source};
-use crate::types::{Address, SourceId, TimeRange, Timestamp, ValueRange};
+use crate::testkit::Random;
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{Op, Spread, World};
+use crate::types::{Address, TimeRange, Timestamp, ValueRange};
 
 /// Filters of each kind of test and field: on one, on several, on one that an index is over.
 const FILTERS: [(&str, &str); 14] = [
@@ -34,11 +35,13 @@ const FILTERS: [(&str, &str); 14] = [
 
 /// Segments in columns, and behind them records that are not.
 fn world() -> World {
-    let batch = |nth: u64| Op::Batch {
-        source: nth as usize % 3,
-        records: 400,
-        spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
-        seed: nth,
+    let batch = |nth: u64| {
+        Op::batch(
+            nth as usize % 3,
+            400,
+            [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
+            nth,
+        )
     };
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(2)];
     ops.extend((0..90).map(batch));
@@ -47,105 +50,16 @@ fn world() -> World {
     World::of(&ops)
 }
 
-fn question(snapshot: &Snapshot, visible: &[Record], source: SourceId) -> Question {
-    Question {
-        snapshot: snapshot.clone(),
-        visible: visible.to_vec(),
-        source,
-        index: None,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        bucket: None,
-        quantiles: vec![0.0, 0.5, 0.99],
-        filter: None,
-    }
-}
-
-/// The time, the address and the values of some fields.
-type Row = (i64, u64, Vec<Option<Vec<u8>>>);
-
-/// The rows of a scan that reads no more than it must, and how many came as columns.
-fn scanned(snapshot: &Snapshot, spec: &ScanSpec, reads: &Reads) -> (Vec<Row>, usize) {
-    let poll = Poll::never();
-    let fields = reads.fields.clone().unwrap();
-    let scan = Scan::new(snapshot, spec.clone()).unwrap();
-    let mut chunks = Vec::new();
-    while let Some(chunk) = scan.next(&poll).unwrap() {
-        chunks.push(chunk);
-    }
-    let mut reader = scan.reader();
-    reader.read_only(reads.clone());
-    reader.take(chunks.into_iter(), &poll).unwrap();
-    let (mut found, mut of_columns) = (Vec::new(), 0);
-    while reader.read_next().unwrap() {
-        match reader.batch() {
-            Batch::Columns(columns) => {
-                of_columns += columns.count();
-                for nth in 0..columns.count() {
-                    let of = |field: &usize| column_value(&columns, *field, nth);
-                    let ts = if reads.times {
-                        columns.times()[nth] as i64
-                    } else {
-                        0
-                    };
-                    let address = if reads.addresses {
-                        columns.addresses()[nth]
-                    } else {
-                        0
-                    };
-                    found.push((ts, address, fields.iter().map(of).collect()));
-                }
-            }
-            Batch::Rows(rows) => {
-                for row in rows.rows {
-                    let of = |field: &usize| value(rows.layout, *field, row.payload(rows.bytes));
-                    let ts = if reads.times { row.ts.0 } else { 0 };
-                    let address = if reads.addresses {
-                        row.address(rows.base).0
-                    } else {
-                        0
-                    };
-                    found.push((ts, address, fields.iter().map(of).collect()));
-                }
-            }
-        }
-    }
-    (found, of_columns)
-}
-
-/// What the oracle finds.
-fn expected(
-    question: &Question,
-    spec: &ScanSpec,
-    reads: &Reads,
-    filter: Option<&Filter>,
-) -> Vec<Row> {
-    let fields = reads.fields.as_ref().unwrap();
-    let wanted = question.visible.iter().filter(|record| {
-        record.source == spec.source
-            && record.address >= spec.after
-            && record.matches(&spec.exact)
-            && record.passes(filter)
-    });
-    let row = |record: &Record| {
-        let of = |field: &usize| value(&record.layout, *field, &record.payload);
-        let ts = if reads.times { record.ts.0 } else { 0 };
-        let address = if reads.addresses { record.address.0 } else { 0 };
-        (ts, address, fields.iter().map(of).collect())
-    };
-    wanted.map(row).collect()
-}
-
 /// Tests of times, of values, of fields of each type, and all of them together.
 #[test]
 fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
     let world = world();
     let snapshot = world.snapshot();
     let records = world.records();
-    let mut of_columns = 0;
+    let (mut of_columns, mut together) = (0, 0);
     for source in snapshot.catalog().sources() {
-        let question = question(&snapshot, &records, source.id);
-        let mut random = Random::new(u64::from(source.id.0) * 77 + 5);
+        let question = Question::plain(&snapshot, &records, source.id);
+        let mut random = Random(u64::from(source.id.0) * 77 + 5);
         for round in 0..60 {
             let of_records = predicate(&question, &mut random, 2);
             let fields = random_filter(&mut random, source).map_or(Predicate::All, |filter| {
@@ -175,19 +89,22 @@ fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
                 addresses: round % 16 > 6,
                 keys: Vec::new(),
             };
-            let (found, columns) = scanned(&snapshot, &spec, &reads);
+            let scan = Scan::new(&snapshot, spec.clone()).unwrap();
+            let found = read(&scan, &reads, [1, 7, usize::MAX][round as usize % 3]);
             let filter = named.and_then(|index| index.filter());
-            let expected = expected(&question, &spec, &reads, filter);
+            let expected = expected(&records, &spec, &reads, filter);
             assert!(
-                found == expected,
+                found.rows == expected,
                 "{} {round}: {:?}",
                 source.name,
                 spec.exact
             );
-            of_columns += columns;
+            of_columns += found.of_columns;
+            together += found.together;
         }
     }
     assert!(of_columns > 100_000, "{of_columns}");
+    assert!(together > 100, "{together}");
 }
 
 /// Of every index: whole, by bucket, in a part of the time and of the values.
@@ -230,7 +147,7 @@ fn summaries_of_filtered_records_agree_with_the_oracle() {
                     value,
                     bucket,
                     filter: Some(Filter::parse(text, &source.fields).unwrap()),
-                    ..question(&snapshot, &records, source.id)
+                    ..Question::plain(&snapshot, &records, source.id)
                 };
                 check_aggregate(&question, index.id, false);
                 check_aggregate(&question, index.id, true);

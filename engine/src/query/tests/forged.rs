@@ -4,18 +4,20 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::world::{Op, Random, Spread, World};
 use crate::error::Result;
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, checksum};
 use crate::query::{
-    AggregateSpec, Bucket, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, aggregate,
-    raw_scan,
+    AggregateSpec, Bucket, Poll, Predicate, Scan, ScanSpec, Snapshot, aggregate, raw_scan,
 };
+use crate::testkit::asked::{scan_of, whole};
+use crate::testkit::world::{Op, Spread, World, open};
+use crate::testkit::{Random, Scene};
 use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
 
 /// Asks everything that follows pointers.
 fn ask(dir: &Path, random: &mut Random) -> Result<()> {
-    let snapshot = Directory::open(dir)?.snapshot()?;
+    let poll = Poll::never();
+    let snapshot = open(dir)?.snapshot()?;
     for name in ["metric", "event", "raw"] {
         let source = snapshot.source(name)?;
         // Each failure ends one question; the others are asked all the same.
@@ -26,7 +28,7 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
             last: Timestamp::MAX,
         };
         for time in [TimeRange::ALL, time] {
-            let _ = raw_scan(&snapshot, source.id, time, &Poll::never(), |_| {
+            let _ = raw_scan(&snapshot, source.id, time, &poll, |_| {
                 ControlFlow::Continue(())
             });
             for index in &source.indexes {
@@ -37,18 +39,17 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
                     (value, Some(Bucket::nanos(50_000))),
                 ] {
                     let spec = AggregateSpec {
-                        source: source.id,
-                        index: index.id,
                         time,
                         value,
-                        filter: Predicate::All,
                         bucket,
-                        quantiles: vec![Quantile::new(0.5)?, Quantile::new(0.999)?],
-                        approx: false,
                         threads: 2,
+                        ..whole(source.id, index.id, &[0.5, 0.999])
                     };
-                    let _ = aggregate(&snapshot, &spec, &Poll::never());
-                    let _ = scan(&snapshot, source.id, Predicate::value(index.id, value));
+                    let _ = aggregate(&snapshot, &spec, &poll);
+                    let _ = scan(
+                        &snapshot,
+                        scan_of(source.id, Predicate::value(index.id, value)),
+                    );
                 }
             }
         }
@@ -56,18 +57,7 @@ fn ask(dir: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-fn scan(
-    snapshot: &crate::query::Snapshot,
-    source: crate::types::SourceId,
-    exact: Predicate,
-) -> Result<()> {
-    let spec = ScanSpec {
-        source,
-        after: Address::ZERO,
-        exact,
-        prune: Predicate::All,
-        index_filters: Vec::new(),
-    };
+fn scan(snapshot: &Snapshot, spec: ScanSpec) -> Result<()> {
     let scan = Scan::new(snapshot, spec)?;
     let _ = scan.count(&Poll::never());
     let mut reader = scan.reader();
@@ -84,33 +74,41 @@ struct File {
 }
 
 impl File {
-    fn of(dir: &Path, log: LogKind) -> File {
-        let mut entries = fs::read_dir(dir.join(log.dir_name())).unwrap();
-        let path = entries.next().unwrap().unwrap().path();
-        assert!(entries.next().is_none(), "one segment of the {log}");
+    fn of(scene: &Scene, log: LogKind) -> File {
+        let [path] = scene.segments(log).try_into().unwrap();
         let bytes = fs::read(&path).unwrap();
         File { path, bytes }
     }
 }
 
-/// Changes a byte, mostly to a telling value.
+/// Changes some bytes, mostly to telling values.
 fn change(bytes: &mut [u8], random: &mut Random) {
-    let at = (random.next() % bytes.len() as u64) as usize;
-    bytes[at] = match random.next() % 4 {
-        0 => 0,
-        1 => 0xFF,
-        2 => bytes[at].wrapping_add(1),
-        _ => random.next() as u8,
-    };
+    for _ in 0..1 + random.below(4) {
+        let at = random.below(bytes.len() as u64) as usize;
+        bytes[at] = match random.below(4) {
+            0 => 0,
+            1 => 0xFF,
+            2 => bytes[at].wrapping_add(1),
+            _ => random.next() as u8,
+        };
+    }
+}
+
+/// Makes the checksum of a node right.
+fn sign(uuid: &[u8; 16], at: Address, node: &mut [u8]) {
+    let sum = checksum(uuid, LogKind::Chunks, at, &node[8..]);
+    node[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn world() -> World {
     let ops: Vec<Op> = (0..24)
-        .map(|round| Op::Batch {
-            source: [0, 1, 0, 2][round as usize % 4],
-            records: 300,
-            spread: Spread::Skewed,
-            seed: round * 7 + 1,
+        .map(|round| {
+            Op::batch(
+                [0, 1, 0, 2][round as usize % 4],
+                300,
+                Spread::Skewed,
+                round * 7 + 1,
+            )
         })
         .collect();
     let mut world = World::of(&ops);
@@ -129,9 +127,9 @@ struct Nodes {
 
 impl Nodes {
     fn of(world: World) -> Nodes {
-        let dir = world.dir.path().join("loom");
+        let dir = world.dir();
         let uuid = *world.snapshot().logs().uuid();
-        let times = File::of(&dir, LogKind::Times);
+        let times = File::of(&world.scene, LogKind::Times);
         let entries = times
             .bytes
             .chunks_exact(TIME_ENTRY_BYTES)
@@ -139,7 +137,7 @@ impl Nodes {
             .map(|(bytes, at)| TimeEntry::decode(&uuid, Address(at), bytes).unwrap())
             .collect();
         Nodes {
-            nodes: File::of(&dir, LogKind::Chunks),
+            nodes: File::of(&world.scene, LogKind::Chunks),
             _world: world,
             dir,
             uuid,
@@ -161,22 +159,19 @@ fn a_forged_node_does_no_harm() {
         entries.iter().any(|entry| entry.level == 1),
         "there is a roll-up"
     );
-    let mut random = Random::new(77);
+    let mut random = Random(77);
     for _ in 0..400 {
         let mut forged = nodes.bytes.clone();
         for _ in 0..1 + random.next() % 3 {
             // Roll-ups, of which there are few, half of the time.
             let level = (random.next() % 2) as u8;
-            let of_level: Vec<&TimeEntry> = entries
-                .iter()
-                .filter(|entry| entry.level == level)
-                .collect();
-            let entry = of_level[(random.next() % of_level.len() as u64) as usize];
+            let of_level: Vec<&TimeEntry> =
+                (entries.iter().filter(|entry| entry.level == level)).collect();
+            let entry = random.pick(&of_level);
             let start = entry.node.0 as usize;
             let node = &mut forged[start..start + entry.node_bytes as usize];
-            (0..1 + random.next() % 4).for_each(|_| change(&mut node[12..], &mut random));
-            let sum = checksum(&uuid, LogKind::Chunks, entry.node, &node[8..]);
-            node[4..8].copy_from_slice(&sum.to_le_bytes());
+            change(&mut node[12..], &mut random);
+            sign(&uuid, entry.node, node);
         }
         fs::write(&nodes.path, &forged).unwrap();
         ask(&dir, &mut random).unwrap();
@@ -197,7 +192,7 @@ fn lengths_and_links_that_lead_astray_do_no_harm() {
     let rollup = entries.iter().find(|entry| entry.level == 1).unwrap();
     // The chain of the latest summary leads to every chunk before it.
     let latest = entries.iter().rfind(|entry| entry.level == 0).unwrap();
-    let mut random = Random::new(79);
+    let mut random = Random(79);
     for entry in [rollup, latest] {
         let start = entry.node.0 as usize;
         let bytes = entry.node_bytes as usize;
@@ -212,8 +207,7 @@ fn lengths_and_links_that_lead_astray_do_no_harm() {
                 let mut forged = nodes.bytes.clone();
                 let node = &mut forged[start..start + bytes];
                 node[word..word + 8].copy_from_slice(&value.to_le_bytes());
-                let sum = checksum(&uuid, LogKind::Chunks, entry.node, &node[8..]);
-                node[4..8].copy_from_slice(&sum.to_le_bytes());
+                sign(&uuid, entry.node, node);
                 fs::write(&nodes.path, &forged).unwrap();
                 ask(&dir, &mut random).unwrap();
             }
@@ -224,16 +218,16 @@ fn lengths_and_links_that_lead_astray_do_no_harm() {
 #[test]
 fn a_forged_time_entry_does_no_harm() {
     let world = world();
-    let dir = world.dir.path().join("loom");
+    let dir = world.dir();
     let uuid = *world.snapshot().logs().uuid();
-    let times = File::of(&dir, LogKind::Times);
-    let mut random = Random::new(78);
+    let times = File::of(&world.scene, LogKind::Times);
+    let mut random = Random(78);
     for _ in 0..300 {
         let mut forged = times.bytes.clone();
         let count = forged.len() / TIME_ENTRY_BYTES;
         let at = (random.next() % count as u64) as usize * TIME_ENTRY_BYTES;
         let entry = &mut forged[at..at + TIME_ENTRY_BYTES];
-        (0..1 + random.next() % 4).for_each(|_| change(&mut entry[4..], &mut random));
+        change(&mut entry[4..], &mut random);
         let sum = checksum(&uuid, LogKind::Times, Address(at as u64), &entry[4..]);
         entry[..4].copy_from_slice(&sum.to_le_bytes());
         fs::write(&times.path, &forged).unwrap();

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::oracle::{self, OracleRow, Record};
 use super::question::random_filter;
-use super::world::{Random, World, any_ops};
 use crate::query::{
     AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, IndexAsked,
-    Poll, Predicate, Quantile, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
+    Poll, Predicate, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
 };
 use crate::schema::Filter;
+use crate::testkit::Random;
+use crate::testkit::asked::whole;
+use crate::testkit::oracle::{self, OracleRow, Record};
+use crate::testkit::world::{World, any_ops};
 use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
 
 const QUANTILES: [f64; 4] = [0.0, 0.5, 0.99, 1.0];
@@ -32,7 +34,7 @@ fn place<'a>(world: &'a World, source: &str, index: &str, seed: Option<u64>) -> 
     let snapshot = world.snapshot();
     let found = snapshot.source(source).unwrap();
     let index = found.index(index)?.id;
-    let filter = seed.and_then(|seed| random_filter(&mut Random::new(seed), &found));
+    let filter = seed.and_then(|seed| random_filter(&mut Random(seed), &found));
     let passing = filter
         .as_ref()
         .map(|filter| Predicate::matching(filter, &found));
@@ -102,15 +104,11 @@ fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
         .iter()
         .map(|place| {
             let spec = AggregateSpec {
-                source: place.source,
-                index: place.index,
                 time,
-                value: ValueRange::ALL,
                 filter: place.passing.clone(),
                 bucket,
-                quantiles: QUANTILES.map(|q| Quantile::new(q).unwrap()).to_vec(),
-                approx: false,
                 threads: 2,
+                ..whole(place.source, place.index, &QUANTILES)
             };
             (place.snapshot.clone(), spec)
         })
