@@ -6,7 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::oracle::{Record, read_records};
-use super::{Random, Scene};
+use super::random::Random;
+use super::scene::Scene;
 use crate::compact::Compactor;
 use crate::error::Result;
 use crate::ingest::{Batch, Writer};

@@ -95,6 +95,8 @@ fn indexes_that_come_and_go_and_closures_are_sound() {
     sound(&scene);
 }
 
+// G7
+// case Corruption: a flipped byte
 #[test]
 fn every_flipped_byte_is_found_in_its_log() {
     let scene = left_in_order(12_000);
@@ -116,6 +118,7 @@ fn every_flipped_byte_is_found_in_its_log() {
     sound(&scene);
 }
 
+// case Corruption: truncation
 #[test]
 fn a_file_cut_short_is_found() {
     let scene = left_in_order(12_000);
@@ -135,6 +138,8 @@ fn a_file_cut_short_is_found() {
     sound(&scene);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
+// case Corruption: durable lost or of no use
 #[test]
 fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     let scene = left_in_order(3_000);
@@ -181,6 +186,7 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     named("catalog.copy", Some(&[&catalog[..], b"x\n"].concat()));
 }
 
+// G7
 #[test]
 fn a_summary_that_stands_in_for_a_damaged_chunk_leaves_a_sound_rollup() {
     let scene = Scene::new();
@@ -214,6 +220,7 @@ fn reported(scene: &Scene) -> Vec<(String, String)> {
     files.map(|file| (name(&file.path), file.what)).collect()
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_killed_writer_without_its_slots_goes_on_from_staging_and_nothing_is_lost() {
     let scene = killed(3_000);
@@ -225,6 +232,7 @@ fn a_killed_writer_without_its_slots_goes_on_from_staging_and_nothing_is_lost() 
     assert_eq!(sound(&scene).records, 3_000);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_note_that_a_killed_writer_left_is_missed() {
     let scene = killed(3_000);
@@ -275,6 +283,7 @@ fn a_summary_that_verifies_and_lies_is_found() {
     );
 }
 
+// G11
 #[test]
 fn rebuilding_mends_the_index_logs() {
     let scene = left_in_order(30_000);
@@ -296,6 +305,7 @@ fn rebuilding_mends_the_index_logs() {
     assert_eq!(sound(&scene).nodes, before.nodes);
 }
 
+// case Corruption: damaged index logs at a start
 #[test]
 fn a_start_makes_anew_what_it_needs_of_damaged_index_logs() {
     let scene = left_in_order(12_000);
@@ -325,6 +335,7 @@ fn a_start_makes_anew_what_it_needs_of_damaged_index_logs() {
 }
 
 /// A thread reads 64 of these chunks at once, ahead of what is compared.
+// case Corruption: a flipped byte
 #[test]
 fn damaged_chunks_are_found_wherever_they_stand_in_what_is_read_at_once() {
     let scene = left_in_order(60_000);

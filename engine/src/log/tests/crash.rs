@@ -204,8 +204,7 @@ fn what_was_allocated_ahead_and_never_written_does_not_stay() {
 #[test]
 fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let logs = scene.begun();
     logs.close().unwrap();
     let durable = scene.dir().join("durable");
     let ended = std::fs::read(&durable).unwrap();
@@ -215,7 +214,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     // As it was when the new staging was made and no slot named it.
     std::fs::write(&durable, &ended).unwrap();
     let tails = check_all(&scene.reader()).tail;
-    assert_eq!(tails, [Address(808), Address(168), Address(48)].into());
+    assert_eq!(tails, A_LITTLE.into());
     let opening = scene.open();
     assert_eq!(
         (opening.how(), opening.resume()),
@@ -238,17 +237,13 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
 #[test]
 fn staging_of_another_boot_is_never_adopted() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.sync().unwrap();
     append_each(&mut logs, [80, 80, 48]);
     logs.publish();
     drop(logs);
     change_boot(&scene);
-    assert_eq!(
-        check_all(&scene.reader()).tail,
-        [Address(808), Address(168), Address(48)].into()
-    );
+    assert_eq!(check_all(&scene.reader()).tail, A_LITTLE.into());
     let opening = scene.open();
     assert_eq!(
         (opening.how(), opening.end(LogKind::Records)),
@@ -270,18 +265,14 @@ fn staging_of_another_boot_is_never_adopted() {
 #[test]
 fn a_copy_never_adopts_the_staging_of_the_original() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.sync().unwrap();
     append_each(&mut logs, [80, 80, 48]);
     logs.publish();
     let copy = scene.root.path().join("copy");
     copy_dir(&scene.dir(), &copy);
     let reader = LogReader::open(&copy).unwrap();
-    assert_eq!(
-        check_all(&reader).tail,
-        [Address(808), Address(168), Address(48)].into()
-    );
+    assert_eq!(check_all(&reader).tail, A_LITTLE.into());
     let opening = Opening::open(&copy, &scene.options.log).unwrap();
     assert_eq!(opening.how(), Recovered::StagingLost);
     resume(opening).close().unwrap();
@@ -318,8 +309,7 @@ fn a_damaged_chunk_below_the_durable_tail_is_kept_and_hides_nothing() {
 #[test]
 fn staging_that_cannot_be_opened_while_the_writer_lives_is_an_error() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.sync().unwrap();
     scene.lose_staging();
     let error = scene.reader().tails().unwrap_err();
@@ -539,8 +529,7 @@ fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
 #[test]
 fn a_durable_mark_above_the_tail_does_not_refuse_the_start() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.publish();
     drop(logs);
     // As if the writer had died between what it says to the flusher and what it says in staging.

@@ -135,19 +135,9 @@ fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
 }
 
 #[test]
-fn readers_are_shared_by_threads() {
-    fn shared<T: Send + Sync>() {}
-    shared::<LogReader>();
-    fn sent<T: Send>() {}
-    sent::<Logs>();
-    sent::<Opening>();
-}
-
-#[test]
 fn addresses_that_no_log_has_are_errors() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.publish();
     let reader = scene.reader();
     reader.tails().unwrap();

@@ -21,9 +21,19 @@ use crate::testkit::scene::{BLOCK, CHUNK, SEGMENT};
 use crate::testkit::{Random, Scene, copy_dir, wait_until};
 use crate::types::{Address, LogKind, PerLog};
 
+/// What [`Scene::begun`] appends.
+const A_LITTLE: [Address; 3] = [Address(808), Address(168), Address(48)];
+
 impl Scene {
     fn open(&self) -> Opening {
         Opening::open(&self.dir(), &self.options.log).unwrap()
+    }
+
+    /// A new directory, to whose logs a little was appended.
+    fn begun(&self) -> Logs {
+        let mut logs = self.create(Durability::None);
+        append_each(&mut logs, [808, 168, 48]);
+        logs
     }
 
     /// A new directory, appending from 0.

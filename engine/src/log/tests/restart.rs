@@ -67,8 +67,7 @@ fn index_logs_may_be_cut_and_go_on_from_there() {
 #[test]
 fn a_second_writer_is_refused_and_does_no_harm() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.publish();
     let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
@@ -85,8 +84,7 @@ fn a_second_writer_is_refused_and_does_no_harm() {
 #[test]
 fn a_note_that_cannot_be_read_is_refused_until_it_and_its_copy_are_moved_away() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.sync().unwrap();
     drop(logs);
     let note = scene.dir().join("staging");
@@ -207,8 +205,7 @@ fn walk(dir: &Path) -> Vec<(PathBuf, bool)> {
 fn files_and_folders_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.append_catalog("a line\n").unwrap();
     logs.sync().unwrap();
     let staging = scene.staging_files().into_iter().map(|path| (path, false));

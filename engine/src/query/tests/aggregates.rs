@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::question::Question;
 use crate::error::Error;
-use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, aggregate};
-use crate::schema::{BinsDef, TimeKind};
+use crate::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, aggregate};
+use crate::schema::{BinsDef, Index, TimeKind};
 use crate::testkit::asked::{aggregated, whole};
-use crate::testkit::oracle::{self, Record};
+use crate::testkit::oracle::{self, OracleRow, Record};
 use crate::testkit::world::{Op, Spread, World};
 use crate::types::{Address, IndexId, Key, TimeRange, ValueKind, ValueRange};
 
@@ -25,7 +25,7 @@ pub fn check_aggregate(question: &Question, index: IndexId, approx: bool) {
     }
 }
 
-fn check_part(
+pub fn check_part(
     question: &Question,
     index: IndexId,
     approx: bool,
@@ -62,23 +62,34 @@ fn check_part(
         question.value,
         question.bucket,
     );
-    let definition = question.snapshot.index(index).unwrap();
-    let signed = definition.kind == ValueKind::Signed;
+    let index = question.snapshot.index(index).unwrap();
+    check_rows(&found, &expected, &question.quantiles, &index, approx);
+}
+
+/// Rows of an index agree with those of the oracle.
+pub fn check_rows(
+    found: &[AggregateRow],
+    expected: &[OracleRow],
+    quantiles: &[f64],
+    index: &Index,
+    approx: bool,
+) {
+    let signed = index.kind == ValueKind::Signed;
     assert_eq!(found.len(), expected.len(), "buckets");
-    for (found, expected) in found.iter().zip(&expected) {
+    for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.bucket, expected.bucket);
         assert_eq!(found.count, expected.keys.len() as u64, "count");
         assert_eq!(found.min, expected.keys.first().copied(), "min");
         assert_eq!(found.max, expected.keys.last().copied(), "max");
         assert!(expected.has_sum(&found.sum, signed), "sum {:?}", found.sum);
         let columns = found.quantiles.iter().zip(&found.bounds);
-        for (q, (quantile, bounds)) in question.quantiles.iter().zip(columns) {
+        for (q, (quantile, bounds)) in quantiles.iter().zip(columns) {
             let exact = expected.quantile(*q);
             let within = |key| bounds.is_some_and(|bounds| bounds.contains(key));
             assert!(exact.is_none_or(within), "quantile {q} within {bounds:?}");
             assert!(approx || bounds.is_none_or(|bounds| bounds.min == bounds.max));
             if approx {
-                let bin = |key: &Option<Key>| key.map(|key| definition.bins.bin(key));
+                let bin = |key: &Option<Key>| key.map(|key| index.bins.bin(key));
                 assert_eq!(bin(quantile), bin(&exact), "approximate quantile {q}");
             } else {
                 assert_eq!(*quantile, exact, "quantile {q}");

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use super::aggregates::check_aggregate;
 use super::question::{Question, predicate, random_filter};
 use super::rows::{expected, read};
-use crate::query::{
-    Bucket, CountSpec, IndexAsked, Poll, Predicate, Reads, RecordCounts, Scan, ScanSpec, Snapshot,
-    TopSpec, top,
-};
-use crate::schema::{Filter, Source};
+use super::together::{Place, check_counts, check_top};
+use crate::query::{Bucket, Predicate, Reads, Scan, ScanSpec};
+use crate::schema::Filter;
 use crate::testkit::Random;
 use crate::testkit::oracle::Record;
 use crate::testkit::world::{Op, Spread, World};
@@ -154,77 +152,17 @@ fn summaries_of_filtered_records_agree_with_the_oracle() {
             }
         }
         let filter = Filter::parse(text, &source.fields).unwrap();
-        check_counts(&snapshot, &source, &own, &filter, part(1, 7));
-        check_top(&snapshot, &source, &own, &filter, part(1, 7));
+        let places = [Place {
+            world: &world,
+            snapshot: snapshot.clone(),
+            source: source.id,
+            index: source.indexes[0].id,
+            passing: Predicate::matching(&filter, &source),
+            filter: Some(filter),
+        }];
+        let time = part(1, 7);
+        let span = i128::from(time.last.0) - i128::from(time.first.0);
+        check_counts(&places, time, Bucket::nanos((span / 6) as i64));
+        check_top(&places, time, 20);
     }
-}
-
-fn check_counts(
-    snapshot: &Snapshot,
-    source: &Source,
-    own: &[&Record],
-    filter: &Filter,
-    time: TimeRange,
-) {
-    let span = i128::from(time.last.0) - i128::from(time.first.0);
-    let bucket = Bucket::nanos((span / 6) as i64);
-    let passing = Predicate::matching(filter, source);
-    let spec = CountSpec {
-        time,
-        bucket,
-        threads: 2,
-    };
-    let mut counts = RecordCounts::new(&[(snapshot, source.id, &passing)], spec).unwrap();
-    let mut found = Vec::new();
-    while let Some(rows) = counts.next(&Poll::never()).unwrap() {
-        found.extend(rows.iter().map(|row| (row.bucket, row.count)));
-    }
-    let mut expected = std::collections::BTreeMap::new();
-    for record in own {
-        if time.contains(record.ts) && record.passes(Some(filter)) {
-            *expected
-                .entry(bucket.range_of(record.ts).first)
-                .or_insert(0) += 1;
-        }
-    }
-    assert_eq!(
-        found,
-        expected.into_iter().collect::<Vec<_>>(),
-        "{}",
-        filter.text()
-    );
-}
-
-fn check_top(
-    snapshot: &Snapshot,
-    source: &Source,
-    own: &[&Record],
-    filter: &Filter,
-    time: TimeRange,
-) {
-    let passing = Predicate::matching(filter, source);
-    let index = source.indexes[0].id;
-    let asked = IndexAsked {
-        snapshot,
-        source: source.id,
-        index,
-        filter: &passing,
-    };
-    let spec = TopSpec {
-        time,
-        rows: 20,
-        least: false,
-        threads: 2,
-    };
-    let found = top(&[asked], spec, &Poll::never()).unwrap();
-    let found: Vec<_> = found.iter().map(|row| (row.key, row.base)).collect();
-    let passing = own
-        .iter()
-        .filter(|record| time.contains(record.ts) && record.passes(Some(filter)));
-    let mut expected: Vec<_> = passing
-        .filter_map(|record| Some((record.key(index)?, record.address)))
-        .collect();
-    expected.sort_by_key(|(key, address)| (std::cmp::Reverse(*key), *address));
-    expected.truncate(20);
-    assert_eq!(found, expected, "{}", filter.text());
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::aggregates::check_part;
+use super::question::Question;
 use super::rows::{read, row_of};
 use crate::check::check;
 use crate::compact::Compactor;
@@ -456,24 +458,10 @@ fn an_aggregate_begins_at_any_record_of_columns() {
     let records = world.records();
     let source = snapshot.source("metric").unwrap();
     let index = source.index("ratio").unwrap().id;
-    for begin in records.iter().take(20_000).step_by(977) {
-        let spec = whole(source.id, index, &[0.5]);
-        let mut aggregate = Aggregate::new(&[(snapshot.clone(), spec)]).unwrap();
-        aggregate.after(begin.address);
-        let row = aggregate.next(&Poll::never()).unwrap().unwrap().remove(0);
-        let key = |record: &Record| {
-            let of = record.keys.iter().find(|(of, _)| *of == index);
-            of.and_then(|(_, key)| *key)
-        };
-        let part = (records.iter()).filter(|record| record.address >= begin.address);
-        let mut keys: Vec<Key> = part.filter_map(key).collect();
-        keys.sort();
-        assert_eq!(row.count, keys.len() as u64, "from {}", begin.address);
-        assert_eq!(
-            (row.min, row.max),
-            (keys.first().copied(), keys.last().copied())
-        );
-        assert_eq!(row.quantiles, [Some(keys[keys.len().div_ceil(2) - 1])]);
+    let question = Question::plain(&snapshot, &records, source.id);
+    let end = Address(snapshot.position());
+    for nth in (0..20_000).step_by(977) {
+        check_part(&question, index, false, 1, &records[nth..], Some(end));
     }
 }
 

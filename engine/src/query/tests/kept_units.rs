@@ -2,18 +2,32 @@
 
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::query::caches::{CACHE_BYTES_MAX, Caches};
-use crate::query::{AggregateSpec, Directory, Snapshot};
-use crate::testkit::asked::{aggregated, records, whole};
+use crate::query::{AggregateSpec, Directory, Poll, Predicate, Row, Scan, Snapshot};
+use crate::testkit::asked::{aggregated, scan_of, whole};
 use crate::testkit::world::{Op, Spread, TUNING, World};
 use crate::types::{Address, SourceId};
+
+/// The addresses and payloads of a source's records, as scans read them.
+fn rows(snapshot: &Snapshot, source: SourceId) -> Result<Vec<(Address, Vec<u8>)>> {
+    let scan = Scan::new(snapshot, scan_of(source, Predicate::All))?;
+    let mut reader = scan.reader();
+    let mut found = Vec::new();
+    while let Some(chunk) = scan.next(&Poll::never())? {
+        let rows = reader.read(chunk)?;
+        let row = |row: &Row| (row.address(rows.base), row.payload(rows.bytes).to_vec());
+        found.extend(rows.rows.iter().map(row));
+    }
+    Ok(found)
+}
 
 #[test]
 fn a_second_question_reads_no_unit_again() {
     let batch = |nth: u64| Op::batch(nth as usize % 3, 600, Spread::Skewed, nth);
     let mut world = World::of(&(0..60).map(batch).collect::<Vec<_>>());
     world.compact();
-    let first = records(&world.snapshot(), world.sources[0]).unwrap();
+    let first = rows(&world.snapshot(), world.sources[0]).unwrap();
     assert!(first.len() > 1000);
     let columns = world.columns();
     for path in &columns {
@@ -25,9 +39,9 @@ fn a_second_question_reads_no_unit_again() {
     }
     assert!(!columns.is_empty());
     // What was verified is not looked for on the disk; whoever never read it finds the damage.
-    assert!(records(&world.snapshot(), world.sources[0]).unwrap() == first);
+    assert!(rows(&world.snapshot(), world.sources[0]).unwrap() == first);
     let stranger = world.scene.directory();
-    let error = records(&stranger.snapshot().unwrap(), world.sources[0]).unwrap_err();
+    let error = rows(&stranger.snapshot().unwrap(), world.sources[0]).unwrap_err();
     assert!(error.is_damage(), "{error}");
 }
 
@@ -42,7 +56,7 @@ fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<(Address, Vec<u8>)>, V
         format!("{:?}", aggregated(snapshot, &spec))
     });
     let aggregates = aggregates.collect();
-    (records(snapshot, source.id).unwrap(), aggregates)
+    (rows(snapshot, source.id).unwrap(), aggregates)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The operators against a naive oracle, over directories that a writer made from generated records.
 //!
-//! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
+//! A world is opened with small sizes (`TUNING`), so that batches, groups and narrowing passes all happen.
 
 mod aggregates;
 mod chunks;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::aggregates::check_rows;
 use super::question::random_filter;
 use crate::query::{
     AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, IndexAsked,
@@ -19,14 +20,14 @@ use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRang
 const QUANTILES: [f64; 4] = [0.0, 0.5, 0.99, 1.0];
 
 /// An index of one world.
-struct Place<'a> {
-    world: &'a World,
-    snapshot: Snapshot,
-    source: SourceId,
-    index: IndexId,
+pub struct Place<'a> {
+    pub world: &'a World,
+    pub snapshot: Snapshot,
+    pub source: SourceId,
+    pub index: IndexId,
     /// Which records are asked for.
-    filter: Option<Filter>,
-    passing: Predicate,
+    pub filter: Option<Filter>,
+    pub passing: Predicate,
 }
 
 /// The latest index of a name, where a world has one, and the records that pass a filter, which a seed chooses.
@@ -115,18 +116,8 @@ fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
         .collect();
     let found = aggregate_together(&asked, &Poll::never()).unwrap();
     let expected = expected(places, time, bucket);
-    assert_eq!(found.len(), expected.len());
-    let signed = signed(&places[0]);
-    for (found, expected) in found.iter().zip(&expected) {
-        assert_eq!(found.bucket, expected.bucket);
-        assert_eq!(found.count, expected.keys.len() as u64);
-        assert_eq!(found.min, expected.keys.first().copied());
-        assert_eq!(found.max, expected.keys.last().copied());
-        assert!(expected.has_sum(&found.sum, signed));
-        for (q, quantile) in QUANTILES.iter().zip(&found.quantiles) {
-            assert_eq!(*quantile, expected.quantile(*q), "quantile {q}");
-        }
-    }
+    let index = places[0].snapshot.index(places[0].index).unwrap();
+    check_rows(&found, &expected, &QUANTILES, &index, false);
 }
 
 fn signed(place: &Place<'_>) -> bool {
@@ -166,7 +157,7 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
 }
 
 /// Records by bucket, of any value or none.
-fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
+pub fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
     let mut expected: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for place in places {
         for record in place.records().filter(|record| time.contains(record.ts)) {
@@ -199,7 +190,7 @@ fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
 }
 
 /// The records with the greatest and the least values, with equal values in log order.
-fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
+pub fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
     let mut all = Vec::new();
     for (part, place) in places.iter().enumerate() {
         all.extend(
