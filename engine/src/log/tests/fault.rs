@@ -5,6 +5,7 @@ use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};
 use super::*;
 use crate::error::Error;
 
+// case Disk: EIO on write
 #[test]
 fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     let machine = Machine::new();
@@ -33,6 +34,8 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     check_range(&machine.reader(), LogKind::Records, Address(0), end);
 }
 
+// G10
+// case Disk: EIO on fsync
 #[test]
 fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     let machine = Machine::new();
@@ -58,6 +61,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     assert!(left.iter().all(|name| !name.ends_with(".new")));
 }
 
+// G10
 #[test]
 fn a_segment_that_the_medium_refused_is_written_anew() {
     let refusals = [
@@ -93,6 +97,7 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
     }
 }
 
+// G10
 #[test]
 fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     let machine = Machine::new();
@@ -177,6 +182,7 @@ fn whichever_call_fails_what_was_acknowledged_is_there() {
     }
 }
 
+// case Disk: EIO on write
 #[test]
 fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() {
     for times in [1, 5] {
@@ -195,6 +201,7 @@ fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() 
     }
 }
 
+// case Disk: short write
 #[test]
 fn short_writes_are_completed() {
     let machine = Machine::new();
@@ -241,6 +248,7 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
     assert_eq!(PerLog::new(|log| opening.end(log)), tails.tail);
 }
 
+// case Disk: a segment deleted underneath
 #[test]
 fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     let machine = Machine::new();
@@ -271,6 +279,7 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     drop(resume(machine.open()));
 }
 
+// G10
 #[test]
 fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
     let machine = Machine::new();

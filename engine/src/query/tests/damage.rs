@@ -115,6 +115,7 @@ fn a_flipped_bit_in_the_timestamp_index_is_named_or_does_no_harm() {
     flip_and_ask(LogKind::Times, 300);
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_damaged() {
     let (scene, dir, expected) = sound();
@@ -133,6 +134,7 @@ fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_d
     }
 }
 
+// G7
 #[test]
 fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let mut world = world();
@@ -177,6 +179,7 @@ fn a_segment_cut_short_is_an_error() {
     assert_eq!(ask(&dir).unwrap(), expected);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_catalog_that_is_gone_or_damaged_with_its_copy_is_named() {
     let (_scene, dir, expected) = sound();
