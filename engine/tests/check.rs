@@ -176,6 +176,8 @@ fn indexes_that_come_and_go_and_closures_are_sound() {
     sound(dir.path());
 }
 
+// G7
+// case Corruption: a flipped byte
 #[test]
 fn every_flipped_byte_is_found_in_its_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,6 +209,7 @@ fn every_flipped_byte_is_found_in_its_log() {
     sound(dir.path());
 }
 
+// case Corruption: truncation
 #[test]
 fn a_file_cut_short_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,6 +230,8 @@ fn a_file_cut_short_is_found() {
     sound(dir.path());
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
+// case Corruption: durable lost or of no use
 #[test]
 fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,6 +279,7 @@ fn what_is_lost_of_the_files_beside_the_logs_is_found() {
     named("catalog.copy", Some(&[&catalog[..], b"x\n"].concat()));
 }
 
+// G7
 #[test]
 fn a_summary_that_stands_in_for_a_damaged_chunk_leaves_a_sound_rollup() {
     let place = tempfile::tempdir().unwrap();
@@ -313,6 +319,7 @@ fn reported(dir: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_killed_writer_without_its_slots_goes_on_from_staging_and_nothing_is_lost() {
     let place = tempfile::tempdir().unwrap();
@@ -330,6 +337,7 @@ fn a_killed_writer_without_its_slots_goes_on_from_staging_and_nothing_is_lost() 
     assert_eq!(sound(&dir).records, 3_000);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_note_that_a_killed_writer_left_is_missed() {
     let place = tempfile::tempdir().unwrap();
@@ -388,6 +396,7 @@ fn a_summary_that_verifies_and_lies_is_found() {
     );
 }
 
+// G11
 #[test]
 fn rebuilding_mends_the_index_logs() {
     let dir = tempfile::tempdir().unwrap();
@@ -431,6 +440,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+// case Corruption: damaged index logs at a start
 #[test]
 fn a_start_makes_anew_what_it_needs_of_damaged_index_logs() {
     let root = tempfile::tempdir().unwrap();
@@ -483,6 +493,7 @@ fn a_damaged_chunk_hides_no_other() {
 }
 
 /// A thread reads 64 of these chunks at once, ahead of what is compared.
+// case Corruption: a flipped byte
 #[test]
 fn damaged_chunks_are_found_wherever_they_stand_in_what_is_read_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -113,6 +113,7 @@ fn assert_sound(scene: &Scene, source: SourceId, written: u64) -> u64 {
     oldest
 }
 
+// G13
 #[test]
 fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and_rebuilt() {
     let limits = Limits {
@@ -162,6 +163,7 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
     }
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
     let scene = Scene::new();
@@ -317,6 +319,7 @@ fn lose_staging(scene: &Scene, writer: Writer) {
     }
 }
 
+// G13
 #[test]
 fn a_gap_takes_no_bytes_and_costs_no_records() {
     const ROUNDS: u64 = 8;
@@ -343,6 +346,7 @@ fn a_gap_takes_no_bytes_and_costs_no_records() {
     assert_eq!(numbers(&scene.snapshot(), source).unwrap(), expected);
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_check_beside_retention_finds_no_damage() {
     let scene = Scene::new();
@@ -379,6 +383,7 @@ fn a_check_beside_retention_finds_no_damage() {
     });
 }
 
+// case Corruption: damaged index logs at a start
 #[test]
 fn a_damaged_time_entry_stops_no_eviction() {
     // The entry of the chunk that begins the second segment, alone and with all that stand before it.

@@ -228,6 +228,8 @@ fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
     assert_eq!(sound(dir.path()), expected);
 }
 
+// G11
+// case Crash: between the index logs
 #[test]
 fn the_index_logs_are_rebuilt_from_the_records() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,6 +255,7 @@ fn assert_catalog_refused(dir: &Path, what: &str) {
     assert!(named && told.contains(what), "{told}, not {what}");
 }
 
+// case Corruption: a catalog that lost lines, or all of it, and its copy too
 #[test]
 fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -279,6 +282,7 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
     assert_eq!(sound(dir.path()), expected);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_start_mends_what_one_of_two_copies_lost() {
     let dir = tempfile::tempdir().unwrap();
@@ -359,6 +363,7 @@ fn flipped_in_staging(nth: usize, before: usize) -> tempfile::TempDir {
     dir
 }
 
+// G7
 #[test]
 fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
     // In the last chunk, of which there is no summary.
@@ -371,6 +376,7 @@ fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
     }
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn a_flipped_bit_of_a_full_chunk_in_staging_is_damage() {
     let dir = flipped_in_staging(500, 0);
@@ -378,6 +384,7 @@ fn a_flipped_bit_of_a_full_chunk_in_staging_is_damage() {
     assert_eq!(check(dir.path()).unwrap().damage.len(), 1);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has_its_own() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -403,6 +410,7 @@ fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has
     assert_eq!(sound(dir.path()), expected);
 }
 
+// case Corruption: a catalog that lost lines, or all of it, and its copy too
 #[test]
 fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
     // Events stand in a chunk that a roll-up covers, and then in the last chunk too, which only the records show.
@@ -479,6 +487,7 @@ fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
     assert_eq!(sound(dir.path()), [1, 2, 3, 4].map(request));
 }
 
+// case Network and input: a record longer than a chunk
 #[test]
 fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
     let dir = tempfile::tempdir().unwrap();
@@ -570,6 +579,7 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
     assert_eq!(sound(dir.path()), expected);
 }
 
+// case Concurrency: snapshots around a block switch
 #[test]
 fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
     const BLOCK: u64 = 64 << 10;
@@ -619,6 +629,7 @@ fn cpu_ns() -> u64 {
 }
 
 /// Nothing that takes a disk: what is measured is the writer's own work.
+// case Network and input: very many sources
 #[test]
 fn a_definition_costs_no_more_among_twenty_thousand_than_among_few() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

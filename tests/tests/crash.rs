@@ -16,6 +16,7 @@ const ROUNDS: u32 = 8;
 const BATCH_RECORDS: u64 = 500;
 const CONFIG: &str = "[log]\nblock = \"2MiB\"\n";
 
+// G1
 #[test]
 fn every_acknowledged_record_survives_kill_9() -> Result<()> {
     let mut seed = Seed::announced("crash");

@@ -57,6 +57,7 @@ fn only_file(folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
+// G7
 #[test]
 fn a_corrupt_chunk_is_named_and_all_others_are_read() -> Result<()> {
     let (_place, dir) = directory()?;
@@ -98,6 +99,7 @@ fn a_corrupt_chunk_is_named_and_all_others_are_read() -> Result<()> {
     Ok(())
 }
 
+// G7
 #[test]
 fn corrupt_index_logs_change_no_answer_and_make_nothing_incomplete() -> Result<()> {
     for log in ["chunks", "times"] {
@@ -124,6 +126,7 @@ fn corrupt_index_logs_change_no_answer_and_make_nothing_incomplete() -> Result<(
     Ok(())
 }
 
+// case Corruption: another version
 #[test]
 fn what_is_no_directory_of_this_version_is_refused() -> Result<()> {
     let (place, dir) = directory()?;

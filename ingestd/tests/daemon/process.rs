@@ -41,6 +41,7 @@ fn push_until_gone(
     unreachable!("numbers do not end");
 }
 
+// G1
 #[test]
 fn everything_that_a_sync_acknowledged_survives_a_kill() {
     let root = tempfile::tempdir().unwrap();
@@ -79,6 +80,7 @@ fn everything_that_a_sync_acknowledged_survives_a_kill() {
     }
 }
 
+// G4
 #[test]
 fn a_stop_under_load_loses_nothing_that_the_socket_took() {
     let root = tempfile::tempdir().unwrap();
@@ -131,6 +133,7 @@ fn a_second_signal_right_after_the_first_is_the_same_request() {
     }
 }
 
+// case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
@@ -177,6 +180,7 @@ fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     assert!(payloads(&dir, "fresh").is_empty());
 }
 
+// case Concurrency: restart under an open reader
 #[test]
 fn readers_follow_a_daemon_across_restarts() {
     let root = tempfile::tempdir().unwrap();
@@ -200,6 +204,7 @@ fn readers_follow_a_daemon_across_restarts() {
     assert!(last.wait());
 }
 
+// case Disk: the directory moved, removed or replaced
 #[test]
 fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_until_it_is_restarted()
 {
@@ -263,6 +268,7 @@ fn status(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+// case Crash: stale staging
 #[test]
 fn staging_files_are_listed_with_their_directories_and_orphans_are_named() {
     let root = tempfile::tempdir().unwrap();

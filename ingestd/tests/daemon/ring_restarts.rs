@@ -153,6 +153,7 @@ fn stored_in_order(dir: &Path, pushed: &[u64]) -> u64 {
     count
 }
 
+// G1, G9
 #[test]
 fn each_record_outlives_kills_of_the_daemon_once_or_is_in_the_ledger() {
     let place = Place::new();
@@ -171,6 +172,7 @@ fn each_record_outlives_kills_of_the_daemon_once_or_is_in_the_ledger() {
     );
 }
 
+// G4
 #[test]
 fn each_record_outlives_stops_of_the_daemon_once() {
     let place = Place::new();
@@ -182,6 +184,7 @@ fn each_record_outlives_stops_of_the_daemon_once() {
     assert_eq!(lost(&place.dir), []);
 }
 
+// G9
 #[test]
 fn while_no_daemon_runs_a_full_ring_drops_and_counts_or_waits_as_its_source_says() {
     let place = Place::new();
@@ -270,6 +273,7 @@ fn without_a_daemon_for_longer_than_its_patience_a_client_fails_until_one_runs()
 }
 
 /// The patience that nobody has set, in real time.
+// G9
 #[test]
 fn what_is_pushed_in_a_full_minute_without_a_daemon_goes_to_the_next_one() {
     let place = Place::new();

@@ -76,6 +76,12 @@ fn trial(fault: &Fault) -> Result<bool> {
     Ok(went_on)
 }
 
+// G10
+// case Disk: EIO on write
+// case Disk: EIO on fsync
+// case Disk: EMFILE
+// case Disk: EDQUOT
+// case Disk: EFBIG
 #[test]
 fn a_call_that_fails_costs_nothing_acknowledged() -> Result<()> {
     if !machine::has("faults", &["strace"])? {
@@ -105,6 +111,7 @@ fn a_call_that_fails_costs_nothing_acknowledged() -> Result<()> {
     Ok(())
 }
 
+// case Disk: EMFILE
 #[test]
 fn a_daemon_that_has_no_descriptors_left_goes_on_when_it_has() -> Result<()> {
     let place = Place::new()?;
@@ -195,6 +202,7 @@ fn stopped(place: &Place) -> Result<Vec<String>> {
     Ok(segments)
 }
 
+// case Disk: a segment deleted underneath
 #[test]
 fn a_segment_that_is_deleted_underneath_is_named_and_all_else_is_read() -> Result<()> {
     let place = Place::new()?;
@@ -250,6 +258,7 @@ fn scatter(folder: &Path, count: u64) -> Result<()> {
     Ok(())
 }
 
+// case Corruption: very many tiny segments
 #[test]
 fn a_directory_of_very_many_tiny_segments_is_read_in_bounded_memory() -> Result<()> {
     let place = Place::new()?;

@@ -294,6 +294,7 @@ fn in_sql(dir: &Path, there: u64) -> Result<()> {
     Ok(())
 }
 
+// G2, G9
 #[test]
 fn a_loss_of_power_loses_a_suffix_no_longer_than_the_durability() -> Result<()> {
     let terms = Terms {
@@ -304,6 +305,7 @@ fn a_loss_of_power_loses_a_suffix_no_longer_than_the_durability() -> Result<()> 
     rounds("power", &terms)
 }
 
+// G3
 #[test]
 fn a_loss_of_power_loses_nothing_that_was_acknowledged_with_batch_durability() -> Result<()> {
     let terms = Terms {
@@ -314,6 +316,7 @@ fn a_loss_of_power_loses_nothing_that_was_acknowledged_with_batch_durability() -
     rounds("power, batch", &terms)
 }
 
+// case Disk: remounted read-only
 #[test]
 fn a_file_system_that_turns_read_only_is_still_queried_and_loses_nothing_acknowledged() -> Result<()>
 {

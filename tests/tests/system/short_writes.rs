@@ -62,6 +62,7 @@ fn in_trouble(dir: &Path) -> Result<bool> {
         .is_some_and(|trouble| !trouble.is_null()))
 }
 
+// case Disk: short write
 #[test]
 fn a_write_that_is_cut_short_is_completed() -> Result<()> {
     if !machine::has("short writes", &["strace"])? {

@@ -474,6 +474,7 @@ fn forge_head(unit: &[u8]) {
 }
 
 /// A few bytes of Zstandard may claim any length, in each of many streams.
+// G8
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
     use super::groups::{SectionTable, section_checksum};

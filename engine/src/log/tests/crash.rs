@@ -8,6 +8,7 @@ use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
 use crate::log::storage::OsStorage;
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_damaged_note_costs_nothing_that_was_published() {
     let scene = Scene::new();
@@ -53,6 +54,10 @@ fn change_boot(scene: &Scene) {
     note.store(&OsStorage::default(), &scene.dir()).unwrap();
 }
 
+// G1
+// case Crash: in mid-payload
+// case Crash: published, not answered
+// case Crash: at a block switch
 #[test]
 fn what_was_published_survives_a_kill_at_any_fill() {
     let mut random = Random(11);
@@ -145,6 +150,7 @@ fn a_kill_right_after_a_start_loses_nothing() {
     assert_whole(LogKind::Records, Address(0), &back);
 }
 
+// G2
 #[test]
 fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kept() {
     let scene = Scene::new();
@@ -180,6 +186,7 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
     check_range(&reader, LogKind::Records, resumed, resumed + 808);
 }
 
+// case Crash: while a segment is created
 #[test]
 fn what_was_allocated_ahead_and_never_written_does_not_stay() {
     let scene = Scene::new();
@@ -201,6 +208,7 @@ fn what_was_allocated_ahead_and_never_written_does_not_stay() {
     );
 }
 
+// case Crash: in a start, or in a stop, at any operation
 #[test]
 fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     let scene = Scene::new();
@@ -235,6 +243,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     }
 }
 
+// case Crash: stale staging
 #[test]
 fn staging_of_another_boot_is_never_adopted() {
     let scene = Scene::new();
@@ -267,6 +276,7 @@ fn staging_of_another_boot_is_never_adopted() {
     logs.close().unwrap();
 }
 
+// case Crash: stale staging
 #[test]
 fn a_copy_never_adopts_the_staging_of_the_original() {
     let scene = Scene::new();
@@ -381,6 +391,7 @@ fn staging_that_cannot_be_opened_while_the_writer_lives_is_an_error() {
     assert_eq!(check_all(&scene.reader()).tail.records, Address(808));
 }
 
+// case Corruption: truncation
 #[test]
 fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
     let scene = Scene::new();
@@ -485,6 +496,7 @@ fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
     });
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn no_flipped_byte_of_the_small_files_makes_a_panic_or_other_bytes() {
     for ending in ["killed", "clean"] {
@@ -538,6 +550,7 @@ fn no_flipped_byte_of_the_small_files_makes_a_panic_or_other_bytes() {
     }
 }
 
+// case Corruption: no file in a segment's place
 #[test]
 fn what_is_no_file_in_a_segments_place_is_an_error_and_no_wait() {
     let scene = Scene::new();
@@ -567,6 +580,7 @@ fn what_is_no_file_in_a_segments_place_is_an_error_and_no_wait() {
     refused();
 }
 
+// case Concurrency: restart under an open reader
 #[test]
 fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
     let scene = Scene::new();
@@ -589,6 +603,7 @@ fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
     }
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_durable_mark_above_the_tail_does_not_refuse_the_start() {
     let scene = Scene::new();

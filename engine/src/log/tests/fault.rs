@@ -5,6 +5,7 @@ use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};
 use super::*;
 use crate::error::Error;
 
+// case Disk: EIO on write
 #[test]
 fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     let machine = Machine::new();
@@ -39,6 +40,8 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     );
 }
 
+// G10
+// case Disk: EIO on fsync
 #[test]
 fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     let machine = Machine::new();
@@ -66,6 +69,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     assert!(left.iter().all(|name| !name.ends_with(".new")));
 }
 
+// G10
 #[test]
 fn a_segment_that_the_medium_refused_is_written_anew() {
     let refusals = [
@@ -101,6 +105,7 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
     }
 }
 
+// G10
 #[test]
 fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     let machine = Machine::new();
@@ -183,6 +188,7 @@ fn run_with_failure(n: u64, durability: Durability) -> bool {
     failed
 }
 
+// G10
 #[test]
 fn whichever_call_fails_what_was_acknowledged_is_there() {
     for durability in [Durability::None, Durability::Batch] {
@@ -193,6 +199,7 @@ fn whichever_call_fails_what_was_acknowledged_is_there() {
     }
 }
 
+// case Disk: EIO on write
 #[test]
 fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() {
     for times in [1, 5] {
@@ -211,6 +218,7 @@ fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() 
     }
 }
 
+// case Disk: short write
 #[test]
 fn short_writes_are_completed() {
     let machine = Machine::new();
@@ -328,6 +336,7 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     drop(resume(machine.open()));
 }
 
+// G10
 #[test]
 fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
     let machine = Machine::new();

@@ -23,6 +23,7 @@ fn write_blocks(logs: &mut Logs, blocks: u64, seed: u64) {
     logs.publish();
 }
 
+// case Crash: at a block switch
 #[test]
 fn what_is_published_reads_back_across_many_recycles() {
     let scene = Scene::new();
@@ -37,6 +38,7 @@ fn what_is_published_reads_back_across_many_recycles() {
     assert!(reader.daemon().unwrap().logs.records.head > Address(40 * BLOCK));
 }
 
+// case Crash: in mid-payload
 #[test]
 fn nothing_is_visible_before_it_is_published() {
     let scene = Scene::new();
@@ -51,6 +53,7 @@ fn nothing_is_visible_before_it_is_published() {
     );
 }
 
+// G6
 #[test]
 fn readers_beside_the_writer_find_every_byte_whole_and_tails_that_only_grow() {
     let scene = Scene::new();
@@ -134,6 +137,7 @@ fn sync_returns_when_everything_is_durable() {
     }
 }
 
+// G2
 #[test]
 fn what_is_published_becomes_durable_by_itself_within_the_interval() {
     let scene = Scene::new();
@@ -147,6 +151,7 @@ fn what_is_published_becomes_durable_by_itself_within_the_interval() {
     });
 }
 
+// G3
 #[test]
 fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
     let scene = Scene::new();
@@ -279,6 +284,7 @@ fn staging_goes_to_the_directory_where_its_place_is_absent() {
     check_all(&LogReader::open(&moved).unwrap());
 }
 
+// G13
 #[test]
 fn staging_has_all_of_its_memory_from_the_start() {
     use std::os::unix::fs::MetadataExt;
@@ -290,6 +296,7 @@ fn staging_has_all_of_its_memory_from_the_start() {
     assert!(staging.blocks() * 512 >= staging.len(), "{staging:?}");
 }
 
+// G5
 #[test]
 fn no_view_begins_above_its_end_while_retention_runs() {
     for at in 0..8 {
@@ -323,6 +330,7 @@ fn no_view_begins_above_its_end_while_retention_runs() {
     }
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_reader_of_an_ended_epoch_says_evicted_of_what_a_later_writer_gave_up() {
     for is_clean in [true, false] {

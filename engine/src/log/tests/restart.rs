@@ -105,6 +105,7 @@ fn a_start_adds_the_trailers_that_an_older_writer_left_to_its_flusher() {
     }
 }
 
+// case Crash: between the index logs
 #[test]
 fn index_logs_may_be_cut_and_go_on_from_there() {
     let scene = Scene::new();
@@ -126,6 +127,7 @@ fn index_logs_may_be_cut_and_go_on_from_there() {
     check_all(&scene.reader());
 }
 
+// case Concurrency: two writers
 #[test]
 fn a_second_writer_is_refused_and_does_no_harm() {
     let scene = Scene::new();
@@ -214,6 +216,7 @@ fn a_lock_that_its_file_does_not_account_for_names_nobody() {
     drop(scene.open());
 }
 
+// G6
 #[test]
 fn readers_do_not_keep_a_writer_from_starting() {
     let scene = Scene::new();
@@ -330,6 +333,7 @@ fn catalog_lines_are_appended_and_a_torn_one_is_cut() {
     assert_eq!(reader.catalog_bytes().unwrap(), b"one\ntwo\nthree\n");
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_catalog_whose_name_is_gone_is_copied_from_the_open_file() {
     let scene = Scene::new();
@@ -343,6 +347,7 @@ fn a_catalog_whose_name_is_gone_is_copied_from_the_open_file() {
     assert_eq!(std::fs::read(copy).unwrap(), b"one\ntwo\n");
 }
 
+// case Corruption: no file in a segment's place
 #[test]
 fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     let scene = Scene::new();
@@ -381,6 +386,7 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
     assert!(error.to_string().contains("symbolic link"), "{error}");
 }
 
+// case Corruption: durable lost or of no use
 #[test]
 fn either_slot_of_a_clean_stop_tells_of_it_alone() {
     let scene = Scene::new();

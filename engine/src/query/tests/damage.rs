@@ -135,21 +135,25 @@ fn flip_and_ask(log: &str, flips: u64) {
     assert_eq!(ask(&dir).unwrap(), expected);
 }
 
+// G7
 #[test]
 fn a_flipped_bit_in_the_record_log_is_named_or_does_no_harm() {
     flip_and_ask("records", 60);
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn a_flipped_bit_in_the_chunk_index_is_named_or_does_no_harm() {
     flip_and_ask("chunks", 300);
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn a_flipped_bit_in_the_timestamp_index_is_named_or_does_no_harm() {
     flip_and_ask("times", 300);
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_damaged() {
     let (_world, dir, expected) = sound();
@@ -170,6 +174,7 @@ fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_d
     }
 }
 
+// G7
 #[test]
 fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let mut world = world();
@@ -202,6 +207,7 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     }
 }
 
+// case Corruption: truncation
 #[test]
 fn a_segment_cut_short_is_an_error() {
     let (_world, dir, expected) = sound();
@@ -220,6 +226,7 @@ fn a_segment_cut_short_is_an_error() {
     assert_eq!(ask(&dir).unwrap(), expected);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_catalog_that_is_gone_or_damaged_with_its_copy_is_named() {
     let (_world, dir, expected) = sound();

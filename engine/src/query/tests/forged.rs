@@ -148,6 +148,9 @@ impl Nodes {
     }
 }
 
+// G8
+// case Corruption: lengths of 0 and 2^64-1
+// case Corruption: chain links astray
 #[test]
 fn a_forged_node_does_no_harm() {
     let Nodes {
@@ -185,6 +188,9 @@ fn a_forged_node_does_no_harm() {
 
 /// Each word of the header and of the source table says nothing, everything, its own chunk, the one after it, and one far ahead: lengths
 /// of 0 and 2^64-1, and chains that lead forward, to themselves and into another source's chunks.
+// G8
+// case Corruption: lengths of 0 and 2^64-1
+// case Corruption: chain links astray
 #[test]
 fn lengths_and_links_that_lead_astray_do_no_harm() {
     let Nodes {

@@ -110,6 +110,7 @@ fn records(snapshot: &Snapshot, source: SourceId) -> Result<Vec<u64>, Error> {
     Ok(found)
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_reader_that_looked_before_sees_no_old_record_in_the_place_of_a_new_source() {
     let mut scene = Scene::new();
@@ -156,6 +157,7 @@ fn a_reader_that_looked_before_sees_no_old_record_in_the_place_of_a_new_source()
     assert_eq!(report.damage_count, 0, "{report:?}");
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn what_is_defined_or_grows_above_what_is_given_up_stays() {
     let mut scene = Scene::new();
@@ -192,6 +194,7 @@ fn what_is_defined_or_grows_above_what_is_given_up_stays() {
     assert!(writer.catalog().find("gone").is_some());
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_catalog_of_a_later_time_than_the_log_is_refused() {
     let mut scene = Scene::new();

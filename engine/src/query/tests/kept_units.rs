@@ -92,6 +92,7 @@ fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<Found>, Vec<String>) {
     (rows(snapshot, source.id).unwrap(), aggregates)
 }
 
+// G13
 #[test]
 fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
     let world = |first: u64| {
