@@ -41,45 +41,6 @@ fn push_until_gone(
     unreachable!("numbers do not end");
 }
 
-// G1
-#[test]
-fn everything_that_a_sync_acknowledged_survives_a_kill() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
-    let mut before = 0;
-    for round in 0..3 {
-        let there = There::start(&dir, &["--config", &config]);
-        let acknowledged = AtomicU64::new(0);
-        let client = there.client();
-        let source = client.define_one(NUMBERS).unwrap();
-        let (pushed, _) = std::thread::scope(|scope| {
-            let pusher = scope.spawn(|| push_until_gone(&client, source, &acknowledged));
-            eventually(|| (acknowledged.load(Ordering::Acquire) >= 100_000).then_some(()));
-            there.signal("-KILL");
-            pusher.join().unwrap()
-        });
-        assert!(!there.wait());
-        let again = There::start(&dir, &["--config", &config]);
-        let stored = numbers(&dir).split_off(before);
-        let acknowledged = acknowledged.load(Ordering::Acquire);
-        assert!(
-            stored.len() as u64 >= acknowledged,
-            "round {round}: {} of {acknowledged}",
-            stored.len()
-        );
-        assert!(stored.len() as u64 <= pushed);
-        assert!(
-            stored.iter().copied().eq(0..stored.len() as u64),
-            "round {round}: in order, without a hole"
-        );
-        before += stored.len();
-        again.signal("-TERM");
-        assert!(again.wait());
-        assert_eq!(numbers(&dir).len(), before);
-    }
-}
-
 // G4
 #[test]
 fn a_stop_under_load_loses_nothing_that_the_socket_took() {
