@@ -141,30 +141,6 @@ fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     assert!(payloads(&dir, "fresh").is_empty());
 }
 
-// case Concurrency: restart under an open reader
-#[test]
-fn readers_follow_a_daemon_across_restarts() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    for round in 1..=3u64 {
-        let there = There::start(&dir, &[]);
-        let client = there.client();
-        let source = client.define_one(NUMBERS).unwrap();
-        client.push(source, &round.to_le_bytes()).unwrap();
-        client.sync().unwrap();
-        assert!(numbers(&dir).into_iter().eq(1..=round));
-        // Dropped: killed.
-    }
-    assert_eq!(
-        numbers(&dir),
-        [1, 2, 3],
-        "what a killed daemon published stays readable"
-    );
-    let last = There::start(&dir, &[]);
-    last.signal("-TERM");
-    assert!(last.wait());
-}
-
 // case Disk: the directory moved, removed or replaced
 #[test]
 fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_until_it_is_restarted()

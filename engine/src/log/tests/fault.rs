@@ -1,7 +1,7 @@
 //! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is asked.
 
 use super::machine::{Machine, on_disk};
-use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};
+use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Op, Rule, loom};
 use super::*;
 use crate::error::Error;
 
@@ -247,6 +247,7 @@ fn while_a_sync_takes_long_the_writer_is_told_to_wait_and_nothing_counts_as_dura
     check_all(&machine.reader());
 }
 
+// case Disk: a segment deleted underneath
 #[test]
 fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     let machine = Machine::new();
