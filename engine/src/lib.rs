@@ -30,6 +30,8 @@ pub mod compact;
 pub mod check;
 
 #[cfg(test)]
+mod testkit;
+#[cfg(test)]
 mod tests;
 
 pub use error::{Error, IoContext, LockHolder, PayloadError, Result};

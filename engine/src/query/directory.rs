@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::caches::{Caches, KeptOfEpoch};
 use super::snapshot_logs::SnapshotLogs;
+use super::tuning::Tuning;
 use super::value::IndexFn;
 use crate::error::Result;
 use crate::log::{LogReader, Tails};
@@ -21,6 +22,7 @@ pub struct Directory {
     reader: Arc<LogReader>,
     catalog: Mutex<CachedCatalog>,
     caches: Arc<Caches>,
+    tuning: Tuning,
     epoch: Mutex<Epoch>,
     functions: RwLock<HashMap<IndexId, IndexFn>>,
 }
@@ -55,10 +57,10 @@ impl Directory {
 
     /// As `open`, of logs that are open.
     pub fn of(reader: LogReader) -> Arc<Directory> {
-        Directory::with(reader, Caches::of_process())
+        Directory::with(reader, Caches::of_process(), Tuning::default())
     }
 
-    pub(super) fn with(reader: LogReader, caches: Arc<Caches>) -> Arc<Directory> {
+    pub(crate) fn with(reader: LogReader, caches: Arc<Caches>, tuning: Tuning) -> Arc<Directory> {
         Arc::new(Directory {
             reader: Arc::new(reader),
             catalog: Mutex::new(CachedCatalog {
@@ -70,6 +72,7 @@ impl Directory {
                 kept: caches.epoch(),
             }),
             caches,
+            tuning,
             functions: RwLock::new(HashMap::new()),
         })
     }
@@ -116,7 +119,8 @@ impl Directory {
 
     pub(super) fn logs(&self, tails: Tails, position: Address) -> SnapshotLogs {
         let kept = self.kept_of(tails.epoch);
-        SnapshotLogs::new(Arc::clone(&self.reader), tails, position, kept)
+        let reader = Arc::clone(&self.reader);
+        SnapshotLogs::new(reader, tails, position, kept, self.tuning)
     }
 
     fn kept_of(&self, epoch: u64) -> KeptOfEpoch {

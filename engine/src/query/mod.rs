@@ -9,13 +9,14 @@
 //! cannot answer is scanned with the same functions, so that an index never changes an answer.
 
 // A directory, one instant of it or of several, and what a query reads of that.
-mod caches;
+pub(crate) mod caches;
 mod cut;
 mod directory;
 mod shared_cache;
 mod snapshot;
 mod snapshot_logs;
 mod status;
+pub(crate) mod tuning;
 
 // What is asked.
 mod poll;

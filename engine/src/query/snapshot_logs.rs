@@ -11,6 +11,7 @@ use super::caches::KeptOfEpoch;
 use super::forest::node_cache::NodeCache;
 use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
+use super::tuning::Tuning;
 use crate::error::{Error, Result};
 use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
@@ -24,6 +25,7 @@ pub(crate) struct SnapshotLogs {
     tails: Tails,
     position: Address,
     kept: KeptOfEpoch,
+    tuning: Tuning,
     counters: Arc<ScanCounters>,
 }
 
@@ -34,12 +36,14 @@ impl SnapshotLogs {
         tails: Tails,
         position: Address,
         kept: KeptOfEpoch,
+        tuning: Tuning,
     ) -> SnapshotLogs {
         SnapshotLogs {
             reader,
             tails,
             position,
             kept,
+            tuning,
             counters: Arc::default(),
         }
     }
@@ -197,6 +201,10 @@ impl SnapshotLogs {
 
     pub fn verified(&self) -> &VerifiedChunks {
         &self.kept.chunks
+    }
+
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     pub fn counters(&self) -> &ScanCounters {

@@ -9,9 +9,8 @@ use crate::error::{Error, Result};
 use crate::ingest::WriterOptions;
 use crate::log::tests::simulated::{Disk, loom};
 use crate::log::{Durability, LogReader};
-use crate::query::{
-    AggregateSpec, Directory, Loss, Poll, Predicate, Snapshot, aggregate, indexed_scan, raw_scan,
-};
+use crate::query::{Directory, Loss, Poll, Snapshot, aggregate, indexed_scan, raw_scan};
+use crate::testkit::asked::whole;
 use crate::types::{Address, Key, SourceId, Sum, TimeRange, ValueKind, ValueRange};
 
 /// A promise that does not hold.
@@ -168,17 +167,7 @@ fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
             .filter(|value| of_index(value))
             .map(|value| Key::from_u64(*value))
             .collect();
-        let spec = AggregateSpec {
-            source: numbers.id,
-            index: index.id,
-            time: TimeRange::ALL,
-            value: ValueRange::ALL,
-            filter: Predicate::All,
-            bucket: None,
-            quantiles: Vec::new(),
-            approx: false,
-            threads: 1,
-        };
+        let spec = whole(numbers.id, index.id, &[]);
         let rows = aggregate(snapshot, &spec, &Poll::never()).map_err(failed)?;
         let [row] = rows.as_slice() else {
             return Err(unequal(format!("{} rows of one bucket", rows.len())));

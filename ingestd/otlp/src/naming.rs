@@ -129,6 +129,7 @@ x|unit@with#special/chars|gauge|x_unit_with_special_per_chars
 x|@#$|gauge|x
 x|kBy|gauge|x_kBy";
 
+    // case Metrics: data points over OTLP
     #[test]
     fn metrics_are_named_as_the_rules_of_compatibility_say() {
         for line in NAMES.lines() {
@@ -158,6 +159,7 @@ x|kBy|gauge|x_kBy";
         }
     }
 
+    // case Metrics: data points over OTLP
     #[test]
     fn labels_hold_what_prometheus_takes() {
         for (name, wanted) in [

@@ -8,44 +8,7 @@ use loom_engine::log::LogOptions;
 use loom_engine::schema::{IndexDef, losses_source, parse_sources};
 use loom_engine::{IoContext, Result};
 
-/// Each kind of key, of bins, of time; a source of nothing but bytes.
-const SOURCES: &str = r#"
-[[source]]
-name = "metric"
-[[source.field]]
-name = "kind"
-type = "u8"
-[[source.field]]
-name = "size"
-type = "u64"
-nullable = true
-[[source.field]]
-name = "ratio"
-type = "f64"
-[[source.field]]
-name = "note"
-type = "utf8"
-[[source.index]]
-name = "size"
-value = "size"
-[[source.index]]
-name = "ratio"
-value = "ratio"
-
-[[source]]
-name = "event"
-time = "own"
-[[source.field]]
-name = "level"
-type = "i64"
-[[source.index]]
-name = "level"
-value = "level"
-bins = [-1000, -10, 0, 10, 1000, 100000]
-
-[[source]]
-name = "raw"
-"#;
+const SOURCES: &str = include_str!("../../../src/testkit/sources.toml");
 
 fn main() -> Result<()> {
     let dir = loom_fuzz::home().join("base");

@@ -26,7 +26,7 @@ const FAMILY_MEMBERS_LEAST: usize = 2;
 const COMPRESSED_LEAST: usize = 64;
 
 /// A part of a row group ends with the block that makes it so long: what describes a part takes some 7 bytes.
-const PART_BYTES_LEAST: usize = if cfg!(test) { 64 } else { 512 };
+const PART_BYTES_LEAST: usize = 512;
 
 /// Makes units. Keeps its buffers.
 pub struct UnitEncoder {

@@ -31,7 +31,7 @@ pub struct PartColumns<'a> {
 }
 
 /// Up to so many bytes between two sections are read too.
-const GAP_BYTES_MOST: usize = if cfg!(test) { 64 } else { 4096 };
+const GAP_BYTES_MOST: usize = 4096;
 
 /// What is yet to be read of a part.
 enum Missing {

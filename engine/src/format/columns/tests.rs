@@ -5,6 +5,10 @@ mod parts;
 
 use proptest::prelude::*;
 
+use super::families::FamilyTable;
+use super::groups::{SectionTable, TailForm, section_checksum};
+use super::head::{Form, StreamTable, Tables, encode_head};
+use super::numbers::{self, TAIL};
 use super::*;
 use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder};
 use crate::types::{Address, SourceId, Timestamp};
@@ -473,75 +477,89 @@ fn forge_head(unit: &[u8]) {
     }
 }
 
+/// The sections of a forged unit.
+#[derive(Default)]
+struct Body {
+    bytes: Vec<u8>,
+    sections: u64,
+}
+
+impl Body {
+    fn section(&mut self, bytes: &[u8]) -> SectionTable {
+        self.bytes.extend_from_slice(bytes);
+        self.sections += 1;
+        SectionTable {
+            bytes: bytes.len(),
+            checksum: section_checksum(&UUID, FIRST, self.sections - 1, bytes),
+        }
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) -> SectionTable {
+        let mut bytes = Vec::new();
+        numbers::encode(numbers, None, &[], &mut bytes);
+        bytes.extend_from_slice(&TAIL);
+        self.section(&bytes)
+    }
+
+    /// The unit of these streams and families.
+    fn into_unit<'a>(
+        mut self,
+        form: Form,
+        orders: Vec<SectionTable>,
+        streams: Vec<StreamTable<'a>>,
+        families: Vec<FamilyTable<'a>>,
+    ) -> Vec<u8> {
+        let tables = Tables {
+            checksums: &[0; UNIT_CHUNKS as usize],
+            has_anchors: &[false; UNIT_CHUNKS as usize],
+            orders,
+            streams,
+            families,
+        };
+        let body = &mut self.bytes;
+        body.resize(body.len().next_multiple_of(8), 0);
+        let chunks = UNIT_CHUNKS as usize;
+        let mut unit = encode_head(&UUID, FIRST, form, chunks, &tables, body.len());
+        unit.extend_from_slice(body);
+        unit
+    }
+}
+
 /// A few bytes of Zstandard may claim any length, in each of many streams.
+// G8
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
-    use super::groups::{SectionTable, section_checksum};
-    use super::head::{Form, StreamTable, Tables, encode_head};
-    use super::numbers::{TAIL, encode};
     const STREAMS: u16 = 40;
     const CLAIMED: usize = 60_000;
     let zeroes = zstd::bulk::compress(&[0; CLAIMED], 1).unwrap();
-    let mut body = Vec::new();
-    let mut ordinal = 0;
-    let mut section = |bytes: &[u8]| {
-        body.extend_from_slice(bytes);
-        ordinal += 1;
-        SectionTable {
-            bytes: bytes.len(),
-            checksum: section_checksum(&UUID, FIRST, ordinal - 1, bytes),
-        }
-    };
-    let mut order = Vec::new();
-    encode(
-        &(0..u64::from(STREAMS)).collect::<Vec<_>>(),
-        None,
-        &[],
-        &mut order,
-    );
-    order.extend_from_slice(&TAIL);
-    let mut orders = vec![section(&order)];
-    orders.extend((1..UNIT_CHUNKS).map(|_| section(&[])));
+    let mut body = Body::default();
+    let mut orders = vec![body.numbers(&(0..u64::from(STREAMS)).collect::<Vec<_>>())];
+    orders.extend((1..UNIT_CHUNKS).map(|_| body.section(&[])));
     let mut group = Vec::new();
-    encode(&[1], None, &[], &mut group);
-    encode(&[CLAIMED as u64], None, &[], &mut group);
-    group.push(super::groups::TailForm::Zstd as u8);
+    numbers::encode(&[1], None, &[], &mut group);
+    numbers::encode(&[CLAIMED as u64], None, &[], &mut group);
+    group.push(TailForm::Zstd as u8);
     crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
     group.extend_from_slice(&zeroes);
     group.extend_from_slice(&TAIL);
-    let templates: Vec<Template> = (1..=STREAMS)
-        .map(|source| Template {
-            pieces: vec![Piece {
-                bytes: 2,
-                kind: PieceKind::Length,
-            }],
-            ..template(SourceId(source + 3))
-        })
-        .map(|template| Template {
-            has_rest: false,
-            ..template
-        })
-        .collect();
+    let template = |source| Template {
+        source: SourceId(source),
+        pieces: vec![Piece {
+            bytes: 2,
+            kind: PieceKind::Length,
+        }],
+        has_rest: false,
+    };
+    let templates: Vec<Template> = (4..STREAMS + 4).map(template).collect();
     let mut counts = vec![0; UNIT_CHUNKS as usize];
     counts[0] = 1;
-    let tables = Tables {
-        checksums: &[0; UNIT_CHUNKS as usize],
-        has_anchors: &[false; UNIT_CHUNKS as usize],
-        orders,
-        streams: templates
-            .iter()
-            .map(|template| StreamTable {
-                template,
-                counts: &counts,
-                groups: vec![vec![(3, section(&group))]],
-            })
-            .collect(),
-        families: Vec::new(),
-    };
-    body.resize(body.len().next_multiple_of(8), 0);
-    let chunks = UNIT_CHUNKS as usize;
-    let mut unit = encode_head(&UUID, FIRST, Form::Columns, chunks, &tables, body.len());
-    unit.extend_from_slice(&body);
+    let streams = templates.iter().map(|template| StreamTable {
+        template,
+        counts: &counts,
+        groups: vec![vec![(3, body.section(&group))]],
+    });
+    let streams = streams.collect();
+    let unit = body.into_unit(Form::Columns, orders, streams, Vec::new());
     let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit).unwrap();
     for _ in 0..2 {
         let error = unit.chunk(0, &mut vec![0; CHUNK as usize]).unwrap_err();
@@ -570,34 +588,20 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
 
 /// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
 fn of_most_streams(members_a_group: u64) -> Vec<u8> {
-    use super::families::FamilyTable;
-    use super::groups::{SectionTable, section_checksum};
-    use super::head::{Form, Tables, encode_head};
-    use super::numbers::{TAIL, encode};
     const STREAMS: u64 = u16::MAX as u64;
     const IN_CHUNK: u64 = 1 << 12;
-    let mut body = Vec::new();
-    let mut ordinal = 0;
-    let mut section = |numbers: &[u64]| {
-        let start = body.len();
-        encode(numbers, None, &[], &mut body);
-        body.extend_from_slice(&TAIL);
-        ordinal += 1;
-        SectionTable {
-            bytes: body.len() - start,
-            checksum: section_checksum(&UUID, FIRST, ordinal - 1, &body[start..]),
-        }
-    };
+    let mut body = Body::default();
     let streams: Vec<u64> = (0..STREAMS).collect();
     let orders = streams.chunks(IN_CHUNK as usize);
-    let orders = orders.map(&mut section).collect();
+    let orders = orders.map(|streams| body.numbers(streams)).collect();
     let template = Template {
         source: SourceId(1),
         pieces: Vec::new(),
         has_rest: false,
     };
     let groups = streams.chunks(members_a_group as usize);
-    let groups = groups.map(|own| (own.len(), vec![(1, section(&vec![77; own.len()]))]));
+    let groups = groups.map(|own| (own.len(), vec![(1, body.numbers(&vec![77; own.len()]))]));
+    let groups = groups.collect();
     let counts = streams.iter().flat_map(|stream| {
         (0..UNIT_CHUNKS).map(move |chunk| u64::from(chunk == stream / IN_CHUNK))
     });
@@ -605,20 +609,9 @@ fn of_most_streams(members_a_group: u64) -> Vec<u8> {
         template: &template,
         sources: (1..=u16::MAX).map(SourceId).collect(),
         counts: counts.collect(),
-        groups: groups.collect(),
+        groups,
     };
-    let tables = Tables {
-        checksums: &[0; UNIT_CHUNKS as usize],
-        has_anchors: &[false; UNIT_CHUNKS as usize],
-        orders,
-        streams: Vec::new(),
-        families: vec![family],
-    };
-    body.resize(body.len().next_multiple_of(8), 0);
-    let chunks = UNIT_CHUNKS as usize;
-    let mut unit = encode_head(&UUID, FIRST, Form::Families, chunks, &tables, body.len());
-    unit.extend_from_slice(&body);
-    unit
+    body.into_unit(Form::Families, orders, Vec::new(), vec![family])
 }
 
 #[test]

@@ -291,37 +291,24 @@ mod tests {
     #[test]
     fn the_newest_slot_wins_and_a_torn_one_leaves_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(
-            read(&OsStorage::default(), dir.path(), &UUID).unwrap(),
-            None
-        );
+        let read = |uuid| read(&OsStorage::default(), dir.path(), uuid).unwrap();
+        assert_eq!(read(&UUID), None);
         let catalog_bytes = Arc::new(AtomicU64::new(7));
         let open = |newest| {
             let catalog_bytes = Arc::clone(&catalog_bytes);
-            DurableFile::open(
-                Arc::new(OsStorage::default()),
-                dir.path(),
-                UUID,
-                newest,
-                catalog_bytes,
-            )
-            .unwrap()
+            let storage = Arc::new(OsStorage::default());
+            DurableFile::open(storage, dir.path(), UUID, newest, catalog_bytes).unwrap()
         };
         let lost = PendingLoss {
             records: Some(12),
             ..PendingLoss::UNKNOWN
         };
         let mut file = open(None);
-        assert_eq!(
-            read(&OsStorage::default(), dir.path(), &UUID).unwrap(),
-            None
-        );
+        assert_eq!(read(&UUID), None);
         file.write(1, End::Open, logs(10)).unwrap();
         catalog_bytes.store(70, Ordering::Release);
         file.write(2, End::Clean(&[lost]), logs(20)).unwrap();
-        let state = read(&OsStorage::default(), dir.path(), &UUID)
-            .unwrap()
-            .unwrap();
+        let state = read(&UUID).unwrap();
         assert_eq!(
             (state.sequence, state.epoch, state.clean, state.logs),
             (2, 2, true, logs(20))
@@ -334,27 +321,15 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             std::fs::write(&path, &damaged).unwrap();
-            let state = read(&OsStorage::default(), dir.path(), &UUID)
-                .unwrap()
-                .unwrap();
+            let state = read(&UUID).unwrap();
             assert_eq!((state.sequence, state.logs), (1, logs(10)), "byte {at}");
             assert_eq!(state.catalog_bytes, 7);
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(
-            read(&OsStorage::default(), dir.path(), &[4; 16]).unwrap(),
-            None
-        );
+        assert_eq!(read(&[4; 16]), None);
 
-        let newest = read(&OsStorage::default(), dir.path(), &UUID).unwrap();
-        let mut file = open(newest);
+        let mut file = open(read(&UUID));
         file.write(3, End::Open, logs(30)).unwrap();
-        assert_eq!(
-            read(&OsStorage::default(), dir.path(), &UUID)
-                .unwrap()
-                .unwrap()
-                .sequence,
-            3
-        );
+        assert_eq!(read(&UUID).unwrap().sequence, 3);
     }
 }

@@ -1,19 +1,18 @@
 //! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is asked.
 
 use super::machine::{Machine, on_disk};
-use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};
+use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Rule, loom};
 use super::*;
 use crate::error::Error;
 
+// case Disk: EIO on write
 #[test]
 fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
     logs.publish();
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Write)));
+    machine.fails(EIO, Kind::Write);
     let error = logs.sync().unwrap_err();
     // Of the record log, unless the flusher was quick enough to write that before the disk failed.
     assert!(
@@ -31,14 +30,12 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
         Err(Error::Flusher(_))
     ));
     assert!(logs.close().is_err());
-    check_range(
-        &machine.reader(),
-        LogKind::Records,
-        Address(0),
-        Address(BLOCK + 808),
-    );
+    let end = Address(BLOCK + 808);
+    check_range(&machine.reader(), LogKind::Records, Address(0), end);
 }
 
+// G10
+// case Disk: EIO on fsync
 #[test]
 fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     let machine = Machine::new();
@@ -47,9 +44,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     logs.sync().unwrap();
     append_each(&mut logs, [808, 168, 48]);
     // The new generations fail as well.
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails(EIO, Kind::Sync);
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
     // Whoever asks for the state is answered too, not only the next append.
     assert!(logs.trouble().is_some());
@@ -66,6 +61,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     assert!(left.iter().all(|name| !name.ends_with(".new")));
 }
 
+// G10
 #[test]
 fn a_segment_that_the_medium_refused_is_written_anew() {
     let refusals = [
@@ -101,6 +97,7 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
     }
 }
 
+// G10
 #[test]
 fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     let machine = Machine::new();
@@ -115,84 +112,19 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     let path = machine.segment(0);
     machine.disk.rot(&path, 2 * CHUNK + 64, &[7; 16]);
     append(&mut logs, LogKind::Records, CHUNK as usize);
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails_once(EIO, Kind::Sync);
     logs.sync().unwrap();
     assert!(!machine.disk.exists(&path));
     logs.close().unwrap();
     let reader = machine.reader();
     let tail = reader.tails().unwrap().tail.records;
     assert_eq!(tail, Address(4 * BLOCK));
-    let mut chunk = vec![0; CHUNK as usize];
     for n in 0..tail.0 / CHUNK {
-        reader
-            .read(LogKind::Records, Address(n * CHUNK), &mut chunk)
-            .unwrap();
-        let sound =
-            crate::format::verify_chunk(&reader.meta().uuid, Address(n * CHUNK), &chunk).is_ok();
-        assert_eq!(sound, n != 2, "chunk {n}");
+        assert_eq!(verifies(&reader, Address(n * CHUNK)), n != 2, "chunk {n}");
     }
 }
 
-/// Appends and syncs a few times, the `n`th write, sync or allocation of which fails. Returns whether any did.
-fn run_with_failure(n: u64, durability: Durability) -> bool {
-    let machine = Machine::new();
-    let mut logs = machine.start(durability);
-    let counts =
-        |op: &Op| op.is_on_disk() && matches!(op.kind, Kind::Write | Kind::Sync | Kind::Allocate);
-    let before = machine.count(counts) as u64;
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), counts).after(n - 1));
-    let mut acknowledged = PerLog::<Address>::default();
-    for round in 0..4 {
-        append_each(
-            &mut logs,
-            [BLOCK as usize + 808 * round, 3 * CHUNK as usize + 168, 48],
-        );
-        if logs.sync().is_err() {
-            break;
-        }
-        acknowledged = PerLog::new(|log| logs.tail(log));
-        assert!(
-            LogKind::ALL
-                .iter()
-                .all(|&log| logs.durable(log) == logs.tail(log))
-        );
-    }
-    let failed = machine.count(counts) as u64 >= before + n;
-    drop(logs);
-    let machine = Machine {
-        disk: machine
-            .disk
-            .now()
-            .lose_power(Luck::Some(50), &mut Random(n)),
-    };
-    let opening = machine.open();
-    for (log, acknowledged) in LogKind::ALL.into_iter().zip(acknowledged) {
-        assert!(
-            opening.end(log) >= acknowledged,
-            "call {n}: the {log} ends at {}",
-            opening.end(log)
-        );
-        let mut bytes = vec![0; acknowledged.0 as usize];
-        opening.read(log, Address(0), &mut bytes).unwrap();
-        assert_whole(log, Address(0), &bytes);
-    }
-    failed
-}
-
-#[test]
-fn whichever_call_fails_what_was_acknowledged_is_there() {
-    for durability in [Durability::None, Durability::Batch] {
-        let calls = (1..)
-            .take_while(|n| run_with_failure(*n, durability))
-            .count();
-        assert!(calls > 20, "only {calls} calls were made");
-    }
-}
-
+// case Disk: EIO on write
 #[test]
 fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() {
     for times in [1, 5] {
@@ -211,6 +143,7 @@ fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() 
     }
 }
 
+// case Disk: short write
 #[test]
 fn short_writes_are_completed() {
     let machine = Machine::new();
@@ -257,47 +190,7 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
     assert_eq!(PerLog::new(|log| opening.end(log)), tails.tail);
 }
 
-#[test]
-fn while_a_sync_takes_long_the_writer_is_told_to_wait_and_nothing_counts_as_durable() {
-    let machine = Machine::new();
-    let mut logs = machine.start(Durability::Batch);
-    append_each(&mut logs, [808, 168, 48]);
-    logs.sync().unwrap();
-    let time = Duration::from_millis(300);
-    machine.disk.rule(Rule::once(Fault::Takes(time), |op| {
-        op.kind == Kind::Sync && op.is_in("records")
-    }));
-    append_each(&mut logs, [8, 8, 48]);
-    let since = Instant::now();
-    let ticket = logs.request_sync();
-    let mut refused = 0;
-    while !logs.is_synced(ticket).unwrap() {
-        let durable = logs.durable(LogKind::Records);
-        // Later it may have ended since.
-        if since.elapsed() < time {
-            assert_eq!(durable, Address(808));
-        }
-        let at = logs.end(LogKind::Records);
-        let chunk = expected(LogKind::Records, at, CHUNK as usize);
-        match logs.try_append(LogKind::Records, &chunk) {
-            Ok(_) => logs.publish(),
-            Err(error) => {
-                assert!(matches!(error, Error::Full), "{error}");
-                refused += 1;
-                std::thread::yield_now();
-            }
-        }
-    }
-    assert!(since.elapsed() >= time && refused > 0);
-    // Of the two blocks no more than there was room for was taken meanwhile.
-    let taken = logs.end(LogKind::Records);
-    assert!((2 * BLOCK - CHUNK..3 * BLOCK).contains(&taken.0), "{taken}");
-    logs.sync().unwrap();
-    assert_eq!(logs.durable(LogKind::Records), taken);
-    logs.close().unwrap();
-    check_all(&machine.reader());
-}
-
+// case Disk: a segment deleted underneath
 #[test]
 fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     let machine = Machine::new();
@@ -328,6 +221,7 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
     drop(resume(machine.open()));
 }
 
+// G10
 #[test]
 fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
     let machine = Machine::new();
@@ -341,9 +235,7 @@ fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
     let path = machine.segment(0);
     machine.disk.rot(&path, 5 * CHUNK + 64, &[7; 16]);
     append(&mut logs, LogKind::Records, 808);
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), on_disk(Kind::Sync)));
+    machine.fails_once(EIO, Kind::Sync);
     logs.sync().unwrap();
     assert!(!machine.disk.exists(&path));
     logs.close().unwrap();

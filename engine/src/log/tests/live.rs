@@ -23,6 +23,7 @@ fn write_blocks(logs: &mut Logs, blocks: u64, seed: u64) {
     logs.publish();
 }
 
+// case Crash: at a block switch
 #[test]
 fn what_is_published_reads_back_across_many_recycles() {
     let scene = Scene::new();
@@ -37,6 +38,7 @@ fn what_is_published_reads_back_across_many_recycles() {
     assert!(reader.daemon().unwrap().logs.records.head > Address(40 * BLOCK));
 }
 
+// case Crash: in mid-payload
 #[test]
 fn nothing_is_visible_before_it_is_published() {
     let scene = Scene::new();
@@ -51,6 +53,7 @@ fn nothing_is_visible_before_it_is_published() {
     );
 }
 
+// G6
 #[test]
 fn readers_beside_the_writer_find_every_byte_whole_and_tails_that_only_grow() {
     let scene = Scene::new();
@@ -108,32 +111,7 @@ fn an_append_longer_than_both_blocks_is_taken_in_pieces() {
     check_all(&scene.reader());
 }
 
-#[test]
-fn sync_returns_when_everything_is_durable() {
-    for durability in [
-        Durability::None,
-        Durability::Batch,
-        Durability::Interval(Duration::from_secs(1000)),
-    ] {
-        let scene = Scene::new();
-        let mut logs = scene.create(durability);
-        append_each(&mut logs, [4096 + 808, 168, 48]);
-        logs.sync().unwrap();
-        assert_eq!(LogKind::ALL.map(|log| logs.durable(log).0), [4904, 168, 48]);
-        let words = scene.reader().daemon().unwrap();
-        assert!(
-            words
-                .logs
-                .iter()
-                .all(|log| log.durable == log.tail && log.flushed == log.tail)
-        );
-        append(&mut logs, LogKind::Records, 8);
-        let ticket = logs.request_sync();
-        wait_until("the sync is done", || logs.is_synced(ticket).unwrap());
-        assert_eq!(logs.durable(LogKind::Records), Address(4912));
-    }
-}
-
+// G2
 #[test]
 fn what_is_published_becomes_durable_by_itself_within_the_interval() {
     let scene = Scene::new();
@@ -147,6 +125,7 @@ fn what_is_published_becomes_durable_by_itself_within_the_interval() {
     });
 }
 
+// G3
 #[test]
 fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
     let scene = Scene::new();
@@ -161,54 +140,9 @@ fn with_batch_durability_a_block_is_reused_only_when_it_is_durable() {
 }
 
 #[test]
-fn segments_follow_one_another_and_evicted_ones_are_named() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    write_blocks(&mut logs, 4 * SEGMENT / BLOCK, 5);
-    let reader = scene.reader();
-    check_all(&reader);
-    let first = scene.segment(LogKind::Records, 0);
-    assert!(first.exists() && scene.segment(LogKind::Records, 3 * SEGMENT).exists());
-
-    logs.evict([Address(2 * SEGMENT), Address(0), Address(0)].into());
-    wait_until("the evicted segments are gone", || {
-        !first.exists() && !scene.segment(LogKind::Records, SEGMENT).exists()
-    });
-    assert_eq!(
-        check_all(&reader).begin,
-        [Address(2 * SEGMENT), Address(0), Address(0)].into()
-    );
-    let error = scene.reader();
-    error.tails().unwrap();
-    let error = error
-        .read(LogKind::Records, Address(4096), &mut [0; 8])
-        .unwrap_err();
-    assert!(
-        matches!(error, crate::Error::Evicted { begin: Address(b), .. } if b == 2 * SEGMENT),
-        "{error}"
-    );
-    logs.close().unwrap();
-    assert_eq!(
-        check_all(&scene.reader()).begin.records,
-        Address(2 * SEGMENT)
-    );
-    assert_eq!(scene.open().begin(LogKind::Records), Address(2 * SEGMENT));
-}
-
-#[test]
-fn readers_are_shared_by_threads() {
-    fn shared<T: Send + Sync>() {}
-    shared::<LogReader>();
-    fn sent<T: Send>() {}
-    sent::<Logs>();
-    sent::<Opening>();
-}
-
-#[test]
 fn addresses_that_no_log_has_are_errors() {
     let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [808, 168, 48]);
+    let mut logs = scene.begun();
     logs.publish();
     let reader = scene.reader();
     reader.tails().unwrap();
@@ -245,26 +179,11 @@ fn the_daemons_words_reach_readers() {
 }
 
 #[test]
-fn a_reader_counts_what_it_reads() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append(&mut logs, LogKind::Records, 4096);
-    logs.publish();
-    let reader = scene.reader();
-    reader.tails().unwrap();
-    let before = reader.bytes_read();
-    reader
-        .read(LogKind::Records, Address(0), &mut [0; 4096])
-        .unwrap();
-    assert_eq!(reader.bytes_read() - before, 4096 + 16);
-}
-
-#[test]
 fn staging_goes_to_the_directory_where_its_place_is_absent() {
     let scene = Scene::new();
     let options = LogOptions {
         staging: Some(scene.root.path().join("nowhere")),
-        ..scene.options()
+        ..scene.options.log.clone()
     };
     let mut logs = Opening::open(&scene.dir(), &options)
         .unwrap()
@@ -279,6 +198,7 @@ fn staging_goes_to_the_directory_where_its_place_is_absent() {
     check_all(&LogReader::open(&moved).unwrap());
 }
 
+// G13
 #[test]
 fn staging_has_all_of_its_memory_from_the_start() {
     use std::os::unix::fs::MetadataExt;
@@ -290,6 +210,7 @@ fn staging_has_all_of_its_memory_from_the_start() {
     assert!(staging.blocks() * 512 >= staging.len(), "{staging:?}");
 }
 
+// G5
 #[test]
 fn no_view_begins_above_its_end_while_retention_runs() {
     for at in 0..8 {
@@ -323,6 +244,7 @@ fn no_view_begins_above_its_end_while_retention_runs() {
     }
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_reader_of_an_ended_epoch_says_evicted_of_what_a_later_writer_gave_up() {
     for is_clean in [true, false] {

@@ -1,6 +1,6 @@
 //! The logs on a simulated disk.
 
-use super::simulated::{Disk, Kind, Op, loom, shared_memory};
+use super::simulated::{Disk, Fault, Kind, Op, Rule, loom, shared_memory};
 use super::*;
 
 /// A directory on a disk of its own.
@@ -22,6 +22,18 @@ impl Machine {
             durability,
             group: None,
         }
+    }
+
+    /// The disk refuses what is asked of it in this way.
+    pub fn fails(&self, code: i32, kind: Kind) {
+        let rule = Rule::always(Fault::Fails(code), on_disk(kind));
+        self.disk.rule(rule);
+    }
+
+    /// As `fails`, once.
+    pub fn fails_once(&self, code: i32, kind: Kind) {
+        let rule = Rule::once(Fault::Fails(code), on_disk(kind));
+        self.disk.rule(rule);
     }
 
     pub fn open(&self) -> Opening {

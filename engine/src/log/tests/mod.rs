@@ -17,76 +17,36 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::format::put_trailer;
+use crate::testkit::scene::{BLOCK, CHUNK, SEGMENT};
+use crate::testkit::{Random, Scene, copy_dir, wait_until};
 use crate::types::{Address, LogKind, PerLog};
 
-const CHUNK: u64 = 4096;
-const BLOCK: u64 = 64 << 10;
-const SEGMENT: u64 = 256 << 10;
-
-/// A directory with room for its staging beside it.
-struct Scene {
-    root: tempfile::TempDir,
-}
+/// What [`Scene::begun`] appends.
+const A_LITTLE: [Address; 3] = [Address(808), Address(168), Address(48)];
 
 impl Scene {
-    fn new() -> Scene {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("shm")).unwrap();
-        Scene { root }
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.root.path().join("loom")
-    }
-
-    fn options(&self) -> LogOptions {
-        LogOptions {
-            chunk_bytes: CHUNK as u32,
-            block_bytes: BLOCK,
-            segment_bytes: [SEGMENT; 3].into(),
-            staging: Some(self.root.path().join("shm")),
-            durability: Durability::None,
-            group: None,
-        }
-    }
-
     fn open(&self) -> Opening {
-        Opening::open(&self.dir(), &self.options()).unwrap()
+        Opening::open(&self.dir(), &self.options.log).unwrap()
+    }
+
+    /// A new directory, to whose logs a little was appended.
+    fn begun(&self) -> Logs {
+        let mut logs = self.create(Durability::None);
+        append_each(&mut logs, [808, 168, 48]);
+        logs
     }
 
     /// A new directory, appending from 0.
     fn create(&self, durability: Durability) -> Logs {
         let options = LogOptions {
             durability,
-            ..self.options()
+            ..self.options.log.clone()
         };
         let opening = Opening::open(&self.dir(), &options).unwrap();
         assert_eq!(opening.how(), Recovered::Clean);
         opening
             .start(Address(0), Address(0), Address(0), b"")
             .unwrap()
-    }
-
-    fn reader(&self) -> LogReader {
-        LogReader::open(&self.dir()).unwrap()
-    }
-
-    /// The staging files that there are.
-    fn staging_files(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.root.path().join("shm")).unwrap();
-        entries.map(|entry| entry.unwrap().path()).collect()
-    }
-
-    fn lose_staging(&self) {
-        self.staging_files()
-            .iter()
-            .for_each(|path| std::fs::remove_file(path).unwrap());
-    }
-
-    fn segment(&self, log: LogKind, first: u64) -> PathBuf {
-        self.dir()
-            .join(log.dir_name())
-            .join(format!("{first:020}.0"))
     }
 }
 
@@ -171,6 +131,13 @@ fn check_range(reader: &LogReader, log: LogKind, from: Address, to: Address) {
     }
 }
 
+/// Whether a chunk of the record log verifies.
+fn verifies(reader: &LogReader, at: Address) -> bool {
+    let mut chunk = vec![0; CHUNK as usize];
+    reader.read(LogKind::Records, at, &mut chunk).unwrap();
+    crate::format::verify_chunk(&reader.meta().uuid, at, &chunk).is_ok()
+}
+
 fn check_all(reader: &LogReader) -> Tails {
     let tails = reader.tails().unwrap();
     for (log, (from, to)) in LogKind::ALL
@@ -180,47 +147,4 @@ fn check_all(reader: &LogReader) -> Tails {
         check_range(reader, log, from, to);
     }
     tails
-}
-
-/// A small generator of numbers, the same at each run.
-#[derive(Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
-/// Waits for a condition; fails after long enough that it will never hold.
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !holds() {
-        assert!(
-            since.elapsed() < Duration::from_secs(30),
-            "{what} never held"
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-pub(crate) fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_dir(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }

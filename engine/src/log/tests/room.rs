@@ -24,14 +24,13 @@ fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
     taken
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
     for kind in [Kind::Write, Kind::Allocate] {
         let machine = Machine::new();
         let mut logs = machine.start(Durability::None);
-        machine
-            .disk
-            .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(kind)));
+        machine.fails(ENOSPC, kind);
         let taken = fill(&mut logs, |logs| {
             logs.trouble().is_some_and(|why| why.contains("space"))
         });
@@ -67,13 +66,12 @@ fn a_directory_that_does_not_fit_is_not_made() {
     machine.start(Durability::None).close().unwrap();
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Write)));
+    machine.fails(ENOSPC, Kind::Write);
     fill(&mut logs, Logs::waits_for_space);
     let room = [CHUNK, 0, 0].into();
     assert!(!logs.wait_for_room(room).unwrap());
@@ -89,9 +87,7 @@ fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
 fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
+    machine.fails(ENOSPC, Kind::Allocate);
     let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
     wait_until("the blocks are full because space is missing", || {
         let full = logs.try_append(LogKind::Records, &chunk).is_err();
@@ -117,9 +113,7 @@ fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Write)));
+    machine.fails(ENOSPC, Kind::Write);
     assert!(matches!(logs.close(), Err(Error::Waiting(_))));
     machine.disk.obey();
     let opening = machine.open();
@@ -128,12 +122,8 @@ fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
         (Recovered::Salvaged, Address(BLOCK + 808))
     );
     drop(resume(opening));
-    check_range(
-        &machine.reader(),
-        LogKind::Records,
-        Address(0),
-        Address(BLOCK + 808),
-    );
+    let end = Address(BLOCK + 808);
+    check_range(&machine.reader(), LogKind::Records, Address(0), end);
 }
 
 #[test]
@@ -168,13 +158,12 @@ fn blocks_shrink_where_shared_memory_is_small() {
     }
 }
 
+// case Disk: full at the start
 #[test]
 fn a_full_disk_at_the_start_is_refused_clearly() {
     let machine = Machine::new();
     let opening = machine.open();
-    machine
-        .disk
-        .rule(Rule::always(Fault::Fails(ENOSPC), on_disk(Kind::Allocate)));
+    machine.fails(ENOSPC, Kind::Allocate);
     let error = opening
         .start(Address(0), Address(0), Address(0), b"")
         .unwrap_err();

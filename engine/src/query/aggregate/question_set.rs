@@ -10,9 +10,6 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::poll::Poll;
 use crate::types::TimeRange;
 
-/// Counts by bin of a group of buckets take at most this; little under test, so that there are groups.
-const BIN_BYTES_MOST: usize = if cfg!(test) { 128 << 10 } else { 64 << 20 };
-
 /// What the descents of one aggregate or histogram have in common.
 #[derive(Copy, Clone)]
 pub(crate) struct QuestionSet<'a> {
@@ -56,8 +53,9 @@ impl QuestionSet<'_> {
     /// How many of so many buckets are counted by bin at once, and with how many threads: each counts them all, so there are only so many that
     /// no further descent is needed.
     pub fn at_once(self, buckets: usize, detail: BinDetail) -> (Self, usize) {
-        let bins = self.first().bins.len();
-        let most = (BIN_BYTES_MOST / (bins * detail.bin_bytes())).max(1);
+        let first = self.first();
+        let bin_bytes = first.bins.len() * detail.bin_bytes();
+        let most = (first.logs.tuning().bin_bytes_most / bin_bytes).max(1);
         let threads = (most / buckets.max(1)).clamp(1, self.threads.max(1));
         (Self { threads, ..self }, most / threads)
     }

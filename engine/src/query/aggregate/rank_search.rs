@@ -33,11 +33,9 @@ pub(crate) struct FoundRank {
     pub key: Key,
 }
 
-/// Values collected at once take at most 32 MiB; few under test, so that batches and narrowing passes happen.
-const KEYS_MOST: u64 = if cfg!(test) { 200 } else { 4 << 20 };
-
 pub(crate) struct RankSearch<'a> {
     asked: &'a QuestionSet<'a>,
+    keys_most: u64,
     wanted: Vec<WantedRank>,
 }
 
@@ -45,6 +43,7 @@ impl<'a> RankSearch<'a> {
     pub fn new(asked: &'a QuestionSet<'a>) -> Self {
         RankSearch {
             asked,
+            keys_most: asked.first().logs.tuning().keys_most,
             wanted: Vec::new(),
         }
     }
@@ -65,7 +64,7 @@ impl<'a> RankSearch<'a> {
         let mut wanted = std::mem::take(&mut self.wanted);
         for wanted in wanted
             .iter_mut()
-            .filter(|wanted| wanted.range.count > KEYS_MOST)
+            .filter(|wanted| wanted.range.count > self.keys_most)
         {
             self.narrow(wanted, poll)?;
         }
@@ -81,7 +80,7 @@ impl<'a> RankSearch<'a> {
                 });
                 continue;
             }
-            if keys + wanted.range.count > KEYS_MOST {
+            if keys + wanted.range.count > self.keys_most {
                 self.settle_batch(std::mem::take(&mut batch), &mut found, poll)?;
                 keys = 0;
             }
@@ -94,7 +93,7 @@ impl<'a> RankSearch<'a> {
 
     /// Counts the values of ever smaller parts of the range until those of one part can be collected.
     fn narrow(&self, wanted: &mut WantedRank, poll: &Poll<'_>) -> Result<()> {
-        while wanted.range.count > KEYS_MOST && wanted.range.single().is_none() {
+        while wanted.range.count > self.keys_most && wanted.range.single().is_none() {
             let shift = wanted.range.shift();
             let parts = (wanted.range.keys.max.0 - wanted.range.keys.min.0) >> shift;
             let target = RankTarget {

@@ -21,11 +21,6 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source};
 use crate::types::{Address, ChunkNo, Key};
 
-/// Chunks that the caller's thread reads before others help: what they take is what it costs to begin a thread, several times over.
-const ALONE_CHUNKS: usize = if cfg!(test) { 1 } else { 48 };
-/// Chunks that a thread takes at a time, at least.
-const CLAIM_BYTES: u32 = if cfg!(test) { 8 << 10 } else { 1 << 20 };
-
 /// What one thread gathers.
 pub(crate) trait Descent: Visitor + Send + Sized {
     /// What a look at a chunk's summary leaves to know when the chunk is read.
@@ -92,7 +87,7 @@ pub(crate) fn descend<G: Descent>(
     };
     let mut hand = Hand::new(logs);
     let mut alone = 0;
-    while threads <= 1 || alone < ALONE_CHUNKS {
+    while threads <= 1 || alone < logs.tuning().alone_chunks {
         match hand.step(&shared, &mut gathered, poll)? {
             0 => return Ok(gathered),
             chunks => alone += chunks,
@@ -180,7 +175,7 @@ impl<G: Descent> Hand<G> {
         Hand {
             cursor: ChunkCursor::new(Arc::clone(logs)),
             claim: VecDeque::new(),
-            claim_chunks: (CLAIM_BYTES / logs.chunk_bytes()).max(1) as usize,
+            claim_chunks: (logs.tuning().claim_bytes / logs.chunk_bytes()).max(1) as usize,
             chunk_bytes: logs.chunk_bytes(),
         }
     }

@@ -23,9 +23,6 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
 use crate::types::{ChunkNo, SourceId, TimeRange};
 
-/// So many sources are looked for one by one: in a node, and in a unit, which is read whole where more are wanted of it. The tests have both.
-const FEW: usize = if cfg!(test) { 2 } else { 16 };
-
 const NOWHERE: u32 = u32::MAX;
 
 /// One scan of some sources, over one snapshot.
@@ -109,7 +106,7 @@ impl Visitor for &SourcesScan {
             let view = NodeView { node: *node, stats };
             mask |= self.test.masks(&view).may;
         };
-        if self.sources.len() <= FEW {
+        if !self.has_many() {
             let few = self.sources.iter();
             few.filter_map(|(source, _)| node.source(source.id))
                 .for_each(look);
@@ -173,6 +170,10 @@ impl SourcesScan {
                 ahead: VecDeque::new(),
             }),
         }))
+    }
+
+    fn has_many(&self) -> bool {
+        self.sources.len() > self.logs.tuning().sources_few
     }
 
     /// Which of the scan's sources one is.
@@ -288,7 +289,7 @@ impl SourcesReader {
             taken_to,
             ..
         } = self;
-        let beside_others = scan.sources.len() > FEW;
+        let beside_others = scan.has_many();
         let sources = scan.sources.iter().zip(taken_to).enumerate();
         for (place, ((source, fields), taken_to)) in sources {
             let reads = ColumnReads {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::oracle::{self, Record};
 use super::question::Question;
-use super::world::{Op, Spread, World};
 use crate::error::Error;
-use crate::query::{Aggregate, AggregateSpec, Bucket, Poll, Predicate, Quantile, aggregate};
-use crate::schema::{BinsDef, TimeKind};
+use crate::query::{Aggregate, AggregateRow, AggregateSpec, Bucket, Poll, aggregate};
+use crate::schema::{BinsDef, Index, TimeKind};
+use crate::testkit::asked::{aggregated, whole};
+use crate::testkit::oracle::{self, OracleRow, Record};
+use crate::testkit::world::{Op, Spread, World};
 use crate::types::{Address, IndexId, Key, TimeRange, ValueKind, ValueRange};
 
 pub fn check_aggregate(question: &Question, index: IndexId, approx: bool) {
@@ -24,7 +25,7 @@ pub fn check_aggregate(question: &Question, index: IndexId, approx: bool) {
     }
 }
 
-fn check_part(
+pub fn check_part(
     question: &Question,
     index: IndexId,
     approx: bool,
@@ -33,22 +34,16 @@ fn check_part(
     to: Option<Address>,
 ) {
     let spec = AggregateSpec {
-        source: question.source,
-        index,
         time: question.time,
         value: question.value,
         filter: question.passing(),
         bucket: question.bucket,
-        quantiles: question
-            .quantiles
-            .iter()
-            .map(|q| Quantile::new(*q).unwrap())
-            .collect(),
         approx,
         threads,
+        ..whole(question.source, index, &question.quantiles)
     };
     let found = match to {
-        None => aggregate(&question.snapshot, &spec, &Poll::never()).unwrap(),
+        None => aggregated(&question.snapshot, &spec),
         Some(to) => {
             let mut part = Aggregate::new(&[(question.snapshot.up_to(to), spec)]).unwrap();
             part.after(visible[0].address);
@@ -67,23 +62,34 @@ fn check_part(
         question.value,
         question.bucket,
     );
-    let definition = question.snapshot.index(index).unwrap();
-    let signed = definition.kind == ValueKind::Signed;
+    let index = question.snapshot.index(index).unwrap();
+    check_rows(&found, &expected, &question.quantiles, &index, approx);
+}
+
+/// Rows of an index agree with those of the oracle.
+pub fn check_rows(
+    found: &[AggregateRow],
+    expected: &[OracleRow],
+    quantiles: &[f64],
+    index: &Index,
+    approx: bool,
+) {
+    let signed = index.kind == ValueKind::Signed;
     assert_eq!(found.len(), expected.len(), "buckets");
-    for (found, expected) in found.iter().zip(&expected) {
+    for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.bucket, expected.bucket);
         assert_eq!(found.count, expected.keys.len() as u64, "count");
         assert_eq!(found.min, expected.keys.first().copied(), "min");
         assert_eq!(found.max, expected.keys.last().copied(), "max");
         assert!(expected.has_sum(&found.sum, signed), "sum {:?}", found.sum);
         let columns = found.quantiles.iter().zip(&found.bounds);
-        for (q, (quantile, bounds)) in question.quantiles.iter().zip(columns) {
+        for (q, (quantile, bounds)) in quantiles.iter().zip(columns) {
             let exact = expected.quantile(*q);
             let within = |key| bounds.is_some_and(|bounds| bounds.contains(key));
             assert!(exact.is_none_or(within), "quantile {q} within {bounds:?}");
             assert!(approx || bounds.is_none_or(|bounds| bounds.min == bounds.max));
             if approx {
-                let bin = |key: &Option<Key>| key.map(|key| definition.bins.bin(key));
+                let bin = |key: &Option<Key>| key.map(|key| index.bins.bin(key));
                 assert_eq!(bin(quantile), bin(&exact), "approximate quantile {q}");
             } else {
                 assert_eq!(*quantile, exact, "quantile {q}");
@@ -117,22 +123,12 @@ fn an_index_given_as_a_closure_answers_its_library_user_alone() {
         .unwrap();
     push(&mut world);
     world.writer().publish().unwrap();
-    let spec = AggregateSpec {
-        source,
-        index,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: vec![Quantile::new(0.5).unwrap()],
-        approx: false,
-        threads: 1,
-    };
+    let spec = whole(source, index, &[0.5]);
     let snapshot = world.snapshot();
     let error = aggregate(&snapshot, &spec, &Poll::never()).unwrap_err();
     assert!(error.to_string().contains("function"), "{error}");
     world.directory.provide_function(index, Arc::new(length));
-    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    let rows = aggregated(&snapshot, &spec);
     // Lengths 11 to 299, before the index and after it.
     assert_eq!((rows[0].count, rows[0].min), (578, Some(Key(11))));
     assert_eq!(rows[0].quantiles, [Some(Key(155))]);
@@ -145,57 +141,32 @@ fn an_empty_directory_has_no_rows_and_one_empty_aggregate() {
     assert_eq!(snapshot.newest_ts().unwrap(), None);
     let source = snapshot.source("metric").unwrap();
     assert_eq!(source.time, TimeKind::Arrival);
-    let spec = AggregateSpec {
-        source: source.id,
-        index: source.indexes[0].id,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: vec![Quantile::new(0.5).unwrap()],
-        approx: false,
-        threads: 1,
-    };
-    let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+    let spec = whole(source.id, source.indexes[0].id, &[0.5]);
+    let rows = aggregated(&snapshot, &spec);
     assert_eq!((rows.len(), rows[0].count, rows[0].min), (1, 0, None));
     assert_eq!(rows[0].quantiles, [None]);
     let bucketed = AggregateSpec {
         bucket: Some(Bucket::nanos(1000)),
         ..spec
     };
-    assert!(
-        aggregate(&snapshot, &bucketed, &Poll::never())
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(aggregated(&snapshot, &bucketed), []);
 }
 
 #[test]
 fn an_interrupted_aggregate_says_so_whoever_reads() {
-    let batch = |seed| Op::Batch {
-        source: 0,
-        records: 800,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let batch = |seed| Op::batch(0, 800, Spread::Skewed, seed);
     let world = World::of(&(0..40).map(batch).collect::<Vec<_>>());
     let snapshot = world.snapshot();
     let source = snapshot.source("metric").unwrap();
     let index = source.index("size").unwrap().id;
     let spec = AggregateSpec {
-        source: source.id,
-        index,
-        time: TimeRange::ALL,
         // Every chunk holds values on both sides of it.
         value: ValueRange {
             min: Key(1 << 10),
             max: Key::MAX,
         },
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: Vec::new(),
-        approx: false,
         threads: 3,
+        ..whole(source.id, index, &[])
     };
     let poll = Poll::new(&|| true);
     let started = Instant::now();
@@ -212,12 +183,7 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
 /// Buckets cut chunks; a chunk that is cut is read for both of its buckets at most.
 #[test]
 fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
-    let batch = |seed| Op::Batch {
-        source: 0,
-        records: 1500,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let batch = |seed| Op::batch(0, 1500, Spread::Skewed, seed);
     let fill = || Op::Fill(70);
     let world = World::of(&[Op::Define(1), batch(1), fill(), batch(2), fill(), batch(3)]);
     let source = world.sources[0];
@@ -230,20 +196,12 @@ fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
     let read = |quantiles: &[f64]| {
         let snapshot = world.snapshot();
         let spec = AggregateSpec {
-            source,
-            index,
             time,
-            value: ValueRange::ALL,
-            filter: Predicate::All,
             bucket: Some(Bucket::nanos((time.last.0 - time.first.0) / 3 + 1)),
-            quantiles: quantiles
-                .iter()
-                .map(|q| Quantile::new(*q).unwrap())
-                .collect(),
             approx: true,
-            threads: 1,
+            ..whole(source, index, quantiles)
         };
-        let rows = aggregate(&snapshot, &spec, &Poll::never()).unwrap();
+        let rows = aggregated(&snapshot, &spec);
         assert!(rows.len() > 1, "{rows:?}");
         snapshot.stats().chunks_read
     };

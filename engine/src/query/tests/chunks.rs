@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::oracle::Record;
-use super::world::{World, any_ops};
 use crate::query::{ChunkList, ChunkSource, Poll, Snapshot};
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{World, any_ops};
 use crate::types::{ChunkNo, SourceId};
 
 fn listed(snapshot: &Snapshot, source: Option<SourceId>) -> Vec<ChunkSource> {

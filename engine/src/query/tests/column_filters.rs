@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use super::aggregates::check_aggregate;
-use super::columns::{column_value, value};
-use super::oracle::Record;
 use super::question::{Question, predicate, random_filter};
-use super::world::{Op, Random, Spread, World};
-use crate::query::{
-    Batch, Bucket, CountSpec, IndexAsked, Poll, Predicate, Reads, RecordCounts, Scan, ScanSpec,
-    Snapshot, TopSpec, top,
-};
-use crate::schema::{Filter, Source};
-use crate::types::{Address, SourceId, TimeRange, Timestamp, ValueRange};
+use super::rows::{expected, read};
+use super::together::{Place, check_counts, check_top};
+use crate::query::{Bucket, Predicate, Reads, Scan, ScanSpec};
+use crate::schema::Filter;
+use crate::testkit::Random;
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{Op, Spread, World};
+use crate::types::{Address, TimeRange, Timestamp, ValueRange};
 
 /// Filters of each kind of test and field: on one, on several, on one that an index is over.
 const FILTERS: [(&str, &str); 14] = [
@@ -34,11 +33,13 @@ const FILTERS: [(&str, &str); 14] = [
 
 /// Segments in columns, and behind them records that are not.
 fn world() -> World {
-    let batch = |nth: u64| Op::Batch {
-        source: nth as usize % 3,
-        records: 400,
-        spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
-        seed: nth,
+    let batch = |nth: u64| {
+        Op::batch(
+            nth as usize % 3,
+            400,
+            [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
+            nth,
+        )
     };
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(2)];
     ops.extend((0..90).map(batch));
@@ -47,105 +48,16 @@ fn world() -> World {
     World::of(&ops)
 }
 
-fn question(snapshot: &Snapshot, visible: &[Record], source: SourceId) -> Question {
-    Question {
-        snapshot: snapshot.clone(),
-        visible: visible.to_vec(),
-        source,
-        index: None,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        bucket: None,
-        quantiles: vec![0.0, 0.5, 0.99],
-        filter: None,
-    }
-}
-
-/// The time, the address and the values of some fields.
-type Row = (i64, u64, Vec<Option<Vec<u8>>>);
-
-/// The rows of a scan that reads no more than it must, and how many came as columns.
-fn scanned(snapshot: &Snapshot, spec: &ScanSpec, reads: &Reads) -> (Vec<Row>, usize) {
-    let poll = Poll::never();
-    let fields = reads.fields.clone().unwrap();
-    let scan = Scan::new(snapshot, spec.clone()).unwrap();
-    let mut chunks = Vec::new();
-    while let Some(chunk) = scan.next(&poll).unwrap() {
-        chunks.push(chunk);
-    }
-    let mut reader = scan.reader();
-    reader.read_only(reads.clone());
-    reader.take(chunks.into_iter(), &poll).unwrap();
-    let (mut found, mut of_columns) = (Vec::new(), 0);
-    while reader.read_next().unwrap() {
-        match reader.batch() {
-            Batch::Columns(columns) => {
-                of_columns += columns.count();
-                for nth in 0..columns.count() {
-                    let of = |field: &usize| column_value(&columns, *field, nth);
-                    let ts = if reads.times {
-                        columns.times()[nth] as i64
-                    } else {
-                        0
-                    };
-                    let address = if reads.addresses {
-                        columns.addresses()[nth]
-                    } else {
-                        0
-                    };
-                    found.push((ts, address, fields.iter().map(of).collect()));
-                }
-            }
-            Batch::Rows(rows) => {
-                for row in rows.rows {
-                    let of = |field: &usize| value(rows.layout, *field, row.payload(rows.bytes));
-                    let ts = if reads.times { row.ts.0 } else { 0 };
-                    let address = if reads.addresses {
-                        row.address(rows.base).0
-                    } else {
-                        0
-                    };
-                    found.push((ts, address, fields.iter().map(of).collect()));
-                }
-            }
-        }
-    }
-    (found, of_columns)
-}
-
-/// What the oracle finds.
-fn expected(
-    question: &Question,
-    spec: &ScanSpec,
-    reads: &Reads,
-    filter: Option<&Filter>,
-) -> Vec<Row> {
-    let fields = reads.fields.as_ref().unwrap();
-    let wanted = question.visible.iter().filter(|record| {
-        record.source == spec.source
-            && record.address >= spec.after
-            && record.matches(&spec.exact)
-            && record.passes(filter)
-    });
-    let row = |record: &Record| {
-        let of = |field: &usize| value(&record.layout, *field, &record.payload);
-        let ts = if reads.times { record.ts.0 } else { 0 };
-        let address = if reads.addresses { record.address.0 } else { 0 };
-        (ts, address, fields.iter().map(of).collect())
-    };
-    wanted.map(row).collect()
-}
-
 /// Tests of times, of values, of fields of each type, and all of them together.
 #[test]
 fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
     let world = world();
     let snapshot = world.snapshot();
     let records = world.records();
-    let mut of_columns = 0;
+    let (mut of_columns, mut together) = (0, 0);
     for source in snapshot.catalog().sources() {
-        let question = question(&snapshot, &records, source.id);
-        let mut random = Random::new(u64::from(source.id.0) * 77 + 5);
+        let question = Question::plain(&snapshot, &records, source.id);
+        let mut random = Random(u64::from(source.id.0) * 77 + 5);
         for round in 0..60 {
             let of_records = predicate(&question, &mut random, 2);
             let fields = random_filter(&mut random, source).map_or(Predicate::All, |filter| {
@@ -175,19 +87,22 @@ fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
                 addresses: round % 16 > 6,
                 keys: Vec::new(),
             };
-            let (found, columns) = scanned(&snapshot, &spec, &reads);
+            let scan = Scan::new(&snapshot, spec.clone()).unwrap();
+            let found = read(&scan, &reads, [1, 7, usize::MAX][round as usize % 3]);
             let filter = named.and_then(|index| index.filter());
-            let expected = expected(&question, &spec, &reads, filter);
+            let expected = expected(&records, &spec, &reads, filter);
             assert!(
-                found == expected,
+                found.rows == expected,
                 "{} {round}: {:?}",
                 source.name,
                 spec.exact
             );
-            of_columns += columns;
+            of_columns += found.of_columns;
+            together += found.together;
         }
     }
     assert!(of_columns > 100_000, "{of_columns}");
+    assert!(together > 100, "{together}");
 }
 
 /// Of every index: whole, by bucket, in a part of the time and of the values.
@@ -230,84 +145,24 @@ fn summaries_of_filtered_records_agree_with_the_oracle() {
                     value,
                     bucket,
                     filter: Some(Filter::parse(text, &source.fields).unwrap()),
-                    ..question(&snapshot, &records, source.id)
+                    ..Question::plain(&snapshot, &records, source.id)
                 };
                 check_aggregate(&question, index.id, false);
                 check_aggregate(&question, index.id, true);
             }
         }
         let filter = Filter::parse(text, &source.fields).unwrap();
-        check_counts(&snapshot, &source, &own, &filter, part(1, 7));
-        check_top(&snapshot, &source, &own, &filter, part(1, 7));
+        let places = [Place {
+            world: &world,
+            snapshot: snapshot.clone(),
+            source: source.id,
+            index: source.indexes[0].id,
+            passing: Predicate::matching(&filter, &source),
+            filter: Some(filter),
+        }];
+        let time = part(1, 7);
+        let span = i128::from(time.last.0) - i128::from(time.first.0);
+        check_counts(&places, time, Bucket::nanos((span / 6) as i64));
+        check_top(&places, time, 20);
     }
-}
-
-fn check_counts(
-    snapshot: &Snapshot,
-    source: &Source,
-    own: &[&Record],
-    filter: &Filter,
-    time: TimeRange,
-) {
-    let span = i128::from(time.last.0) - i128::from(time.first.0);
-    let bucket = Bucket::nanos((span / 6) as i64);
-    let passing = Predicate::matching(filter, source);
-    let spec = CountSpec {
-        time,
-        bucket,
-        threads: 2,
-    };
-    let mut counts = RecordCounts::new(&[(snapshot, source.id, &passing)], spec).unwrap();
-    let mut found = Vec::new();
-    while let Some(rows) = counts.next(&Poll::never()).unwrap() {
-        found.extend(rows.iter().map(|row| (row.bucket, row.count)));
-    }
-    let mut expected = std::collections::BTreeMap::new();
-    for record in own {
-        if time.contains(record.ts) && record.passes(Some(filter)) {
-            *expected
-                .entry(bucket.range_of(record.ts).first)
-                .or_insert(0) += 1;
-        }
-    }
-    assert_eq!(
-        found,
-        expected.into_iter().collect::<Vec<_>>(),
-        "{}",
-        filter.text()
-    );
-}
-
-fn check_top(
-    snapshot: &Snapshot,
-    source: &Source,
-    own: &[&Record],
-    filter: &Filter,
-    time: TimeRange,
-) {
-    let passing = Predicate::matching(filter, source);
-    let index = source.indexes[0].id;
-    let asked = IndexAsked {
-        snapshot,
-        source: source.id,
-        index,
-        filter: &passing,
-    };
-    let spec = TopSpec {
-        time,
-        rows: 20,
-        least: false,
-        threads: 2,
-    };
-    let found = top(&[asked], spec, &Poll::never()).unwrap();
-    let found: Vec<_> = found.iter().map(|row| (row.key, row.base)).collect();
-    let passing = own
-        .iter()
-        .filter(|record| time.contains(record.ts) && record.passes(Some(filter)));
-    let mut expected: Vec<_> = passing
-        .filter_map(|record| Some((record.key(index)?, record.address)))
-        .collect();
-    expected.sort_by_key(|(key, address)| (std::cmp::Reverse(*key), *address));
-    expected.truncate(20);
-    assert_eq!(found, expected, "{}", filter.text());
 }

@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::oracle::Record;
-use super::world::{Op, Spread, World};
+use super::aggregates::check_part;
+use super::question::Question;
+use super::rows::{read, row_of};
 use crate::check::check;
 use crate::compact::Compactor;
+use crate::log::ColumnSegments;
 use crate::log::storage::OsStorage;
-use crate::log::{ColumnSegments, LogReader};
-use crate::query::{
-    Aggregate, AggregateSpec, Batch, Columns, Directory, FieldColumn, Poll, Predicate, Quantile,
-    Reads, Scan, ScanSpec,
-};
-use crate::schema::{Layout, Place, RangeSet};
-use crate::types::{Address, Key, LogKind, TimeRange, Timestamp, ValueRange};
+use crate::query::{Aggregate, Directory, Poll, Predicate, Reads, Scan, ScanSpec};
+use crate::schema::RangeSet;
+use crate::testkit::asked::{chunks_of, scan_of, whole};
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{Op, Spread, World, is_columns};
+use crate::types::{Address, Key, LogKind};
 
 /// Some segments of 1 MiB, of all sources.
 fn world() -> World {
@@ -23,18 +24,20 @@ fn world() -> World {
 
 /// Batches in turns of the sources.
 fn world_of(batches: u64, records: u16) -> World {
-    let op = |nth: u64| Op::Batch {
-        source: nth as usize % 3,
-        records,
-        spread: [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
-        seed: nth,
+    let op = |nth: u64| {
+        Op::batch(
+            nth as usize % 3,
+            records,
+            [Spread::Few, Spread::Skewed, Spread::Any][nth as usize / 3 % 3],
+            nth,
+        )
     };
     World::of(&(0..batches).map(op).collect::<Vec<_>>())
 }
 
 /// All published bytes of the record log, apart from seals, which chunks in staging do not have.
 fn record_bytes(world: &World) -> Vec<u8> {
-    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    let reader = world.scene.reader();
     let tail = reader.tails().unwrap().tail[LogKind::Records];
     let mut bytes = vec![0; tail.0 as usize];
     reader
@@ -46,43 +49,30 @@ fn record_bytes(world: &World) -> Vec<u8> {
     bytes
 }
 
-fn files(world: &World) -> Vec<PathBuf> {
-    let entries = fs::read_dir(world.dir.path().join("loom/records")).unwrap();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files
-}
-
 /// What the record log takes on the disk.
 fn file_bytes(world: &World) -> u64 {
-    let files = files(world);
-    let lengths = files.iter().map(|path| fs::metadata(path).unwrap().len());
-    lengths.sum()
+    bytes_of(&world.files())
 }
 
-fn is_columns(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension == "columns")
+fn bytes_of(files: &[PathBuf]) -> u64 {
+    let lengths = files.iter().map(|path| fs::metadata(path).unwrap().len());
+    lengths.sum()
 }
 
 #[test]
 fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
     let mut world = world();
     let before = record_bytes(&world);
-    let open = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    let open = world.scene.reader();
     let mut first = [0; 4096];
     open.read(LogKind::Records, Address(8192), &mut first)
         .unwrap();
     let segments = world.compact();
     assert!(segments >= 3, "{segments}");
-    let (columns, rows): (Vec<PathBuf>, Vec<PathBuf>) =
-        files(&world).into_iter().partition(|path| is_columns(path));
+    let columns = world.columns();
     assert_eq!(columns.len() as u64, segments);
-    assert!(rows.len() <= 2, "{rows:?}");
-    let bytes: u64 = columns
-        .iter()
-        .map(|path| fs::metadata(path).unwrap().len())
-        .sum();
+    assert!(world.files().len() <= columns.len() + 2);
+    let bytes = bytes_of(&columns);
     assert!(
         bytes * 2 < segments << 20,
         "{bytes} bytes of {segments} segments"
@@ -92,7 +82,7 @@ fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
     open.read(LogKind::Records, Address(8192), &mut again)
         .unwrap();
     assert_eq!(first, again);
-    let report = check(&world.dir.path().join("loom")).unwrap();
+    let report = world.scene.report();
     assert!(report.is_sound(), "{:?}", report.damage);
     // A writer begins and goes on, and more becomes columns.
     world.apply(&Op::Reopen);
@@ -100,7 +90,7 @@ fn columns_give_back_every_byte_in_a_fraction_of_the_space() {
     assert!(world.compact() > segments);
     assert!(record_bytes(&world).starts_with(&before));
     world.close();
-    assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
+    assert!(world.scene.is_sound());
 }
 
 /// Of a log that is closed the last segment becomes columns too; a writer that begins makes rows of it again, and goes on in it.
@@ -112,10 +102,10 @@ fn the_last_segment_of_a_closed_log_is_columns_until_a_writer_begins() {
     let rows: u64 = file_bytes(&world);
     let segments = world.compact_closed();
     assert_eq!(segments, before.len().div_ceil(1 << 20) as u64);
-    assert!(files(&world).iter().all(|path| is_columns(path)));
+    assert!(world.files().iter().all(|path| is_columns(path)));
     assert!(file_bytes(&world) * 2 < rows, "{rows}");
     assert!(record_bytes(&world) == before);
-    let loom = world.dir.path().join("loom");
+    let loom = world.dir();
     assert!(check(&loom).unwrap().is_sound());
     let found = world.directory.status().unwrap().columns;
     assert_eq!(found.segments, segments);
@@ -123,8 +113,8 @@ fn the_last_segment_of_a_closed_log_is_columns_until_a_writer_begins() {
     assert_eq!(found.bytes, file_bytes(&world));
     let records = world.records().len();
     world.apply(&Op::Reopen);
-    let last_is_rows = files(&world).pop().is_some_and(|path| !is_columns(&path));
-    assert!(last_is_rows, "{:?}", files(&world));
+    let last_is_rows = world.files().pop().is_some_and(|path| !is_columns(&path));
+    assert!(last_is_rows, "{:?}", world.files());
     assert_eq!(world.writer().columns().segments, segments - 1);
     world.apply(&Op::Fill(300));
     world.close();
@@ -139,11 +129,10 @@ fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
     let mut world = world();
     world.compact_closed();
     let before = record_bytes(&world);
-    let path = files(&world).pop().unwrap();
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[40] ^= 0x10;
-    fs::write(&path, &bytes).unwrap();
-    let loom = world.dir.path().join("loom");
+    let path = world.files().pop().unwrap();
+    world.scene.change(&path, |bytes| bytes[40] ^= 0x10);
+    let bytes = fs::read(&path).unwrap();
+    let loom = world.dir();
     let damaged = |loom: &Path| -> Vec<u64> {
         let damage = check(loom).unwrap().damage.into_iter();
         let mut chunks: Vec<u64> = damage.map(|damage| damage.address.0 / 4096).collect();
@@ -154,12 +143,12 @@ fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
     assert!(!chunks.is_empty() && chunks.len() <= 16, "{chunks:?}");
     world.apply(&Op::Reopen);
     world.close();
-    assert!(files(&world).pop().is_some_and(|path| !is_columns(&path)));
+    assert!(world.files().pop().is_some_and(|path| !is_columns(&path)));
     // Columns may still give what rows do not.
     let kept = fs::read(path.with_added_extension("damaged")).unwrap();
     assert!(kept == bytes);
     assert_eq!(damaged(&loom), chunks);
-    let reader = LogReader::open(&loom).unwrap();
+    let reader = world.scene.reader();
     for (nth, expected) in before.chunks_exact(4096).enumerate() {
         let mut chunk = [0; 4096];
         if !chunks.contains(&(nth as u64)) {
@@ -175,17 +164,16 @@ fn a_damaged_last_segment_keeps_its_other_chunks_when_a_writer_begins() {
 fn zeroes_in_place_of_chunks_are_damage_in_columns_as_in_rows() {
     let mut world = world();
     world.close();
-    let path = files(&world).remove(0);
-    let mut bytes = fs::read(&path).unwrap();
+    let path = world.files().remove(0);
     // Of one source: the others' answers have none of them.
-    bytes[3 * 4096..5 * 4096].fill(0);
-    fs::write(&path, &bytes).unwrap();
-    let loom = world.dir.path().join("loom");
+    let change = |bytes: &mut Vec<u8>| bytes[3 * 4096..5 * 4096].fill(0);
+    world.scene.change(&path, change);
+    let loom = world.dir();
     let of_rows = damaged_answers(&loom);
     assert!(of_rows.iter().any(|is_damaged| *is_damaged));
     assert!(!of_rows.iter().all(|is_damaged| *is_damaged));
     world.compact_closed();
-    assert!(is_columns(&files(&world)[0]));
+    assert!(is_columns(&world.files()[0]));
     assert_eq!(damaged_answers(&loom), of_rows);
 }
 
@@ -197,21 +185,15 @@ fn damaged_answers(loom: &Path) -> Vec<bool> {
     for source in snapshot.catalog().sources() {
         for after in [Address::ZERO, Address(1 << 20)] {
             let spec = ScanSpec {
-                source: source.id,
                 after,
-                exact: Predicate::All,
-                prune: Predicate::All,
-                index_filters: Vec::new(),
+                ..scan_of(source.id, Predicate::All)
             };
             let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
             for field in (0..source.fields.len()).filter(is_number) {
                 let keys = vec![(field, RangeSet::new([(Key(1), Key(u64::MAX))]))];
                 for (addresses, keys) in [(false, Vec::new()), (true, Vec::new()), (false, keys)] {
                     let scan = Scan::new(&snapshot, spec.clone()).unwrap();
-                    let mut chunks = Vec::new();
-                    while let Some(chunk) = scan.next(&poll).unwrap() {
-                        chunks.push(chunk);
-                    }
+                    let chunks = chunks_of(&scan);
                     let mut reader = scan.reader();
                     reader.read_only(Reads {
                         fields: Some(vec![field]),
@@ -228,17 +210,7 @@ fn damaged_answers(loom: &Path) -> Vec<bool> {
             }
         }
         for index in &source.indexes {
-            let spec = AggregateSpec {
-                source: source.id,
-                index: index.id,
-                time: TimeRange::ALL,
-                value: ValueRange::ALL,
-                filter: Predicate::All,
-                bucket: None,
-                quantiles: vec![Quantile::new(0.5).unwrap()],
-                approx: false,
-                threads: 1,
-            };
+            let spec = whole(source.id, index.id, &[0.5]);
             let mut aggregate = Aggregate::new(&[(snapshot.clone(), spec)]).unwrap();
             let answer = aggregate.next(&poll);
             answers.push(answer.is_err_and(|error| error.is_damage()));
@@ -251,7 +223,7 @@ fn damaged_answers(loom: &Path) -> Vec<bool> {
 fn a_compaction_that_is_stopped_leaves_rows_and_no_draft() {
     let mut world = world();
     world.writer().sync_durable().unwrap();
-    let before = files(&world);
+    let before = world.files();
     let mut compactor = world.writer().compactor().unwrap();
     let durable = compactor.durable().unwrap();
     let asked = std::cell::Cell::new(0);
@@ -260,7 +232,7 @@ fn a_compaction_that_is_stopped_leaves_rows_and_no_draft() {
         asked.get() < 5
     };
     compactor.step(durable, stops).unwrap();
-    assert_eq!(files(&world), before);
+    assert_eq!(world.files(), before);
 }
 
 /// Each segment of rows counts whole, each of columns with its file; a start counts them again.
@@ -270,8 +242,7 @@ fn the_size_of_a_directory_is_what_its_columns_take() {
     world.writer().sync_durable().unwrap();
     let rows = world.writer().segment_bytes();
     let segments = world.compact();
-    let columns = files(&world).into_iter().filter(|path| is_columns(path));
-    let bytes: u64 = columns.map(|path| fs::metadata(path).unwrap().len()).sum();
+    let bytes = bytes_of(&world.columns());
     assert_eq!(
         world.writer().segment_bytes(),
         rows - (segments << 20) + bytes
@@ -319,11 +290,10 @@ fn retention_removes_columns_as_it_does_rows() {
     };
     world.writer().evict(&limits).unwrap();
     world.writer().sync_durable().unwrap();
-    let left = files(&world).iter().filter(|path| is_columns(path)).count() as u64;
-    assert_eq!(left, segments - 2);
-    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    assert_eq!(world.columns().len() as u64, segments - 2);
+    let reader = world.scene.reader();
     assert_eq!(reader.tails().unwrap().begin[LogKind::Records], begin);
-    assert!(check(&world.dir.path().join("loom")).unwrap().is_sound());
+    assert!(world.scene.is_sound());
 }
 
 /// Nobody knows which of its names a file had that is not there.
@@ -332,9 +302,9 @@ fn a_column_segment_that_was_removed_is_named_by_all_that_it_could_be_called() {
     let mut world = world();
     world.compact();
     world.close();
-    let loom = world.dir.path().join("loom");
+    let loom = world.dir();
     fs::remove_file(loom.join("records/00000000000000000000.1.columns")).unwrap();
-    let reader = LogReader::open(&loom).unwrap();
+    let reader = world.scene.reader();
     let error = reader
         .read(LogKind::Records, Address(4096), &mut [0; 4096])
         .unwrap_err();
@@ -356,23 +326,21 @@ fn a_column_segment_that_was_removed_is_named_by_all_that_it_could_be_called() {
 }
 
 /// A changed byte of a column segment is damage at its chunks, which is named, or changes nothing: the directory is found again.
+// G7
 #[test]
 fn damage_is_named_and_confined_to_its_unit() {
     let mut world = world();
     world.compact();
     let before = record_bytes(&world);
     world.close();
-    let path = files(&world)
-        .into_iter()
-        .find(|path| is_columns(path))
-        .unwrap();
+    let path = world.columns().remove(0);
     let sound = fs::read(&path).unwrap();
     let unit_bytes = 16 * 4096;
     for place in (0..sound.len()).step_by(sound.len() / 61) {
         let mut changed = sound.clone();
         changed[place] ^= 0x10;
         fs::write(&path, &changed).unwrap();
-        let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+        let reader = world.scene.reader();
         let mut damaged = Vec::new();
         for address in (0..1 << 20).step_by(4096) {
             let mut chunk = [0; 4096];
@@ -392,7 +360,7 @@ fn damage_is_named_and_confined_to_its_unit() {
         }
         damaged.dedup();
         assert!(damaged.len() <= 1, "byte {place}: units {damaged:?}");
-        let report = check(&world.dir.path().join("loom")).unwrap();
+        let report = world.scene.report();
         assert_eq!(
             report.damage.is_empty(),
             damaged.is_empty(),
@@ -409,11 +377,8 @@ fn damage_in_columns_is_the_answer_of_the_read_that_meets_it() {
     let mut world = world();
     world.compact();
     world.close();
-    let loom = world.dir.path().join("loom");
-    let path = files(&world)
-        .into_iter()
-        .find(|path| is_columns(path))
-        .unwrap();
+    let loom = world.dir();
+    let path = world.columns().remove(0);
     let sound = fs::read(&path).unwrap();
     let poll = Poll::never();
     let mut met = 0;
@@ -423,20 +388,11 @@ fn damage_in_columns_is_the_answer_of_the_read_that_meets_it() {
         fs::write(&path, &changed).unwrap();
         let snapshot = Directory::open(&loom).unwrap().snapshot().unwrap();
         for source in snapshot.catalog().sources() {
-            let spec = ScanSpec {
-                source: source.id,
-                after: Address::ZERO,
-                exact: Predicate::All,
-                prune: Predicate::All,
-                index_filters: Vec::new(),
-            };
             let every_field: Vec<usize> = (0..source.fields.len()).collect();
             for fields in [Some(every_field), None] {
-                let scan = Scan::new(&snapshot, spec.clone()).unwrap();
-                let mut chunks = Vec::new();
-                while let Some(chunk) = scan.next(&poll).unwrap() {
-                    chunks.push(chunk);
-                }
+                let spec = scan_of(source.id, Predicate::All);
+                let scan = Scan::new(&snapshot, spec).unwrap();
+                let chunks = chunks_of(&scan);
                 let mut reader = scan.reader();
                 reader.read_only(Reads {
                     fields,
@@ -468,11 +424,8 @@ fn a_damaged_directory_of_units_is_reported_and_mended() {
     let mut world = world();
     world.compact();
     world.close();
-    let loom = world.dir.path().join("loom");
-    let path = files(&world)
-        .into_iter()
-        .find(|path| is_columns(path))
-        .unwrap();
+    let loom = world.dir();
+    let path = world.columns().remove(0);
     let sound = fs::read(&path).unwrap();
     let end = sound.len();
     for changed in [
@@ -506,163 +459,11 @@ fn an_aggregate_begins_at_any_record_of_columns() {
     let records = world.records();
     let source = snapshot.source("metric").unwrap();
     let index = source.index("ratio").unwrap().id;
-    for begin in records.iter().take(20_000).step_by(977) {
-        let spec = AggregateSpec {
-            source: source.id,
-            index,
-            time: TimeRange::ALL,
-            value: ValueRange::ALL,
-            filter: Predicate::All,
-            bucket: None,
-            quantiles: vec![Quantile::new(0.5).unwrap()],
-            approx: false,
-            threads: 1,
-        };
-        let mut aggregate = Aggregate::new(&[(snapshot.clone(), spec)]).unwrap();
-        aggregate.after(begin.address);
-        let row = aggregate.next(&Poll::never()).unwrap().unwrap().remove(0);
-        let key = |record: &Record| {
-            let of = record.keys.iter().find(|(of, _)| *of == index);
-            of.and_then(|(_, key)| *key)
-        };
-        let part = (records.iter()).filter(|record| record.address >= begin.address);
-        let mut keys: Vec<Key> = part.filter_map(key).collect();
-        keys.sort();
-        assert_eq!(row.count, keys.len() as u64, "from {}", begin.address);
-        assert_eq!(
-            (row.min, row.max),
-            (keys.first().copied(), keys.last().copied())
-        );
-        assert_eq!(row.quantiles, [Some(keys[keys.len().div_ceil(2) - 1])]);
+    let question = Question::plain(&snapshot, &records, source.id);
+    let end = Address(snapshot.position());
+    for nth in (0..20_000).step_by(977) {
+        check_part(&question, index, false, 1, &records[nth..], Some(end));
     }
-}
-
-/// What a field of a record holds; `None` is NULL.
-pub(super) fn value(layout: &Layout, field: usize, payload: &[u8]) -> Option<Vec<u8>> {
-    let slot = layout
-        .slot(field)
-        .filter(|_| !layout.is_null(field, payload))?;
-    Some(match slot.place {
-        Place::Fixed { offset } => {
-            payload[offset..offset + slot.ty.fixed_bytes().unwrap()].to_vec()
-        }
-        Place::Var { .. } => layout.bytes(field, payload).unwrap().to_vec(),
-    })
-}
-
-/// The same of a row that was read column by column.
-pub(super) fn column_value(columns: &Columns<'_>, field: usize, row: usize) -> Option<Vec<u8>> {
-    let is_null = columns.nulls(field).is_some_and(|nulls| nulls(row));
-    let column = columns.field(field).filter(|_| !is_null)?;
-    let width = columns.layout().slot(field)?.ty.fixed_bytes();
-    Some(match column {
-        FieldColumn::Numbers(numbers) => numbers[row].to_le_bytes()[..width.unwrap()].to_vec(),
-        FieldColumn::Words(words) => {
-            let bytes = words.iter().flat_map(|words| words[row].to_le_bytes());
-            bytes.take(width.unwrap()).collect()
-        }
-        FieldColumn::Strings(strings) => strings[row].to_vec(),
-    })
-}
-
-/// Column by column or row by row, several chunks at once or one, some fields or all, in part of the time or all of it: what is read is what a whole row holds.
-#[test]
-fn rows_are_the_same_however_little_is_read_of_them() {
-    let mut world = world();
-    world.compact();
-    let snapshot = world.snapshot();
-    let poll = Poll::never();
-    let (mut column_by_column, mut together) = (0, 0);
-    for source in snapshot.catalog().sources() {
-        let span = snapshot.source_totals(source.id).unwrap();
-        let (Some(first), Some(last)) = (span.first_ts, span.last_ts) else {
-            continue;
-        };
-        let middle = TimeRange {
-            first: Timestamp(first.0 / 3 * 2 + last.0 / 3),
-            last: Timestamp(first.0 / 3 + last.0 / 3 * 2),
-        };
-        let spec = |time| ScanSpec {
-            source: source.id,
-            after: Address(5000),
-            exact: Predicate::time(time),
-            prune: Predicate::All,
-            index_filters: Vec::new(),
-        };
-        for round in 0..16 {
-            let time = [TimeRange::ALL, middle][round % 2];
-            let reads = Reads {
-                fields: Some((0..source.fields.len()).skip(round / 2 % 3).collect()),
-                times: round % 8 < 4,
-                addresses: round / 6 == 1,
-                keys: Vec::new(),
-            };
-            let all = Scan::new(&snapshot, spec(time)).unwrap();
-            let few = Scan::new(&snapshot, spec(time)).unwrap();
-            let (mut whole, mut reader) = (all.reader(), few.reader());
-            reader.read_only(reads.clone());
-            let fields = reads.fields.clone().unwrap();
-            let (mut expected, mut found) = (Vec::new(), Vec::new());
-            let mut chunks = Vec::new();
-            while let Some(chunk) = all.next(&poll).unwrap() {
-                assert_eq!(few.next(&poll).unwrap(), Some(chunk));
-                chunks.push(chunk);
-                let rows = whole.read(chunk).unwrap();
-                for row in rows.rows {
-                    let payload = row.payload(rows.bytes);
-                    let of = |field: &usize| value(rows.layout, *field, payload);
-                    let values: Vec<_> = fields.iter().map(of).collect();
-                    expected.push((row.ts, row.address(rows.base), values));
-                }
-            }
-            for some in chunks.chunks([1, 1 + round * 3][round % 4 / 2]) {
-                reader.take(some.iter().copied(), &poll).unwrap();
-                let mut batches = 0;
-                while reader.read_next().unwrap() {
-                    batches += 1;
-                    match reader.batch() {
-                        Batch::Columns(columns) => {
-                            column_by_column += 1;
-                            for nth in 0..columns.count() {
-                                let of = |field: &usize| column_value(&columns, *field, nth);
-                                let values: Vec<_> = fields.iter().map(of).collect();
-                                let address = match reads.addresses {
-                                    true => Address(columns.addresses()[nth]),
-                                    false => Address::ZERO,
-                                };
-                                let ts = match reads.times {
-                                    true => columns.times()[nth] as i64,
-                                    false => 0,
-                                };
-                                found.push((Timestamp(ts), address, values));
-                            }
-                        }
-                        Batch::Rows(rows) => {
-                            for row in rows.rows {
-                                let payload = row.payload(rows.bytes);
-                                let of = |field: &usize| value(rows.layout, *field, payload);
-                                let values: Vec<_> = fields.iter().map(of).collect();
-                                found.push((row.ts, row.address(rows.base), values));
-                            }
-                        }
-                    }
-                }
-                together += some.len() - batches;
-            }
-            if !reads.times {
-                found.iter_mut().for_each(|row| row.0 = Timestamp(0));
-                expected.iter_mut().for_each(|row| row.0 = Timestamp(0));
-            }
-            if !reads.addresses {
-                found.iter_mut().for_each(|row| row.1 = Address::ZERO);
-                expected.iter_mut().for_each(|row| row.1 = Address::ZERO);
-            }
-            assert_eq!(found.len(), expected.len());
-            assert!(found == expected, "source {}, round {round}", source.name);
-        }
-    }
-    assert!(column_by_column > 100, "{column_by_column}");
-    assert!(together > 100, "{together}");
 }
 
 /// Rows with other keys may be left out, those with these may not; and what is left is read as it is without.
@@ -671,98 +472,46 @@ fn no_row_with_a_wanted_key_is_left_out() {
     let mut world = world();
     world.compact();
     let snapshot = world.snapshot();
-    let poll = Poll::never();
+    let records = world.records();
     let mut left_out = 0;
     for source in snapshot.catalog().sources() {
+        let own = (records.iter()).filter(|record| record.source == source.id);
+        let own: Vec<&Record> = own.collect();
         let is_number = |field: &usize| source.fields[*field].ty.kind().is_some();
         for field in (0..source.fields.len()).filter(is_number) {
+            let key = |record: &Record| record.layout.key(field, &record.payload);
+            let mut every: Vec<Key> = own.iter().filter_map(|record| key(record)).collect();
+            every.sort();
+            let last = every.len() - 1;
             for round in 0..4 {
-                let spec = ScanSpec {
-                    source: source.id,
-                    after: Address::ZERO,
-                    exact: Predicate::All,
-                    prune: Predicate::All,
-                    index_filters: Vec::new(),
-                };
-                let scan = Scan::new(&snapshot, spec).unwrap();
-                let mut chunks = Vec::new();
-                while let Some(chunk) = scan.next(&poll).unwrap() {
-                    chunks.push(chunk);
-                }
-                let fields: Vec<usize> = match round {
-                    0 => vec![field],
-                    _ => (0..source.fields.len()).collect(),
-                };
-                let mut whole = scan.reader();
-                let (mut expected, mut every) = (Vec::new(), Vec::new());
-                for chunk in &chunks {
-                    let rows = whole.read(*chunk).unwrap();
-                    for row in rows.rows {
-                        let payload = row.payload(rows.bytes);
-                        let key = rows.layout.key(field, payload);
-                        every.extend(key);
-                        let of = |field: &usize| value(rows.layout, *field, payload);
-                        let values: Vec<_> = fields.iter().map(of).collect();
-                        let address = row.address(rows.base).0;
-                        expected.push((key, (row.ts.0 as u64, address, values)));
-                    }
-                }
-                every.sort();
-                let Some(last) = every.len().checked_sub(1) else {
-                    continue;
-                };
                 // Few, some in two places, and none at all.
                 let wanted = match round {
                     0 | 1 => RangeSet::new([(every[last / 3], every[last / 3 + last / 50])]),
                     2 => RangeSet::new([(every[0], every[0]), (every[last / 2], every[last])]),
                     _ => RangeSet::none(),
                 };
-                let mut reader = scan.reader();
-                reader.read_only(Reads {
-                    fields: Some(fields.clone()),
+                let reads = Reads {
+                    fields: Some(match round {
+                        0 => vec![field],
+                        _ => (0..source.fields.len()).collect(),
+                    }),
                     times: true,
                     addresses: round % 2 == 1,
                     keys: vec![(field, wanted.clone())],
-                });
-                let mut found = Vec::new();
-                reader.take(chunks.into_iter(), &poll).unwrap();
-                while reader.read_next().unwrap() {
-                    match reader.batch() {
-                        Batch::Columns(columns) => {
-                            for nth in 0..columns.count() {
-                                let of = |field: &usize| column_value(&columns, *field, nth);
-                                let values: Vec<_> = fields.iter().map(of).collect();
-                                let address = match round % 2 {
-                                    1 => columns.addresses()[nth],
-                                    _ => 0,
-                                };
-                                found.push((columns.times()[nth], address, values));
-                            }
-                        }
-                        Batch::Rows(rows) => {
-                            for row in rows.rows {
-                                let payload = row.payload(rows.bytes);
-                                let of = |field: &usize| value(rows.layout, *field, payload);
-                                let values: Vec<_> = fields.iter().map(of).collect();
-                                let address = row.address(rows.base).0;
-                                found.push((row.ts.0 as u64, address, values));
-                            }
-                        }
-                    }
-                }
-                left_out += expected.len() - found.len();
-                if round % 2 == 0 {
-                    found.iter_mut().for_each(|row| row.1 = 0);
-                    expected.iter_mut().for_each(|(_, row)| row.1 = 0);
-                }
+                };
+                let scan = Scan::new(&snapshot, scan_of(source.id, Predicate::All)).unwrap();
+                let found = read(&scan, &reads, usize::MAX).rows;
+                left_out += own.len() - found.len();
                 // What is found is in the order of all rows, and holds each that is wanted.
-                let mut found = found.iter().peekable();
-                for (key, row) in &expected {
+                let mut found = found.into_iter().peekable();
+                for record in &own {
+                    let row = row_of(record, &reads);
                     let is_found = found.next_if(|next| *next == row).is_some();
-                    let is_wanted = key.is_some_and(|key| wanted.contains(key));
+                    let is_wanted = key(record).is_some_and(|key| wanted.contains(key));
+                    let at = record.address;
                     assert!(
                         is_found || !is_wanted,
-                        "source {}, field {field}",
+                        "{}, field {field}, {at}",
                         source.name
                     );
                 }

@@ -1,106 +1,69 @@
 //! What is kept between questions, and how much of it.
 
-use std::fs;
 use std::sync::Arc;
 
-use super::world::{Op, Spread, World};
-use crate::log::LogReader;
+use crate::error::Result;
 use crate::query::caches::{CACHE_BYTES_MAX, Caches};
-use crate::query::{
-    AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
-};
-use crate::types::{Address, SourceId, TimeRange, Timestamp, ValueRange};
+use crate::query::{AggregateSpec, Directory, Poll, Predicate, Row, Scan, Snapshot};
+use crate::testkit::asked::{aggregated, scan_of, whole};
+use crate::testkit::world::{Op, Spread, TUNING, World};
+use crate::types::{Address, SourceId};
 
-/// The time, address and payload of a record.
-type Found = (Timestamp, Address, Vec<u8>);
-
-fn rows(snapshot: &Snapshot, source: SourceId) -> crate::Result<Vec<Found>> {
-    let spec = ScanSpec {
-        source,
-        after: Address::ZERO,
-        exact: Predicate::All,
-        prune: Predicate::All,
-        index_filters: Vec::new(),
-    };
-    let scan = Scan::new(snapshot, spec)?;
+/// The addresses and payloads of a source's records, as scans read them.
+fn rows(snapshot: &Snapshot, source: SourceId) -> Result<Vec<(Address, Vec<u8>)>> {
+    let scan = Scan::new(snapshot, scan_of(source, Predicate::All))?;
     let mut reader = scan.reader();
     let mut found = Vec::new();
     while let Some(chunk) = scan.next(&Poll::never())? {
         let rows = reader.read(chunk)?;
-        found.extend(rows.rows.iter().map(|row| {
-            let payload = row.payload(rows.bytes).to_vec();
-            (row.ts, row.address(rows.base), payload)
-        }));
+        let row = |row: &Row| (row.address(rows.base), row.payload(rows.bytes).to_vec());
+        found.extend(rows.rows.iter().map(row));
     }
     Ok(found)
 }
 
 #[test]
 fn a_second_question_reads_no_unit_again() {
-    let batch = |nth: u64| Op::Batch {
-        source: nth as usize % 3,
-        records: 600,
-        spread: Spread::Skewed,
-        seed: nth,
-    };
+    let batch = |nth: u64| Op::batch(nth as usize % 3, 600, Spread::Skewed, nth);
     let mut world = World::of(&(0..60).map(batch).collect::<Vec<_>>());
     world.compact();
     let first = rows(&world.snapshot(), world.sources[0]).unwrap();
     assert!(first.len() > 1000);
-    let folder = world.dir.path().join("loom/records");
-    let mut columns = 0;
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "columns")
-        {
-            columns += 1;
-            let mut bytes = fs::read(&path).unwrap();
-            // All but the directory of units at its end.
+    let columns = world.columns();
+    for path in &columns {
+        // All but the directory of units at its end.
+        world.scene.change(path, |bytes| {
             let units = bytes.len() - 4096;
             bytes[..units].fill(0xA5);
-            fs::write(&path, &bytes).unwrap();
-        }
+        });
     }
-    assert!(columns > 0);
+    assert!(!columns.is_empty());
     // What was verified is not looked for on the disk; whoever never read it finds the damage.
     assert!(rows(&world.snapshot(), world.sources[0]).unwrap() == first);
-    let stranger = Directory::open(&world.dir.path().join("loom")).unwrap();
+    let stranger = world.scene.directory();
     let error = rows(&stranger.snapshot().unwrap(), world.sources[0]).unwrap_err();
     assert!(error.is_damage(), "{error}");
 }
 
 /// The rows of a source, and an aggregate of each of its indexes.
-fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<Found>, Vec<String>) {
+fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<(Address, Vec<u8>)>, Vec<String>) {
     let source = snapshot.source_by_id(source).unwrap();
     let aggregates = source.indexes.iter().map(|index| {
         let spec = AggregateSpec {
-            source: source.id,
-            index: index.id,
-            time: TimeRange::ALL,
-            value: ValueRange::ALL,
-            filter: Predicate::All,
-            bucket: None,
-            quantiles: vec![Quantile::new(0.5).unwrap(), Quantile::new(0.999).unwrap()],
-            approx: false,
             threads: 2,
+            ..whole(source.id, index.id, &[0.5, 0.999])
         };
-        format!("{:?}", aggregate(snapshot, &spec, &Poll::never()).unwrap())
+        format!("{:?}", aggregated(snapshot, &spec))
     });
     let aggregates = aggregates.collect();
     (rows(snapshot, source.id).unwrap(), aggregates)
 }
 
+// G13
 #[test]
 fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
     let world = |first: u64| {
-        let batch = |nth: u64| Op::Batch {
-            source: nth as usize % 3,
-            records: 600,
-            spread: Spread::Skewed,
-            seed: first + nth,
-        };
+        let batch = |nth: u64| Op::batch(nth as usize % 3, 600, Spread::Skewed, first + nth);
         let mut world = World::of(&(0..45).map(batch).collect::<Vec<_>>());
         // Half of the directories stand in rows.
         match first % 2 {
@@ -117,8 +80,8 @@ fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
     let all = Arc::new(Caches::of_bytes(CACHE_BYTES_MAX));
     let open = |caches: &Arc<Caches>| -> Vec<Arc<Directory>> {
         let open = |world: &World| {
-            let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
-            Directory::with(reader, Arc::clone(caches))
+            let reader = world.scene.reader();
+            Directory::with(reader, Arc::clone(caches), TUNING)
         };
         worlds.iter().map(open).collect()
     };

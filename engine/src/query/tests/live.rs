@@ -4,12 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::world::World;
-use crate::query::{
-    AggregateRow, AggregateSpec, Poll, Predicate, Quantile, Snapshot, aggregate, raw_scan,
-};
+use crate::query::{AggregateRow, Poll, Snapshot, raw_scan};
 use crate::schema::{FieldValue, PayloadEncoder, Source};
-use crate::types::{IndexId, Key, SourceId, Sum, TimeRange, ValueRange};
+use crate::testkit::asked::{aggregated, whole};
+use crate::testkit::world::World;
+use crate::types::{IndexId, Key, SourceId, Sum, TimeRange};
 
 /// `size` counts up from 1, so that every aggregate of the first n records is known.
 fn numbered(source: &Source, number: u64, encoder: &mut PayloadEncoder, payload: &mut Vec<u8>) {
@@ -27,20 +26,7 @@ fn numbered(source: &Source, number: u64, encoder: &mut PayloadEncoder, payload:
 }
 
 fn all_of(snapshot: &Snapshot, source: SourceId, index: IndexId) -> AggregateRow {
-    let spec = AggregateSpec {
-        source,
-        index,
-        time: TimeRange::ALL,
-        value: ValueRange::ALL,
-        filter: Predicate::All,
-        bucket: None,
-        quantiles: vec![Quantile::new(0.25).unwrap(), Quantile::new(0.999).unwrap()],
-        approx: false,
-        threads: 1,
-    };
-    aggregate(snapshot, &spec, &Poll::never())
-        .unwrap()
-        .remove(0)
+    aggregated(snapshot, &whole(source, index, &[0.25, 0.999])).remove(0)
 }
 
 #[test]

@@ -3,50 +3,46 @@
 use std::fs;
 use std::path::Path;
 
-use super::world::{Op, Spread, World, options};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::format::PendingLoss;
-use crate::ingest::Writer;
 use crate::nodes::NodeId;
 use crate::query::forest::cached_nodes::CachedNodes;
 use crate::query::losses::missing::missing_runs;
-use crate::query::{Directory, Loss, Poll, Snapshot, pending_since};
+use crate::query::{Loss, Poll, Snapshot, pending_since};
 use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source, parse_sources};
-use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
-
-const CHUNK_BYTES: u64 = 4 << 10;
+use crate::testkit::Scene;
+use crate::testkit::scene::CHUNK;
+use crate::testkit::world::{Op, Spread, World};
+use crate::types::{ChunkNo, LogKind, SourceId, TimeRange, Timestamp};
 
 fn batch(seed: u64) -> Op {
-    Op::Batch {
-        source: 0,
-        records: 500,
-        spread: Spread::Few,
-        seed,
-    }
+    Op::batch(0, 500, Spread::Few, seed)
 }
 
 fn losses(snapshot: &Snapshot) -> Vec<Loss> {
     snapshot.losses(&Poll::never()).unwrap()
 }
 
-/// What a crash of the host leaves: all that is durable, and no staging.
-fn lose_staging(world: &mut World) {
-    world.writer = None;
-    for entry in fs::read_dir(world.dir.path()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            fs::remove_file(path).unwrap();
-        }
-    }
-}
-
-fn reopen(world: &mut World) {
-    let dir = world.dir.path().join("loom");
-    world.writer = Some(Writer::open(&dir, options(&world.dir)).unwrap());
-}
-
 fn sources(snapshot: &Snapshot) -> [SourceId; 2] {
     ["metric", "event"].map(|name| snapshot.source(name).unwrap().id)
+}
+
+fn record_losses(world: &mut World, losses: &[LossRecord<'_>]) {
+    let writer = world.writer();
+    let id = writer.define_builtin_source(&losses_source()).unwrap();
+    let mut encoder = LossEncoder::new().unwrap();
+    for loss in losses {
+        let mut payload = Vec::new();
+        encoder.encode(loss, &mut payload).unwrap();
+        writer.push(id, &payload).unwrap();
+    }
+    writer.publish().unwrap();
+}
+
+/// Whether a source has all its records of a time.
+fn complete(snapshot: &Snapshot, source: SourceId, first: i64, last: i64) -> Result<()> {
+    let [first, last] = [first, last].map(Timestamp);
+    snapshot.require_complete(source, TimeRange { first, last }, &Poll::never())
 }
 
 /// Every chunk without a summary, one entry after the other.
@@ -88,51 +84,37 @@ fn where_nothing_is_missing_only_the_roots_are_looked_at() {
 #[test]
 fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone() {
     let mut world = World::of(&[batch(1)]);
-    let writer = world.writer();
-    let id = writer.define_builtin_source(&losses_source()).unwrap();
-    let mut encoder = LossEncoder::new().unwrap();
-    let now = writer.now();
-    let mut expected = Vec::new();
-    for (source, from, records) in [
+    let now = world.writer().now();
+    let lost = [
         (Some("metric"), now.0 - 100, Some(7)),
         (None, now.0 - 5000, None),
         (Some("raw"), now.0 - 10, Some(1)),
-    ] {
-        let mut payload = Vec::new();
-        let loss = LossRecord {
-            from: Timestamp(from),
-            to: Timestamp(from + 5),
-            source,
-            reason: LossReason::Overload,
-            records,
-            bytes: records.map(|records| records * 8),
-            detail: Some("full"),
-        };
-        encoder.encode(&loss, &mut payload).unwrap();
-        writer.push(id, &payload).unwrap();
-        expected.push(Loss {
-            from: loss.from,
-            to: loss.to,
-            source: source.map(str::to_owned),
-            stage: "log".to_owned(),
-            reason: "overload".to_owned(),
-            records,
-            bytes: loss.bytes,
-        });
-    }
-    writer.publish().unwrap();
+    ];
+    let lost = lost.map(|(source, from, records)| LossRecord {
+        from: Timestamp(from),
+        to: Timestamp(from + 5),
+        source,
+        reason: LossReason::Overload,
+        records,
+        bytes: records.map(|records| records * 8),
+        detail: Some("full"),
+    });
+    record_losses(&mut world, &lost);
+    let mut expected = lost.map(|loss| Loss {
+        from: loss.from,
+        to: loss.to,
+        source: loss.source.map(str::to_owned),
+        stage: "log".to_owned(),
+        reason: "overload".to_owned(),
+        records: loss.records,
+        bytes: loss.bytes,
+    });
     expected.sort_by_key(|loss| loss.from);
     let snapshot = world.snapshot();
     assert_eq!(losses(&snapshot), expected);
 
     let [metric, event] = sources(&snapshot);
-    let complete = |source, first, last| {
-        let range = TimeRange {
-            first: Timestamp(first),
-            last: Timestamp(last),
-        };
-        snapshot.require_complete(source, range, &Poll::never())
-    };
+    let complete = |source, first, last| complete(&snapshot, source, first, last);
     complete(metric, now.0 - 4994, now.0 - 101).unwrap();
     complete(metric, now.0 - 94, i64::MAX).unwrap();
     let error = complete(metric, now.0 - 95, i64::MAX).unwrap_err();
@@ -154,8 +136,6 @@ fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone
 #[test]
 fn what_the_kernel_lost_makes_a_source_with_own_time_incomplete_in_those_times_alone() {
     let mut world = World::of(&[batch(1)]);
-    let writer = world.writer();
-    let id = writer.define_builtin_source(&losses_source()).unwrap();
     let loss = LossRecord {
         from: Timestamp(1000),
         to: Timestamp(2000),
@@ -165,22 +145,10 @@ fn what_the_kernel_lost_makes_a_source_with_own_time_incomplete_in_those_times_a
         bytes: None,
         detail: None,
     };
-    let mut payload = Vec::new();
-    LossEncoder::new()
-        .unwrap()
-        .encode(&loss, &mut payload)
-        .unwrap();
-    writer.push(id, &payload).unwrap();
-    writer.publish().unwrap();
+    record_losses(&mut world, &[loss]);
     let snapshot = world.snapshot();
     let [_, event] = sources(&snapshot);
-    let complete = |first, last| {
-        let range = TimeRange {
-            first: Timestamp(first),
-            last: Timestamp(last),
-        };
-        snapshot.require_complete(event, range, &Poll::never())
-    };
+    let complete = |first, last| complete(&snapshot, event, first, last);
     complete(i64::MIN, 999).unwrap();
     complete(2001, i64::MAX).unwrap();
     for (first, last) in [(i64::MIN, 1000), (1500, 1500), (2000, i64::MAX)] {
@@ -189,6 +157,7 @@ fn what_the_kernel_lost_makes_a_source_with_own_time_incomplete_in_those_times_a
     }
 }
 
+// G9
 #[test]
 fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for() {
     let mut world = World::of(&[batch(1)]);
@@ -209,16 +178,17 @@ fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for
     assert_eq!(ledger.catalog.source(late).unwrap().name, "late");
 }
 
+// G9
+// case Crash: in a start, or in a stop, at any operation
 #[test]
 fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     let mut world = World::of(&[Op::Fill(130), batch(1)]);
     world.writer().sync_durable().unwrap();
     let before = world.snapshot().newest_ts().unwrap().unwrap();
-    lose_staging(&mut world);
+    world.lose_staging();
     // A reader reports it before the next writer leaves it out.
-    let dir = world.dir.path().join("loom");
-    let foretold = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
-    reopen(&mut world);
+    let foretold = world.scene.losses();
+    world.reopen();
     let snapshot = world.snapshot();
     assert_eq!(losses(&snapshot), foretold);
     let [gap] = losses(&snapshot).try_into().unwrap();
@@ -241,60 +211,48 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     assert!(gap.to >= after && gap.to < snapshot.newest_ts().unwrap().unwrap());
     assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
     assert!(!naive_missing(&snapshot).is_empty());
-    let complete = |first, last| {
-        let range = TimeRange { first, last };
-        snapshot.require_complete(id, range, &Poll::never())
-    };
-    complete(Timestamp::MIN, Timestamp(pending.0 - 1)).unwrap();
-    complete(pending, pending).unwrap_err();
-    complete(Timestamp(gap.to.0 + 1), Timestamp::MAX).unwrap();
-    complete(before, before).unwrap_err();
-    let error = complete(gap.to, gap.to).unwrap_err().to_string();
+    let complete = |first, last| complete(&snapshot, id, first, last);
+    complete(i64::MIN, pending.0 - 1).unwrap();
+    complete(pending.0, pending.0).unwrap_err();
+    complete(gap.to.0 + 1, i64::MAX).unwrap();
+    complete(before.0, before.0).unwrap_err();
+    let error = complete(gap.to.0, gap.to.0).unwrap_err().to_string();
     assert!(error.contains("lost with staging"), "{error}");
 }
 
+// case Crash: while a segment is created
 #[test]
 fn a_directory_that_lost_staging_before_its_first_source_holds_a_gap_and_is_sound() {
-    let place = tempfile::tempdir().unwrap();
-    let dir = place.path().join("loom");
-    drop(Writer::open(&dir, options(&place)).unwrap());
-    for entry in fs::read_dir(place.path()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    let writer = Writer::open(&dir, options(&place)).unwrap();
-    let told = |dir: &Path| losses(&Directory::open(dir).unwrap().snapshot().unwrap());
-    assert_eq!(told(&dir).len(), 1);
+    let scene = Scene::new();
+    drop(scene.writer());
+    scene.lose_staging();
+    let writer = scene.writer();
+    assert_eq!(scene.losses().len(), 1);
     writer.close().unwrap();
-    assert_eq!(told(&dir).len(), 1);
-    assert!(crate::check::check(&dir).unwrap().is_sound());
+    assert_eq!(scene.losses().len(), 1);
+    assert!(scene.is_sound());
 }
 
+// G7
 #[test]
 fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     let mut world = World::of(&[Op::Fill(100)]);
     for fill in [300, 5, 1200] {
         world.writer().sync_durable().unwrap();
-        lose_staging(&mut world);
-        reopen(&mut world);
+        world.lose_staging();
+        world.reopen();
         world.apply(&Op::Fill(fill));
     }
     world.close();
-    let dir = world.dir.path().join("loom");
-    let path = dir.join("records").join("00000000000000000000.0");
-    let mut bytes = fs::read(&path).unwrap();
-    for chunk in [3, 4, 77] {
-        bytes[chunk * CHUNK_BYTES as usize + 20] ^= 1;
-    }
-    fs::write(&path, bytes).unwrap();
-    Writer::rebuild(&dir, options(&world.dir))
-        .unwrap()
-        .close()
-        .unwrap();
+    let path = world.scene.segment(LogKind::Records, 0);
+    world.scene.change(&path, |bytes| {
+        for chunk in [3, 4, 77] {
+            bytes[chunk * CHUNK as usize + 20] ^= 1;
+        }
+    });
+    world.scene.rebuild();
 
-    let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    let snapshot = world.scene.snapshot();
     assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
     let told = losses(&snapshot);
     let damaged: Vec<&str> = told
@@ -311,36 +269,34 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     );
     assert_eq!(told.iter().filter(|loss| loss.stage == "crash").count(), 3);
     assert!(told.iter().all(|loss| loss.from <= loss.to));
-    let report = crate::check::check(&dir).unwrap();
+    let report = world.scene.report();
     assert_eq!((report.is_sound(), report.gap_chunks > 0), (false, true));
 }
 
-/// Has each index segment removed, cut and blanked in turn, asks, and puts it back.
-fn with_each_index_damage(dir: &Path, mut ask: impl FnMut(&str, &Path)) {
-    for log in ["chunks", "times"] {
-        for entry in fs::read_dir(dir.join(log)).unwrap() {
-            let file = entry.unwrap().path();
+/// Has each index segment removed, cut and blanked in turn, asks a reader that opens the directory then, and puts it back.
+fn with_each_index_damage(scene: &Scene, mut ask: impl FnMut(LogKind, &Path, Snapshot)) {
+    for log in [LogKind::Chunks, LogKind::Times] {
+        for file in scene.segments(log) {
             let sound = fs::read(&file).unwrap();
             fs::remove_file(&file).unwrap();
-            ask(log, &file);
+            ask(log, &file, scene.snapshot());
             for eighths in 0..8 {
                 let kept = sound.len() * eighths / 8;
                 fs::write(&file, &sound[..kept]).unwrap();
-                ask(log, &file);
+                ask(log, &file, scene.snapshot());
                 let mut blanked = sound.clone();
                 blanked[kept..].fill(0);
                 fs::write(&file, &blanked).unwrap();
-                ask(log, &file);
+                ask(log, &file, scene.snapshot());
             }
             fs::write(&file, &sound).unwrap();
         }
     }
 }
 
-fn record_loss(world: &mut World, records: u64) {
-    let writer = world.writer();
-    let id = writer.define_builtin_source(&losses_source()).unwrap();
-    let (now, mut payload) = (writer.now(), Vec::new());
+/// So many records of `metric` are lost now.
+fn overload(world: &mut World, records: u64) {
+    let now = world.writer().now();
     let loss = LossRecord {
         from: now,
         to: now,
@@ -350,28 +306,23 @@ fn record_loss(world: &mut World, records: u64) {
         bytes: None,
         detail: None,
     };
-    LossEncoder::new()
-        .unwrap()
-        .encode(&loss, &mut payload)
-        .unwrap();
-    writer.push(id, &payload).unwrap();
+    record_losses(world, &[loss]);
 }
 
+// G7
 #[test]
 fn damaged_index_segments_change_no_loss_and_no_completeness() {
     let mut world = World::of(&[Op::Fill(150)]);
     for records in [7, 8] {
-        record_loss(&mut world, records);
+        overload(&mut world, records);
         world.apply(&Op::Fill(70));
         world.apply(&batch(records));
     }
     world.close();
-    let dir = world.dir.path().join("loom");
-    let before = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
+    let before = world.scene.losses();
     assert_eq!(before.len(), 2);
     let mut asked = 0;
-    with_each_index_damage(&dir, |_, file| {
-        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    with_each_index_damage(&world.scene, |_, file, snapshot| {
         assert_eq!(losses(&snapshot), before, "{}", file.display());
         let [metric, event] = sources(&snapshot);
         let complete = |source| snapshot.require_complete(source, TimeRange::ALL, &Poll::never());
@@ -385,20 +336,18 @@ fn damaged_index_segments_change_no_loss_and_no_completeness() {
 #[test]
 fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
     let mut world = World::of(&[Op::Fill(100)]);
-    record_loss(&mut world, 9);
+    overload(&mut world, 9);
     for fill in [300, 5] {
         world.writer().sync_durable().unwrap();
-        lose_staging(&mut world);
-        reopen(&mut world);
+        world.lose_staging();
+        world.reopen();
         world.apply(&Op::Fill(fill));
     }
     world.close();
-    let dir = world.dir.path().join("loom");
-    let before = losses(&Directory::open(&dir).unwrap().snapshot().unwrap());
+    let before = world.scene.losses();
     assert_eq!(before.len(), 3);
     let (mut told, mut untold) = (0, 0);
-    with_each_index_damage(&dir, |log, file| {
-        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    with_each_index_damage(&world.scene, |log, file, snapshot| {
         match snapshot.losses(&Poll::never()) {
             Ok(losses) => {
                 assert_eq!(losses, before, "{}", file.display());
@@ -406,7 +355,7 @@ fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
             }
             // Of a gap whose entry is gone nothing is left that could say so.
             Err(error) => {
-                assert!(log == "times" && error.is_damage(), "{error}");
+                assert!(log == LogKind::Times && error.is_damage(), "{error}");
                 assert!(error.to_string().contains("records"), "{error}");
                 untold += 1;
             }
@@ -419,22 +368,25 @@ fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
 fn folders_in_place_of_segments_cost_their_records_and_no_start() {
     let mut world = World::of(&[Op::Fill(700)]);
     world.close();
-    let dir = world.dir.path().join("loom");
-    let displaced = [("records", 1 << 20), ("chunks", 0), ("times", 0)]
-        .map(|(log, first)| dir.join(log).join(format!("{first:020}.0")));
+    let scene = &world.scene;
+    let displaced = [
+        (LogKind::Records, 1 << 20),
+        (LogKind::Chunks, 0),
+        (LogKind::Times, 0),
+    ]
+    .map(|(log, first)| scene.segment(log, first));
     for segment in &displaced {
         fs::remove_file(segment).unwrap();
         fs::create_dir(segment).unwrap();
     }
-    for start in [Writer::open, Writer::rebuild] {
-        start(&dir, options(&world.dir)).unwrap().close().unwrap();
-        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+    for start in [Scene::restart, Scene::rebuild] {
+        start(scene);
+        let snapshot = scene.snapshot();
         let damaged: Vec<(u64, bool)> = (256..512).map(|chunk| (chunk, true)).collect();
         assert_eq!(found_missing(&snapshot), damaged);
         assert_eq!(naive_missing(&snapshot), damaged);
-        let report = crate::check::check(&dir).unwrap();
         // Each by its bytes and by its entry.
-        assert_eq!(report.damage_count, 2 * 256);
+        assert_eq!(scene.report().damage_count, 2 * 256);
     }
     assert!(displaced.iter().all(|segment| segment.is_dir()));
 }

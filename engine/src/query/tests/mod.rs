@@ -1,23 +1,21 @@
 //! The operators against a naive oracle, over directories that a writer made from generated records.
 //!
-//! Constants that bound memory are small under test, so that batches, groups and narrowing passes all happen.
+//! A world is opened with small sizes (`TUNING`), so that batches, groups and narrowing passes all happen.
 
 mod aggregates;
 mod chunks;
 mod column_filters;
 mod columns;
 mod damage;
-mod forged;
 mod forgotten;
 mod kept_units;
 mod live;
 mod losses;
 mod operators;
-mod oracle;
 mod question;
 mod raw_scans;
 mod replaced;
+mod rows;
 mod scans;
 mod sources;
 mod together;
-mod world;

@@ -4,14 +4,14 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
 use super::aggregates::check_aggregate;
-use super::oracle::Record;
 use super::question::{Ask, Question, any_ask, predicate};
 use super::raw_scans::{check_latest, check_raw_scan};
 use super::scans::{check_indexed_scan, scanned};
-use super::world::{Op, Random, Spread, World, any_ops};
-use crate::log::LogReader;
 use crate::query::Predicate;
-use crate::types::{Address, TimeRange, Timestamp, ValueRange};
+use crate::testkit::Random;
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{Op, Spread, World, any_ops};
+use crate::types::{Address, Timestamp};
 
 fn check_totals(world: &World, all: &[Record]) {
     let snapshot = world.snapshot();
@@ -57,7 +57,7 @@ fn check(world: &World, asks: &[Ask]) {
         let question = Question::new(world, &all, ask);
         check_raw_scan(&question);
         check_latest(&question);
-        let mut random = Random::new(number as u64 * 977 + u64::from(ask.quantiles));
+        let mut random = Random(number as u64 * 977 + u64::from(ask.quantiles));
         for _ in 0..3 {
             let exact = predicate(&question, &mut random, 2);
             let exact = Predicate::and([exact, question.passing()]);
@@ -122,6 +122,9 @@ fn check(world: &World, asks: &[Ask]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
+    // G11
+    // case SQL: filter of a question
+    // case Archive: read while both are written
     #[test]
     fn operators_agree_with_the_oracle_live_and_closed(
         ops in any_ops(),
@@ -139,12 +142,12 @@ proptest! {
 fn windows_over_thousands_of_chunks_agree_with_the_oracle() {
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(3)];
     for round in 0..90u64 {
-        ops.push(Op::Batch {
-            source: [0, 0, 1, 0, 2][round as usize % 5],
-            records: 400,
-            spread: [Spread::Skewed, Spread::Few, Spread::Any][round as usize % 3],
-            seed: round * 31 + 5,
-        });
+        ops.push(Op::batch(
+            [0, 0, 1, 0, 2][round as usize % 5],
+            400,
+            [Spread::Skewed, Spread::Few, Spread::Any][round as usize % 3],
+            round * 31 + 5,
+        ));
         ops.push(Op::Fill(50));
     }
     let world = World::of(&ops);
@@ -161,16 +164,16 @@ fn windows_over_thousands_of_chunks_agree_with_the_oracle() {
 fn records_below_what_is_retained_are_not_seen() {
     let mut ops = vec![Op::Define(1), Op::Define(3)];
     for round in 0..24u64 {
-        ops.push(Op::Batch {
-            source: [0, 1, 0, 2][round as usize % 4],
-            records: 500,
-            spread: Spread::Skewed,
-            seed: round,
-        });
+        ops.push(Op::batch(
+            [0, 1, 0, 2][round as usize % 4],
+            500,
+            Spread::Skewed,
+            round,
+        ));
     }
     let world = World::of(&ops);
     let all = world.records();
-    let reader = LogReader::open(&world.dir.path().join("loom")).unwrap();
+    let reader = world.scene.reader();
     for chunk in [1, 7, 63, 64, 100, 140] {
         let mut tails = reader.tails().unwrap();
         tails.begin.records = Address(chunk * 4096);
@@ -189,17 +192,7 @@ fn records_below_what_is_retained_are_not_seen() {
             let own = retained.iter().filter(|record| record.source == *source);
             assert_eq!(totals.records, own.count() as u64);
             let indexes = world.indexes(*source);
-            let question = Question {
-                snapshot: snapshot.clone(),
-                visible: retained.clone(),
-                source: *source,
-                index: None,
-                time: TimeRange::ALL,
-                value: ValueRange::ALL,
-                bucket: None,
-                quantiles: vec![0.5, 0.99],
-                filter: None,
-            };
+            let question = Question::plain(&snapshot, &retained, *source);
             check_raw_scan(&question);
             check_latest(&question);
             indexes.iter().for_each(|index| {
@@ -216,12 +209,7 @@ fn a_position_lies_between_records_or_is_told_from_those_that_do() {
     let mut ops = Vec::new();
     for seed in 0..6 {
         let (source, records) = (seed as usize % 3, 120);
-        ops.push(Op::Push {
-            source,
-            records,
-            spread: Spread::Any,
-            seed,
-        });
+        ops.push(Op::push(source, records, Spread::Any, seed));
     }
     let mut world = World::of(&ops);
     for closed in [false, true] {

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::oracle::Record;
-use super::world::{Random, TAG, TAG_BYTES, World};
 use crate::query::{Bucket, Predicate, Snapshot};
 use crate::schema::{FieldDef, FieldType, Filter, Source};
+use crate::testkit::Random;
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{TAG, TAG_BYTES, World};
 use crate::types::{IndexId, Key, SourceId, TimeRange, Timestamp, ValueRange};
 
 /// Address, `ts` and payload of a row.
@@ -70,6 +71,21 @@ pub struct Question {
 }
 
 impl Question {
+    /// About all of a source.
+    pub fn plain(snapshot: &Snapshot, visible: &[Record], source: SourceId) -> Question {
+        Question {
+            snapshot: snapshot.clone(),
+            visible: visible.to_vec(),
+            source,
+            index: None,
+            time: TimeRange::ALL,
+            value: ValueRange::ALL,
+            bucket: None,
+            quantiles: vec![0.0, 0.5, 0.99],
+            filter: None,
+        }
+    }
+
     pub fn new(world: &World, all: &[Record], ask: &Ask) -> Question {
         let source = world.sources[ask.source];
         let snapshot = match &ask.position {
@@ -143,7 +159,7 @@ impl Question {
             .collect();
         let filter = ask.filter.and_then(|seed| {
             let found = snapshot.source_by_id(source).unwrap();
-            random_filter(&mut Random::new(seed), &found)
+            random_filter(&mut Random(seed), &found)
         });
         Question {
             snapshot,
@@ -187,12 +203,12 @@ fn filter_text(random: &mut Random, source: &Source, depth: u32) -> Option<Strin
         return None;
     }
     if depth > 0 && random.next().is_multiple_of(2) {
-        let join = pick(random, &[" AND ", " OR ", " AND NOT ", " OR NOT "]);
+        let join = random.pick(&[" AND ", " OR ", " AND NOT ", " OR NOT "]);
         let left = filter_text(random, source, depth - 1)?;
         let right = filter_text(random, source, depth - 1)?;
         return Some(format!("({left}{join}{right})"));
     }
-    let FieldDef { name, ty, .. } = pick(random, &source.fields);
+    let FieldDef { name, ty, .. } = random.pick(&source.fields);
     let [a, b, c] = std::array::from_fn(|_| literal(random, *ty));
     Some(match random.next() % 6 {
         0 => format!("{name} IS NULL"),
@@ -200,7 +216,7 @@ fn filter_text(random: &mut Random, source: &Source, depth: u32) -> Option<Strin
         2 => format!("{name} IN ({a}, {b}, {c})"),
         3 => format!("{name} BETWEEN {a} AND {b}"),
         _ => {
-            let op = pick(random, &["=", "<>", "<", "<=", ">", ">="]);
+            let op = random.pick(&["=", "<>", "<", "<=", ">", ">="]);
             format!("{name} {op} {a}")
         }
     })
@@ -223,10 +239,6 @@ fn literal(random: &mut Random, ty: FieldType) -> String {
             _ => magnitude.to_string(),
         },
     }
-}
-
-fn pick<'a, T>(random: &mut Random, of: &'a [T]) -> &'a T {
-    &of[(random.next() % of.len() as u64) as usize]
 }
 
 /// A predicate over times and indexes, from random numbers.

@@ -1,13 +1,13 @@
 //! The raw scan and its steps give what the oracle gives, from the newest to the oldest.
 
-use std::fs;
 use std::ops::ControlFlow;
 
 use super::question::{Found, Question};
-use super::world::{Op, Spread, World};
-use crate::query::{Poll, Predicate, RawScan, Scan, ScanSpec, raw_scan};
+use crate::query::{Poll, Predicate, RawScan, Scan, raw_scan};
 use crate::schema::Filter;
-use crate::types::Address;
+use crate::testkit::asked::scan_of;
+use crate::testkit::world::{Op, Spread, World};
+use crate::types::LogKind;
 
 pub fn check_raw_scan(question: &Question) {
     let mut found = Vec::new();
@@ -57,15 +57,16 @@ fn check_steps(question: &Question, filter: Option<&Filter>, wanted: &Predicate)
     assert_eq!(found, expected, "latest");
 }
 
+/// How many records a scan gives.
+fn count(scan: &mut RawScan) -> usize {
+    let steps = std::iter::from_fn(|| Some(scan.next(&Poll::never()).unwrap()?.arrivals.len()));
+    steps.sum()
+}
+
 #[test]
 fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
     for source in [0, 1] {
-        let rare = |seed| Op::Push {
-            source,
-            records: 2,
-            spread: Spread::Few,
-            seed,
-        };
+        let rare = |seed| Op::push(source, 2, Spread::Few, seed);
         let world = World::of(&[
             rare(1),
             Op::Fill(300),
@@ -76,11 +77,7 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
         ]);
         let snapshot = world.snapshot();
         let mut scan = RawScan::new(&snapshot, world.sources[source], &Predicate::All).unwrap();
-        let mut records = 0;
-        while let Some(step) = scan.next(&Poll::never()).unwrap() {
-            records += step.arrivals.len();
-        }
-        assert_eq!(records, 6);
+        assert_eq!(count(&mut scan), 6);
         let stats = scan.stats();
         // Three chunks hold it; what lies past the last summary is looked through besides.
         assert!(
@@ -95,36 +92,19 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
 /// Where the walk can look at no node, summaries that were read before may still be known: a chunk without the source breaks no chain, for none led there.
 #[test]
 fn what_is_known_of_damaged_nodes_breaks_no_chain() {
-    let rare = |seed| Op::Push {
-        source: 0,
-        records: 2,
-        spread: Spread::Few,
-        seed,
-    };
+    let rare = |seed| Op::push(0, 2, Spread::Few, seed);
     for fill in [1, 5, 30, 70] {
         let mut world = World::of(&[rare(1), Op::Fill(fill), rare(2), Op::Fill(fill)]);
         world.close();
         let snapshot = world.snapshot();
         for source in &world.sources {
-            let spec = ScanSpec {
-                source: *source,
-                after: Address::ZERO,
-                exact: Predicate::All,
-                prune: Predicate::All,
-                index_filters: Vec::new(),
-            };
-            let scan = Scan::new(&snapshot, spec).unwrap();
+            let scan = Scan::new(&snapshot, scan_of(*source, Predicate::All)).unwrap();
             scan.count(&Poll::never()).unwrap();
         }
-        for entry in fs::read_dir(world.dir.path().join("loom/times")).unwrap() {
-            let file = fs::File::options().write(true).open(entry.unwrap().path());
-            file.unwrap().set_len(0).unwrap();
+        for path in world.scene.segments(LogKind::Times) {
+            world.scene.change(&path, Vec::clear);
         }
         let mut scan = RawScan::new(&world.snapshot(), world.sources[0], &Predicate::All).unwrap();
-        let mut records = 0;
-        while let Some(step) = scan.next(&Poll::never()).unwrap() {
-            records += step.arrivals.len();
-        }
-        assert_eq!(records, 4, "{fill}");
+        assert_eq!(count(&mut scan), 4, "{fill}");
     }
 }

@@ -1,25 +1,18 @@
 //! A directory that is removed and created again at the same path while a reader has it open: by its UUID it is another one.
 
 use std::fs;
-use std::ops::ControlFlow;
 
-use super::world::{Op, Spread, World, options};
 use crate::error::{Error, Result};
-use crate::ingest::Writer;
-use crate::log::tests::copy_dir;
-use crate::query::{Directory, Poll, Snapshot, raw_scan};
-use crate::types::TimeRange;
+use crate::query::{Directory, Snapshot};
+use crate::testkit::asked::records;
+use crate::testkit::copy_dir;
+use crate::testkit::world::{Op, Spread, World};
 
 const RECORDS: u16 = 800;
 
 /// Several chunks with `RECORDS` of `metric`, and no writer.
 fn stopped(seed: u64) -> World {
-    let push = Op::Push {
-        source: 0,
-        records: RECORDS,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let push = Op::push(0, RECORDS, Spread::Skewed, seed);
     let mut world = World::of(&[push, Op::Fill(30)]);
     world.close();
     world
@@ -27,29 +20,23 @@ fn stopped(seed: u64) -> World {
 
 /// How many records of `metric` there are.
 fn count(world: &World, snapshot: &Snapshot) -> Result<u16> {
-    let mut records = 0;
-    let metric = world.sources[0];
-    raw_scan(snapshot, metric, TimeRange::ALL, &Poll::never(), |_| {
-        records += 1;
-        ControlFlow::Continue(())
-    })?;
-    Ok(records)
+    Ok(records(snapshot, world.sources[0])?.len() as u16)
 }
 
 /// Puts another directory in the place of the world's.
 fn replace(world: &World) {
-    let dir = world.dir.path().join("loom");
+    let dir = world.dir();
     fs::remove_dir_all(&dir).unwrap();
-    fs::rename(stopped(8).dir.path().join("loom"), &dir).unwrap();
+    fs::rename(stopped(8).dir(), &dir).unwrap();
 }
 
 #[test]
 fn a_reader_of_a_replaced_directory_gets_an_error_and_a_new_reader_its_content() {
     for is_live in [false, true] {
         let mut world = stopped(7);
-        let dir = world.dir.path().join("loom");
+        let dir = world.dir();
         if is_live {
-            world.writer = Some(Writer::open(&dir, options(&world.dir)).unwrap());
+            world.reopen();
         }
         let position = world.snapshot().position();
         assert_eq!(count(&world, &world.snapshot()).unwrap(), RECORDS);
@@ -88,7 +75,7 @@ fn a_snapshot_of_a_replaced_directory_gives_all_its_records_or_an_error() {
 #[test]
 fn a_directory_that_is_gone_is_an_error() {
     let world = stopped(7);
-    fs::remove_dir_all(world.dir.path().join("loom")).unwrap();
+    fs::remove_dir_all(world.dir()).unwrap();
     let error = world.directory.snapshot().err();
     assert!(matches!(error, Some(Error::NotLoom { .. })), "{error:?}");
 }
@@ -98,14 +85,14 @@ fn a_directory_that_is_gone_is_an_error() {
 fn a_copy_in_the_place_of_a_directory_is_another() {
     let world = stopped(7);
     assert_eq!(count(&world, &world.snapshot()).unwrap(), RECORDS);
-    let dir = world.dir.path().join("loom");
-    let copy = world.dir.path().join("copy");
+    let dir = world.dir();
+    let copy = world.scene.root.path().join("copy");
     copy_dir(&dir, &copy);
     for is_moved in [false, true] {
         let old = Directory::open(&dir).unwrap();
         old.snapshot().unwrap();
         if is_moved {
-            fs::rename(&dir, world.dir.path().join("moved")).unwrap();
+            fs::rename(&dir, world.scene.root.path().join("moved")).unwrap();
         } else {
             fs::remove_dir_all(&dir).unwrap();
         }

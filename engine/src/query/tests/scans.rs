@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::oracle::Record;
 use super::question::{Found, Question};
-use super::world::{Op, Spread, World};
 use crate::error::Error;
 use crate::format::UNIT_CHUNKS;
 use crate::query::{Poll, Predicate, Scan, ScanSpec, Snapshot, indexed_scan, raw_scan};
+use crate::testkit::asked::{chunks_of, scan_of};
+use crate::testkit::oracle::Record;
+use crate::testkit::world::{Op, Spread, World};
 use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
 
 pub fn check_indexed_scan(question: &Question, index: IndexId) {
@@ -103,23 +104,11 @@ fn claimed(scan: &Scan, least: usize) -> Vec<ChunkNo> {
 
 #[test]
 fn claims_end_where_units_do_and_leave_nothing_out() {
-    let push = |source| Op::Batch {
-        source,
-        records: 400,
-        spread: Spread::Skewed,
-        seed: source as u64,
-    };
+    let push = |source| Op::batch(source, 400, Spread::Skewed, source as u64);
     let world = World::of(&(0..60).map(|nth| push(nth % 3)).collect::<Vec<_>>());
     let snapshot = world.snapshot();
-    let spec = ScanSpec {
-        source: world.sources[0],
-        after: Address::ZERO,
-        exact: Predicate::All,
-        prune: Predicate::All,
-        index_filters: Vec::new(),
-    };
-    let all = Scan::new(&snapshot, spec.clone()).unwrap();
-    let all: Vec<ChunkNo> = std::iter::from_fn(|| all.next(&Poll::never()).unwrap()).collect();
+    let spec = scan_of(world.sources[0], Predicate::All);
+    let all = chunks_of(&Scan::new(&snapshot, spec.clone()).unwrap());
     assert!(all.len() > 4 * UNIT_CHUNKS as usize);
     for least in [1, 5, 20] {
         let scan = Scan::new(&snapshot, spec.clone()).unwrap();
@@ -143,12 +132,7 @@ fn claims_end_where_units_do_and_leave_nothing_out() {
 
 #[test]
 fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
-    let push = |seed| Op::Batch {
-        source: 0,
-        records: 600,
-        spread: Spread::Skewed,
-        seed,
-    };
+    let push = |seed| Op::batch(0, 600, Spread::Skewed, seed);
     // `large` takes a nullable value where kind is 2 or 3, `ones` counts where kind is 1.
     let world = World::of(&[push(1), Op::Define(1), Op::Define(2), push(2), push(3)]);
     let all = world.records();
@@ -156,11 +140,8 @@ fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
     let source = snapshot.source("metric").unwrap();
     for (name, kinds) in [("large", 2..=3), ("ones", 1..=1)] {
         let spec = ScanSpec {
-            source: source.id,
-            after: Address::ZERO,
-            exact: Predicate::All,
-            prune: Predicate::All,
             index_filters: vec![source.index(name).unwrap().id],
+            ..scan_of(source.id, Predicate::All)
         };
         let scan = Scan::new(&snapshot, spec).unwrap();
         assert_eq!(scan.count(&Poll::never()).unwrap(), None);

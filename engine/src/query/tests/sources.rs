@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::columns::{column_value, value};
-use super::world::{Op, World, any_ops};
-use crate::check::check;
+use super::rows::{column_value, value};
 use crate::query::{Batch, Poll, SourcesScan};
 use crate::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
+use crate::testkit::world::{Op, World, any_ops};
 use crate::types::{SourceId, TimeRange, Timestamp};
 
 /// A row: its time, and what its fields hold.
@@ -172,6 +171,6 @@ fn many_sources_with_few_records_each_have_all_their_rows() {
         assert_eq!(totals.first_ts, Some(ts(0, 9)));
         assert_eq!(totals.last_ts, Some(ts(ROUNDS - 1, 9)));
     }
-    let report = check(&world.dir.path().join("loom")).unwrap();
+    let report = world.scene.report();
     assert!(report.is_sound(), "{:?}", report.damage);
 }

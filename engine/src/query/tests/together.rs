@@ -4,27 +4,30 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::oracle::{self, OracleRow, Record};
+use super::aggregates::check_rows;
 use super::question::random_filter;
-use super::world::{Random, World, any_ops};
 use crate::query::{
     AggregateSpec, Bucket, CountRow, CountSpec, Histogram, HistogramRow, HistogramSpec, IndexAsked,
-    Poll, Predicate, Quantile, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
+    Poll, Predicate, RecordCounts, Snapshot, TopSpec, aggregate_together, top,
 };
 use crate::schema::Filter;
+use crate::testkit::Random;
+use crate::testkit::asked::whole;
+use crate::testkit::oracle::{self, OracleRow, Record};
+use crate::testkit::world::{World, any_ops};
 use crate::types::{IndexId, SourceId, TimeRange, Timestamp, ValueKind, ValueRange};
 
 const QUANTILES: [f64; 4] = [0.0, 0.5, 0.99, 1.0];
 
 /// An index of one world.
-struct Place<'a> {
-    world: &'a World,
-    snapshot: Snapshot,
-    source: SourceId,
-    index: IndexId,
+pub struct Place<'a> {
+    pub world: &'a World,
+    pub snapshot: Snapshot,
+    pub source: SourceId,
+    pub index: IndexId,
     /// Which records are asked for.
-    filter: Option<Filter>,
-    passing: Predicate,
+    pub filter: Option<Filter>,
+    pub passing: Predicate,
 }
 
 /// The latest index of a name, where a world has one, and the records that pass a filter, which a seed chooses.
@@ -32,7 +35,7 @@ fn place<'a>(world: &'a World, source: &str, index: &str, seed: Option<u64>) -> 
     let snapshot = world.snapshot();
     let found = snapshot.source(source).unwrap();
     let index = found.index(index)?.id;
-    let filter = seed.and_then(|seed| random_filter(&mut Random::new(seed), &found));
+    let filter = seed.and_then(|seed| random_filter(&mut Random(seed), &found));
     let passing = filter
         .as_ref()
         .map(|filter| Predicate::matching(filter, &found));
@@ -102,33 +105,19 @@ fn check_aggregate(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
         .iter()
         .map(|place| {
             let spec = AggregateSpec {
-                source: place.source,
-                index: place.index,
                 time,
-                value: ValueRange::ALL,
                 filter: place.passing.clone(),
                 bucket,
-                quantiles: QUANTILES.map(|q| Quantile::new(q).unwrap()).to_vec(),
-                approx: false,
                 threads: 2,
+                ..whole(place.source, place.index, &QUANTILES)
             };
             (place.snapshot.clone(), spec)
         })
         .collect();
     let found = aggregate_together(&asked, &Poll::never()).unwrap();
     let expected = expected(places, time, bucket);
-    assert_eq!(found.len(), expected.len());
-    let signed = signed(&places[0]);
-    for (found, expected) in found.iter().zip(&expected) {
-        assert_eq!(found.bucket, expected.bucket);
-        assert_eq!(found.count, expected.keys.len() as u64);
-        assert_eq!(found.min, expected.keys.first().copied());
-        assert_eq!(found.max, expected.keys.last().copied());
-        assert!(expected.has_sum(&found.sum, signed));
-        for (q, quantile) in QUANTILES.iter().zip(&found.quantiles) {
-            assert_eq!(*quantile, expected.quantile(*q), "quantile {q}");
-        }
-    }
+    let index = places[0].snapshot.index(places[0].index).unwrap();
+    check_rows(&found, &expected, &QUANTILES, &index, false);
 }
 
 fn signed(place: &Place<'_>) -> bool {
@@ -168,7 +157,7 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
 }
 
 /// Records by bucket, of any value or none.
-fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
+pub fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
     let mut expected: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for place in places {
         for record in place.records().filter(|record| time.contains(record.ts)) {
@@ -201,7 +190,7 @@ fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
 }
 
 /// The records with the greatest and the least values, with equal values in log order.
-fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
+pub fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
     let mut all = Vec::new();
     for (part, place) in places.iter().enumerate() {
         all.extend(
@@ -270,6 +259,9 @@ fn check(places: &[Place<'_>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
+    // case SQL: loom_rate
+    // case SQL: filter of a question
+    // case SQL: loom_top
     #[test]
     fn directories_asked_together_agree_with_the_oracle(
         one in any_ops(),

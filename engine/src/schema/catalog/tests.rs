@@ -43,6 +43,17 @@ pub(super) fn redis() -> SourceDef {
     redis
 }
 
+fn of_redis() -> (Catalog, SourceId) {
+    let mut catalog = Catalog::new();
+    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    (catalog, id)
+}
+
+/// Why a definition is refused.
+fn refusal(catalog: &mut Catalog, def: &SourceDef) -> String {
+    catalog.define_source(def, at(1)).unwrap_err().to_string()
+}
+
 pub(super) fn file_of(events: &[Event]) -> String {
     events
         .iter()
@@ -81,8 +92,7 @@ fn a_source_is_found_by_name_and_id() {
 
 #[test]
 fn indexes_give_keys_of_what_they_cover() {
-    let mut catalog = Catalog::new();
-    catalog.define_source(&redis(), at(0)).unwrap();
+    let (catalog, _) = of_redis();
     let source = catalog.find("redis").unwrap();
     let (latency, sets) = (
         source.index("latency").unwrap(),
@@ -103,8 +113,7 @@ fn indexes_give_keys_of_what_they_cover() {
 
 #[test]
 fn the_same_definition_again_changes_nothing() {
-    let mut catalog = Catalog::new();
-    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, id) = of_redis();
     let before = told(&catalog);
     let mut again = redis();
     again.indexes[1].filter = Some("'SET' = op".to_owned());
@@ -117,8 +126,7 @@ fn the_same_definition_again_changes_nothing() {
 
 #[test]
 fn fields_at_the_end_begin_a_layout() {
-    let mut catalog = Catalog::new();
-    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, id) = of_redis();
     let mut wider = redis();
     wider.fields.push(FieldDef {
         nullable: true,
@@ -138,16 +146,12 @@ fn fields_at_the_end_begin_a_layout() {
 
 #[test]
 fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
-    let mut catalog = Catalog::new();
-    catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, _) = of_redis();
     let before = told(&catalog);
     let mut refused = |change: fn(&mut SourceDef), part: &str| {
         let mut other = redis();
         change(&mut other);
-        let message = catalog
-            .define_source(&other, at(1))
-            .unwrap_err()
-            .to_string();
+        let message = refusal(&mut catalog, &other);
         assert!(message.contains(part), "{message}");
     };
     refused(|def| def.time = TimeKind::Own, "its time cannot change");
@@ -196,40 +200,25 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
     assert!(
         catalog
             .define_source(&new, at(0))
-            .unwrap_err()
-            .to_string()
-            .contains("stands after")
+            .is_err_and(|error| error.to_string().contains("stands after"))
     );
     assert_eq!(told(&catalog), before);
     new.fields.truncate(2);
     new.indexes.push(IndexDef::new("more", None));
     catalog.parts = PARTS_MAX - 4;
     let before = told(&catalog);
-    assert!(
-        catalog
-            .define_source(&new, at(1))
-            .unwrap_err()
-            .to_string()
-            .contains("bin edges")
-    );
+    assert!(refusal(&mut catalog, &new).contains("bin edges"));
     assert_eq!(told(&catalog), before);
     catalog.parts = 0;
     let raw = SourceDef::new("raw");
     catalog.define_source(&raw, at(1)).unwrap();
     let fields = def("raw", &[("a", FieldType::U8)]);
-    assert!(
-        catalog
-            .define_source(&fields, at(2))
-            .unwrap_err()
-            .to_string()
-            .contains("no fields")
-    );
+    assert!(refusal(&mut catalog, &fields).contains("no fields"));
 }
 
 #[test]
 fn labels_and_policies_can_change() {
-    let mut catalog = Catalog::new();
-    catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, _) = of_redis();
     let mut more = redis();
     more.fields[1].labels.insert(3, "DEL".to_owned());
     more.on_overload = Overload::DropNew;
@@ -239,8 +228,7 @@ fn labels_and_policies_can_change() {
 
 #[test]
 fn a_closed_source_is_reopened_under_its_id() {
-    let mut catalog = Catalog::new();
-    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, id) = of_redis();
     catalog.close_source(id, at(2)).unwrap();
     assert_eq!(catalog.source(id).unwrap().closed_at, Some(at(2)));
     assert!(matches!(
@@ -269,8 +257,7 @@ fn a_closed_source_is_reopened_under_its_id() {
 
 #[test]
 fn a_closed_index_makes_way_for_another_of_its_name() {
-    let mut catalog = Catalog::new();
-    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, id) = of_redis();
     let first = catalog.find("redis").unwrap().index("sets").unwrap().id;
     catalog.close_index(first, at(5)).unwrap();
     assert!(catalog.close_index(first, at(5)).is_err());
@@ -294,8 +281,7 @@ fn a_closed_index_makes_way_for_another_of_its_name() {
 
 #[test]
 fn native_indexes_have_an_id_and_no_key() {
-    let mut catalog = Catalog::new();
-    let (id, _) = catalog.define_source(&redis(), at(0)).unwrap();
+    let (mut catalog, id) = of_redis();
     let bins = BinsDef::Edges(vec![0.5.into(), 1.5.into()]);
     let define = |catalog: &mut Catalog| {
         catalog.define_native_index(id, "ratio", ValueKind::Float, &bins, at(1))
@@ -313,6 +299,7 @@ fn native_indexes_have_an_id_and_no_key() {
     assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
 }
 
+// case Network and input: very many sources
 #[test]
 fn limits_hold() {
     let mut catalog = Catalog::new();
@@ -321,10 +308,7 @@ fn limits_hold() {
             .define_source(&SourceDef::new(format!("s{n}")), at(0))
             .unwrap();
     }
-    let message = catalog
-        .define_source(&SourceDef::new("more"), at(0))
-        .unwrap_err()
-        .to_string();
+    let message = refusal(&mut catalog, &SourceDef::new("more"));
     assert!(message.contains("65000"), "{message}");
     assert!(
         catalog
@@ -345,6 +329,7 @@ fn limits_hold() {
     );
 }
 
+// case Network and input: very many sources
 #[test]
 fn what_a_catalog_allocates_is_limited() {
     let mut catalog = Catalog::new();
@@ -364,7 +349,7 @@ fn what_a_catalog_allocates_is_limited() {
         name: "third".to_owned(),
         ..wide
     };
-    let message = catalog.define_source(&wide, at(0)).unwrap_err().to_string();
+    let message = refusal(&mut catalog, &wide);
     assert!(message.contains("fields and bin edges"), "{message}");
 }
 
@@ -383,8 +368,7 @@ fn built_in_sources_are_not_for_users() {
 
 #[test]
 fn unknown_names_suggest_known_ones() {
-    let mut catalog = Catalog::new();
-    catalog.define_source(&redis(), at(0)).unwrap();
+    let (catalog, _) = of_redis();
     let message = catalog.unknown_source("redsi").to_string();
     assert_eq!(message, "unknown source 'redsi'; did you mean 'redis'?");
     let message = catalog
@@ -465,37 +449,21 @@ fn events_that_cannot_follow_are_refused() {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Define {
-        name: usize,
-        fields: usize,
-        index: Option<usize>,
-    },
+    /// A source by its name, so many fields, and perhaps an index.
+    Define(usize, usize, Option<usize>),
     Close(u16),
-    Index {
-        source: u16,
-        name: usize,
-        filter: Option<i8>,
-    },
+    /// Of a source, an index by its name, and perhaps its filter.
+    Index(u16, usize, Option<i8>),
     CloseIndex(u32),
 }
 
 pub(super) fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        (0..4usize, 1..5usize, prop::option::of(0..3usize)).prop_map(|(name, fields, index)| {
-            Action::Define {
-                name,
-                fields,
-                index,
-            }
-        }),
+        (0..4usize, 1..5usize, prop::option::of(0..3usize))
+            .prop_map(|(name, fields, index)| Action::Define(name, fields, index)),
         (0..6u16).prop_map(Action::Close),
-        (0..6u16, 0..3usize, any::<Option<i8>>()).prop_map(|(source, name, filter)| {
-            Action::Index {
-                source,
-                name,
-                filter,
-            }
-        }),
+        (0..6u16, 0..3usize, any::<Option<i8>>())
+            .prop_map(|(source, name, filter)| Action::Index(source, name, filter)),
         (0..9u32).prop_map(Action::CloseIndex),
     ]
 }
@@ -509,11 +477,7 @@ pub(super) fn act(catalog: &mut Catalog, action: &Action, at: Address) -> Result
         FieldType::Bool,
     ];
     match action {
-        Action::Define {
-            name,
-            fields,
-            index,
-        } => {
+        Action::Define(name, fields, index) => {
             let typed = NAMES.iter().copied().zip(TYPES).take(*fields);
             let mut source = def(NAMES[*name], &typed.collect::<Vec<_>>());
             source
@@ -522,11 +486,7 @@ pub(super) fn act(catalog: &mut Catalog, action: &Action, at: Address) -> Result
             Ok(catalog.define_source(&source, at)?.1)
         }
         Action::Close(id) => Ok(vec![catalog.close_source(SourceId(*id), at)?]),
-        Action::Index {
-            source,
-            name,
-            filter,
-        } => {
+        Action::Index(source, name, filter) => {
             let filter = filter.map(|value| format!("alpha < {value}"));
             let index = IndexDef {
                 filter,

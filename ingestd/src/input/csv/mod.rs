@@ -212,6 +212,7 @@ mod tests {
         assert!(loaded.refused.is_empty() && loaded.notes.is_empty());
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_bad_row_costs_no_other() {
         let text = "a,b\n1,2\n3\n4,5,6\n7,\"8\n9,10\n11,\"12\"x\n13,14\n";

@@ -185,6 +185,7 @@ mod tests {
         assert!(loaded.notes.is_empty() && loaded.refused.is_empty());
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_bad_line_costs_no_other() {
         let loaded = json(
@@ -198,6 +199,7 @@ mod tests {
         assert_eq!(loaded.refused[2].1, reason);
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn documents_of_several_lines_are_left_to_duckdb() {
         for text in ["[{\"a\":1},\n{\"a\":2}]\n", "{\n  \"a\": 1\n}\n"] {
@@ -228,6 +230,7 @@ mod tests {
         assert_eq!(loaded.refused, refused);
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn half_a_surrogate_pair_refuses_its_row() {
         let loaded = json(

@@ -79,7 +79,7 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::tests::Random;
+    use crate::testkit::Random;
 
     #[test]
     fn content_is_what_a_plain_vector_holds() {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::log::staging::control::{self, Word};
 use crate::log::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::sync::{Mutex, MutexGuard, locked};
-use crate::log::tests::Random;
+use crate::testkit::Random;
 use crate::types::LogKind;
 
 /// Where the staging file's control page ends.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::content::Content;
 use super::is_volatile;
-use crate::log::tests::Random;
+use crate::testkit::Random;
 
 /// What is written whole or not at all.
 const SECTOR_BYTES: u64 = 512;

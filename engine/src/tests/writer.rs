@@ -3,106 +3,27 @@
 //! Every scenario ends in `sound`, which reads the directory as another process would and compares each node of the index logs with
 //! the records below it.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "helpers of tests fail by panicking"
-)]
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-use std::ops::ControlFlow;
-use std::path::Path;
-
-use loom_engine::check::check;
-use loom_engine::format::{
+use crate::error::Error;
+use crate::format::{
     FANOUT, Node, NodeSummary, RECORD_HEADER_BYTES, RecordIter, TIME_ENTRY_BYTES, TimeEntry,
     complete_chunks, entry_of,
 };
-use loom_engine::ingest::{Batch, LatestChunks, Summariser, Writer, WriterOptions};
-use loom_engine::log::{Durability, LogOptions, LogReader};
-use loom_engine::query::{Directory, Poll, raw_scan};
-use loom_engine::schema::{BinsDef, SourceDef, decode_catalog, parse_sources};
-use loom_engine::{Address, ChunkNo, Error, Key, LogKind, SourceId, TimeRange, ValueKind};
-
-const SOURCES: &str = r#"
-[[source]]
-name = "request"
-[[source.field]]
-name = "latency"
-type = "u64"
-[[source.field]]
-name = "op"
-type = "u8"
-[[source.index]]
-name = "latency"
-value = "latency"
-[[source.index]]
-name = "slow"
-value = "latency"
-where = "op = 1"
-bins = { from = 10, factor = 2, count = 8 }
-
-[[source]]
-name = "event"
-time = "own"
-[[source.field]]
-name = "level"
-type = "f64"
-[[source.index]]
-name = "level"
-value = "level"
-"#;
-
-/// Staging stands in the directory itself, so that a writer that is gone without closing leaves nothing elsewhere.
-fn options(dir: &Path) -> WriterOptions {
-    let log = LogOptions {
-        chunk_bytes: 4 << 10,
-        block_bytes: 64 << 10,
-        segment_bytes: [256 << 10; 3].into(),
-        staging: Some(dir.to_owned()),
-        ..LogOptions::default()
-    };
-    WriterOptions {
-        log,
-        ..WriterOptions::default()
-    }
-}
-
-fn sources() -> Vec<SourceDef> {
-    parse_sources(SOURCES).unwrap()
-}
-
-fn request(ordinal: u64) -> Vec<u8> {
-    let latency = ordinal.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
-    [&latency.to_le_bytes()[..], &[(ordinal % 3) as u8]].concat()
-}
-
-fn event(ordinal: u64) -> Vec<u8> {
-    let (own, level) = (1_000 - ordinal as i64, (ordinal as f64 - 50.0) / 7.0);
-    [own.to_le_bytes(), level.to_le_bytes()].concat()
-}
-
-/// Pushes records `from..to`: mostly requests, now and then an event.
-fn push(writer: &mut Writer, from: u64, to: u64) -> Vec<Vec<u8>> {
-    let ids: Vec<SourceId> = sources()
-        .iter()
-        .map(|def| writer.define_source(def).unwrap())
-        .collect();
-    (from..to)
-        .map(|ordinal| {
-            let (source, payload) = if ordinal % 97 == 0 {
-                (ids[1], event(ordinal))
-            } else {
-                (ids[0], request(ordinal))
-            };
-            writer.push(source, &payload).unwrap();
-            payload
-        })
-        .collect()
-}
+use crate::ingest::{Batch, LatestChunks, Summariser, Writer};
+use crate::log::LogReader;
+use crate::schema::{BinsDef, SourceDef, decode_catalog, parse_sources};
+use crate::testkit::Scene;
+use crate::testkit::asked::numbers;
+use crate::testkit::requests::{SOURCES, push, request, sources};
+use crate::testkit::scene::BLOCK;
+use crate::types::{Address, ChunkNo, Key, LogKind, ValueKind};
 
 /// Reads everything back, compares the index logs with the records, and returns the payloads in log order.
-fn sound(dir: &Path) -> Vec<Vec<u8>> {
-    let reader = LogReader::open(dir).unwrap();
+fn sound(scene: &Scene) -> Vec<Vec<u8>> {
+    let reader = scene.reader();
     let tails = reader.tails().unwrap();
     let meta = reader.meta();
     let (catalog, ..) = decode_catalog(&meta.uuid, &reader.catalog_bytes().unwrap()).unwrap();
@@ -198,97 +119,81 @@ fn sound(dir: &Path) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_is_pushed_is_read_back_across_blocks_segments_and_clean_restarts() {
-    let dir = tempfile::tempdir().unwrap();
+    let scene = Scene::new();
     let mut expected = Vec::new();
     for round in 0..4u64 {
-        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+        let mut writer = scene.writer();
         expected.extend(push(&mut writer, round * 20_000, (round + 1) * 20_000));
         writer.publish().unwrap();
-        assert_eq!(sound(dir.path()).len(), expected.len());
+        assert_eq!(sound(&scene).len(), expected.len());
         writer.close().unwrap();
-        assert_eq!(sound(dir.path()), expected);
+        assert_eq!(sound(&scene), expected);
     }
 }
 
-#[test]
-fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut expected = Vec::new();
-    for round in 0..5u64 {
-        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        expected.extend(push(&mut writer, round * 7_000, (round + 1) * 7_000));
-        writer.publish().unwrap();
-        drop(writer);
-        assert_eq!(sound(dir.path()), expected);
-    }
-    Writer::open(dir.path(), options(dir.path()))
-        .unwrap()
-        .close()
-        .unwrap();
-    assert_eq!(sound(dir.path()), expected);
-}
-
+// G11
+// case Crash: between the index logs
 #[test]
 fn the_index_logs_are_rebuilt_from_the_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let expected = push(&mut writer, 0, 30_000);
     writer.close().unwrap();
-    for log in ["chunks", "times"] {
-        for segment in std::fs::read_dir(dir.path().join(log)).unwrap() {
-            let path = segment.unwrap().path();
-            let bytes = vec![0xA5; std::fs::metadata(&path).unwrap().len() as usize];
-            std::fs::write(&path, bytes).unwrap();
+    for log in [LogKind::Chunks, LogKind::Times] {
+        for path in scene.segments(log) {
+            scene.change(&path, |bytes| bytes.fill(0xA5));
         }
-        restart(dir.path());
-        assert_eq!(sound(dir.path()), expected);
+        scene.restart();
+        assert_eq!(sound(&scene), expected);
     }
 }
 
 /// Fails unless a writer refuses the directory with words that name the catalog and say `what`.
-fn assert_catalog_refused(dir: &Path, what: &str) {
-    let refused = Writer::open(dir, options(dir)).err();
+fn assert_catalog_refused(scene: &Scene, what: &str) {
+    let refused = Writer::open(&scene.dir(), scene.options.clone()).err();
     let told = refused.unwrap().to_string();
     let named = told.contains("catalog") && told.contains("from a backup");
     assert!(named && told.contains(what), "{told}, not {what}");
 }
 
+// case Corruption: a catalog that lost lines, or all of it, and its copy too
 #[test]
 fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let expected = push(&mut writer, 0, 5_000);
     writer.close().unwrap();
-    let [path, copy] = ["catalog", "catalog.copy"].map(|name| dir.path().join(name));
-    let whole = std::fs::read(&path).unwrap();
+    let [path, copy] = ["catalog", "catalog.copy"].map(|name| scene.dir().join(name));
+    let whole = fs::read(&path).unwrap();
     let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let cuts: Vec<usize> = ends.map(|(at, _)| at).collect();
     assert!(cuts.len() > 1);
     for cut in cuts.iter().flat_map(|at| [*at, at + 1]).chain([0, 5]) {
         if cut < whole.len() {
-            std::fs::write(&path, &whole[..cut]).unwrap();
-            std::fs::write(&copy, &whole[..cut]).unwrap();
-            assert_catalog_refused(dir.path(), "were durable");
+            fs::write(&path, &whole[..cut]).unwrap();
+            fs::write(&copy, &whole[..cut]).unwrap();
+            assert_catalog_refused(&scene, "were durable");
         }
     }
-    std::fs::remove_file(&path).unwrap();
-    std::fs::remove_file(&copy).unwrap();
-    assert_catalog_refused(dir.path(), "were durable");
-    std::fs::write(&path, &whole).unwrap();
-    restart(dir.path());
-    assert_eq!(sound(dir.path()), expected);
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(&copy).unwrap();
+    assert_catalog_refused(&scene, "were durable");
+    fs::write(&path, &whole).unwrap();
+    scene.restart();
+    assert_eq!(sound(&scene), expected);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_start_mends_what_one_of_two_copies_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let expected = push(&mut writer, 0, 500);
     writer.close().unwrap();
     for (name, copy) in [("catalog", "catalog.copy"), ("loom.json", "loom.json.copy")] {
-        let [path, copy] = [name, copy].map(|name| dir.path().join(name));
-        let whole = std::fs::read(&path).unwrap();
-        assert_eq!(std::fs::read(&copy).unwrap(), whole);
+        let [path, copy] = [name, copy].map(|name| scene.dir().join(name));
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(fs::read(&copy).unwrap(), whole);
         for (hit, other) in [(&path, &copy), (&copy, &path)] {
             for step in 0..6 {
                 let at = step * whole.len() / 6;
@@ -297,151 +202,132 @@ fn a_start_mends_what_one_of_two_copies_lost() {
                 // What comes later may be missing in the other, if that is whole here.
                 if name == "catalog" && step == 0 {
                     let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-                    std::fs::write(other, &whole[..first_line]).unwrap();
+                    fs::write(other, &whole[..first_line]).unwrap();
                 }
-                std::fs::write(hit, if step < 4 { &flipped } else { &whole[..at] }).unwrap();
-                restart(dir.path());
-                assert_eq!(std::fs::read(hit).unwrap(), whole, "{} {at}", hit.display());
-                assert_eq!(std::fs::read(other).unwrap(), whole);
+                fs::write(hit, if step < 4 { &flipped } else { &whole[..at] }).unwrap();
+                scene.restart();
+                assert_eq!(fs::read(hit).unwrap(), whole, "{} {at}", hit.display());
+                assert_eq!(fs::read(other).unwrap(), whole);
             }
-            std::fs::remove_file(hit).unwrap();
-            restart(dir.path());
-            assert_eq!(std::fs::read(hit).unwrap(), whole);
+            fs::remove_file(hit).unwrap();
+            scene.restart();
+            assert_eq!(fs::read(hit).unwrap(), whole);
         }
     }
-    assert_eq!(sound(dir.path()), expected);
+    assert_eq!(sound(&scene), expected);
 }
 
-/// Removes the length of the catalog from staging, as if a writer had stored none.
-fn forget_length_of_catalog(dir: &Path) {
-    use std::os::unix::fs::FileExt;
-    let note = std::fs::read(dir.join("staging")).unwrap();
-    let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
-    let path = dir.join(note["path"].as_str().unwrap());
-    let staging = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-    staging.write_all_at(&[0; 16], 2880).unwrap();
-}
-
-/// A writer of which nothing is durable before it is closed.
-fn unsynced(dir: &Path) -> Writer {
-    let mut options = options(dir);
-    options.log.durability = Durability::None;
-    Writer::open(dir, options).unwrap()
-}
-
-fn restart(dir: &Path) {
-    let writer = Writer::open(dir, options(dir)).unwrap();
-    writer.close().unwrap();
+/// The staging file that the note names.
+fn staging(scene: &Scene) -> PathBuf {
+    let [file] = scene.staging_files().try_into().unwrap();
+    file
 }
 
 /// Flips a bit of the byte in staging that stands so far before a payload.
-fn flip_in_staging(dir: &Path, payload: &[u8], before: usize) {
-    let note = std::fs::read(dir.join("staging")).unwrap();
-    let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
-    let path = dir.join(note["path"].as_str().unwrap());
-    let mut staging = std::fs::read(&path).unwrap();
-    let mut windows = staging.windows(payload.len());
-    let at = windows.position(|bytes| bytes == payload).unwrap();
-    staging[at - before] ^= 2;
-    // The same file, as the note names it.
-    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &staging, 0).unwrap();
+fn flip_in_staging(scene: &Scene, payload: &[u8], before: usize) {
+    scene.change(&staging(scene), |staging| {
+        let mut windows = staging.windows(payload.len());
+        let at = windows.position(|bytes| bytes == payload).unwrap();
+        staging[at - before] ^= 2;
+    });
 }
 
 /// A directory that a writer left without closing it, with a flipped bit so far before the payload of a record.
-fn flipped_in_staging(nth: usize, before: usize) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = unsynced(dir.path());
+fn flipped_in_staging(nth: usize, before: usize) -> Scene {
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let pushed = push(&mut writer, 0, 1_500);
     writer.publish().unwrap();
     drop(writer);
-    flip_in_staging(dir.path(), &pushed[nth], before);
-    dir
+    flip_in_staging(&scene, &pushed[nth], before);
+    scene
 }
 
+// G7
 #[test]
 fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
     // In the last chunk, of which there is no summary.
-    let dir = flipped_in_staging(1_490, RECORD_HEADER_BYTES - 1);
+    let scene = flipped_in_staging(1_490, RECORD_HEADER_BYTES - 1);
     for _ in 0..2 {
-        restart(dir.path());
-        let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
-        let [loss] = snapshot.losses(&Poll::never()).unwrap().try_into().unwrap();
+        scene.restart();
+        let [loss] = scene.losses().try_into().unwrap();
         assert!(loss.reason.starts_with("damaged from address"), "{loss:?}");
     }
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn a_flipped_bit_of_a_full_chunk_in_staging_is_damage() {
-    let dir = flipped_in_staging(500, 0);
-    restart(dir.path());
-    assert_eq!(check(dir.path()).unwrap().damage.len(), 1);
+    let scene = flipped_in_staging(500, 0);
+    scene.restart();
+    assert_eq!(scene.report().damage.len(), 1);
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has_its_own() {
-    let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let [scene, other] = [(); 2].map(|()| Scene::new());
+    let mut writer = scene.writer();
     let expected = push(&mut writer, 0, 500);
     writer.close().unwrap();
-    restart(other.path());
-    let own = std::fs::read(dir.path().join("loom.json")).unwrap();
+    other.restart();
+    let own = fs::read(scene.dir().join("loom.json")).unwrap();
     for name in ["loom.json", "loom.json.copy"] {
-        std::fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+        fs::copy(other.dir().join(name), scene.dir().join(name)).unwrap();
         let refusals = [
-            Writer::open(dir.path(), options(dir.path())).err(),
-            LogReader::open(dir.path()).err(),
+            Writer::open(&scene.dir(), scene.options.clone()).err(),
+            LogReader::open(&scene.dir()).err(),
         ];
         for error in refusals {
             let error = error.unwrap().to_string();
             assert!(error.contains("it and its copy differ"), "{error}");
         }
-        std::fs::write(dir.path().join(name), &own).unwrap();
-        assert_eq!(sound(dir.path()), expected);
+        fs::write(scene.dir().join(name), &own).unwrap();
+        assert_eq!(sound(&scene), expected);
     }
-    restart(dir.path());
-    assert_eq!(sound(dir.path()), expected);
+    scene.restart();
+    assert_eq!(sound(&scene), expected);
 }
 
+// case Corruption: a catalog that lost lines, or all of it, and its copy too
 #[test]
 fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
     // Events stand in a chunk that a roll-up covers, and then in the last chunk too, which only the records show.
     for rounds in [60, 1] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = unsynced(dir.path());
+        let scene = Scene::new();
+        let mut writer = scene.writer();
         let mut expected = push(&mut writer, 0, 97);
         for _ in 1..rounds {
             expected.extend(push(&mut writer, 1, 97));
         }
         writer.publish().unwrap();
         drop(writer);
-        let path = dir.path().join("catalog");
-        std::fs::remove_file(dir.path().join("catalog.copy")).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        assert_catalog_refused(dir.path(), "were durable");
-        forget_length_of_catalog(dir.path());
+        let path = scene.dir().join("catalog");
+        fs::remove_file(scene.dir().join("catalog.copy")).unwrap();
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        assert_catalog_refused(&scene, "were durable");
+        // As if the writer had stored none.
+        let file = File::options().write(true).open(staging(&scene)).unwrap();
+        file.write_all_at(&[0; 16], 2880).unwrap();
         let name = b"\"name\":\"event\"";
         let kept = whole
             .split_inclusive(|byte| *byte == b'\n')
             .take_while(|line| !line.windows(name.len()).any(|part| part == name));
-        std::fs::write(&path, kept.collect::<Vec<_>>().concat()).unwrap();
-        assert_catalog_refused(
-            dir.path(),
-            "source 2 is missing, and there are records of it",
-        );
-        std::fs::write(&path, "").unwrap();
-        assert_catalog_refused(dir.path(), "there are records of it");
-        std::fs::write(&path, &whole).unwrap();
-        restart(dir.path());
-        assert_eq!(sound(dir.path()), expected);
+        fs::write(&path, kept.collect::<Vec<_>>().concat()).unwrap();
+        assert_catalog_refused(&scene, "source 2 is missing, and there are records of it");
+        fs::write(&path, "").unwrap();
+        assert_catalog_refused(&scene, "there are records of it");
+        fs::write(&path, &whole).unwrap();
+        scene.restart();
+        assert_eq!(sound(&scene), expected);
     }
 }
 
 #[test]
 fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let id = writer.define_source(&sources()[0]).unwrap();
     let mut framed = Vec::new();
     for payload in [request(1), vec![1, 2, 3], request(2)] {
@@ -453,36 +339,23 @@ fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
         .push_batch(id, &Batch::Framed { bytes: &framed })
         .unwrap();
     assert_eq!(pushed.stored, 2);
-    assert_eq!(
-        pushed
-            .refused
-            .iter()
-            .map(|refused| refused.ordinal)
-            .collect::<Vec<_>>(),
-        [1, 3]
-    );
+    let refused = pushed.refused.iter().map(|refused| refused.ordinal);
+    assert!(refused.eq([1, 3]));
     let fixed = [request(3), request(4)].concat();
-    assert_eq!(
-        writer
-            .push_batch(
-                id,
-                &Batch::Fixed {
-                    bytes: &fixed,
-                    record_bytes: 9
-                }
-            )
-            .unwrap()
-            .stored,
-        2
-    );
+    let batch = Batch::Fixed {
+        bytes: &fixed,
+        record_bytes: 9,
+    };
+    assert_eq!(writer.push_batch(id, &batch).unwrap().stored, 2);
     writer.close().unwrap();
-    assert_eq!(sound(dir.path()), [1, 2, 3, 4].map(request));
+    assert_eq!(sound(&scene), [1, 2, 3, 4].map(request));
 }
 
+// case Network and input: a record longer than a chunk
 #[test]
 fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let raw = parse_sources("[[source]]\nname = \"raw\"").unwrap();
     let id = writer.define_source(&raw[0]).unwrap();
     let longest = vec![7; 4096 - 24];
@@ -499,13 +372,13 @@ fn a_record_that_no_chunk_can_hold_is_refused_with_the_limit() {
         "{refused:?}"
     );
     writer.close().unwrap();
-    assert_eq!(sound(dir.path()), [longest]);
+    assert_eq!(sound(&scene), [longest]);
 }
 
 #[test]
 fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_id() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let mut expected = push(&mut writer, 0, 500);
     let id = writer.catalog().find("request").unwrap().id;
     let wider = SOURCES.replace(
@@ -529,18 +402,18 @@ fn indexes_and_fields_begin_at_a_chunk_boundary_and_sources_reopen_under_their_i
     ));
     assert_eq!(writer.define_source(&wider[0]).unwrap(), id);
     writer.close().unwrap();
-    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let writer = scene.writer();
     assert_eq!(writer.catalog().find("request").unwrap().fields.len(), 3);
     writer.close().unwrap();
-    assert_eq!(sound(dir.path()), expected);
+    assert_eq!(sound(&scene), expected);
 }
 
 #[test]
 fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let scene = Scene::new();
     let mut expected = Vec::new();
     for round in 0..3u64 {
-        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+        let mut writer = scene.writer();
         let id = writer.define_source(&sources()[0]).unwrap();
         let first_byte = |payload: &[u8]| payload.first().map(|byte| Key::from_u64((*byte).into()));
         let name = format!("byte{round}");
@@ -557,7 +430,7 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
         writer.publish().unwrap();
         drop(writer);
     }
-    let writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let writer = scene.writer();
     let source = writer.catalog().find("request").unwrap().clone();
     assert!(
         source
@@ -567,17 +440,17 @@ fn an_index_by_closure_ends_with_its_writer_and_leaves_the_others_whole() {
             .all(|index| !index.is_open())
     );
     writer.close().unwrap();
-    assert_eq!(sound(dir.path()), expected);
+    assert_eq!(sound(&scene), expected);
 }
 
+// case Concurrency: snapshots around a block switch
 #[test]
 fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
-    const BLOCK: u64 = 64 << 10;
     const NEAR: u64 = 48;
-    let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::new();
+    let mut writer = scene.writer();
     let source = writer.define_source(&SourceDef::new("x")).unwrap();
-    let directory = Directory::open(dir.path()).unwrap();
+    let directory = scene.directory();
     let (mut before, mut after) = (0, 0);
     for number in 0..20_000u64 {
         writer.push(source, &number.to_le_bytes()).unwrap();
@@ -592,20 +465,8 @@ fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
             before += 1;
         }
         let snapshot = directory.snapshot().unwrap();
-        let mut next = number + 1;
-        raw_scan(
-            &snapshot,
-            source,
-            TimeRange::ALL,
-            &Poll::never(),
-            |record| {
-                next -= 1;
-                assert_eq!(record.payload, next.to_le_bytes());
-                ControlFlow::Continue(())
-            },
-        )
-        .unwrap();
-        assert_eq!(next, 0, "at {}", writer.position());
+        let found = numbers(&snapshot, source).unwrap();
+        assert!(found.into_iter().eq(0..=number), "at {}", writer.position());
     }
     assert!(before >= 4 && after >= 4, "{before} before, {after} after");
     writer.close().unwrap();
@@ -614,15 +475,16 @@ fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
 /// CPU time of this thread. The kernel brings its account up to date when the thread gives way.
 fn cpu_ns() -> u64 {
     std::thread::yield_now();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     told.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Nothing that takes a disk: what is measured is the writer's own work.
+// case Network and input: very many sources
 #[test]
 fn a_definition_costs_no_more_among_twenty_thousand_than_among_few() {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
+    let scene = Scene::at(tempfile::tempdir_in("/dev/shm").unwrap());
+    let mut writer = scene.writer();
     let mut defined = 0;
     let mut define = |writer: &mut Writer, count: u64| {
         let began = cpu_ns();

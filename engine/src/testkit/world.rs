@@ -1,66 +1,37 @@
 //! A directory made by a writer from generated operations: three sources of several types, indexes that come and go.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tempfile::TempDir;
 
 use super::oracle::{Record, read_records};
+use super::random::Random;
+use super::scene::Scene;
 use crate::compact::Compactor;
-use crate::ingest::{Batch, Writer, WriterOptions};
-use crate::log::LogOptions;
+use crate::error::Result;
+use crate::ingest::{Batch, Writer};
 use crate::log::storage::OsStorage;
+use crate::log::{LogOptions, LogReader};
+use crate::query::caches::Caches;
+use crate::query::tuning::Tuning;
 use crate::query::{Directory, Snapshot};
-use crate::schema::{FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources};
-use crate::types::{IndexId, SourceId, Timestamp};
+use crate::schema::{
+    FieldDef, FieldType, FieldValue, IndexDef, PayloadEncoder, SourceDef, parse_sources,
+};
+use crate::types::{IndexId, LogKind, SourceId, Timestamp};
 
-const CHUNK_BYTES: u32 = 4 << 10;
-
-/// `metric` arrives in order and has fields of each kind of key, `event` brings its own times, `raw` has no fields.
-const SOURCES: &str = r#"
-[[source]]
-name = "metric"
-[[source.field]]
-name = "kind"
-type = "u8"
-[[source.field]]
-name = "size"
-type = "u64"
-nullable = true
-[[source.field]]
-name = "change"
-type = "i32"
-[[source.field]]
-name = "ratio"
-type = "f64"
-[[source.field]]
-name = "note"
-type = "utf8"
-[[source.field]]
-name = "tag"
-type = "char[11]"
-nullable = true
-[[source.index]]
-name = "size"
-value = "size"
-[[source.index]]
-name = "ratio"
-value = "ratio"
-
-[[source]]
-name = "event"
-time = "own"
-[[source.field]]
-name = "level"
-type = "i64"
-[[source.index]]
-name = "level"
-value = "level"
-bins = [-1000, -10, 0, 10, 1000, 100000]
-
-[[source]]
-name = "raw"
-"#;
+/// Those of the fuzzer, and fields of further kinds.
+fn sources() -> Vec<SourceDef> {
+    let mut sources = parse_sources(include_str!("sources.toml")).unwrap();
+    let metric = &mut sources[0].fields;
+    metric.insert(2, FieldDef::new("change", FieldType::I32));
+    metric.push(FieldDef {
+        nullable: true,
+        ..FieldDef::new("tag", FieldType::Char(11))
+    });
+    sources
+}
 
 /// Indexes that are defined in mid-log: source, definition.
 fn later_indexes() -> Vec<(&'static str, IndexDef)> {
@@ -122,11 +93,32 @@ pub enum Op {
     CompactClosed,
 }
 
+impl Op {
+    pub fn push(source: usize, records: u16, spread: Spread, seed: u64) -> Op {
+        Op::Push {
+            source,
+            records,
+            spread,
+            seed,
+        }
+    }
+
+    pub fn batch(source: usize, records: u16, spread: Spread, seed: u64) -> Op {
+        Op::Batch {
+            source,
+            records,
+            spread,
+            seed,
+        }
+    }
+}
+
 pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
     let spread = || prop_oneof![Just(Spread::Few), Just(Spread::Skewed), Just(Spread::Any)];
+    let records = || (0usize..3, 1u16..900, spread(), any::<u64>());
     let op = prop_oneof![
-        6 => (0usize..3, 1u16..900, spread(), any::<u64>()).prop_map(|(source, records, spread, seed)| Op::Push { source, records, spread, seed }),
-        3 => (0usize..3, 1u16..900, spread(), any::<u64>()).prop_map(|(source, records, spread, seed)| Op::Batch { source, records, spread, seed }),
+        6 => records().prop_map(|(source, records, spread, seed)| Op::push(source, records, spread, seed)),
+        3 => records().prop_map(|(source, records, spread, seed)| Op::batch(source, records, spread, seed)),
         1 => (1u16..70).prop_map(Op::Fill),
         1 => (0usize..4).prop_map(Op::Define),
         1 => (0usize..6).prop_map(Op::Close),
@@ -138,74 +130,58 @@ pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-/// xorshift64*: enough for values, and the same everywhere.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// A non-negative number as `spread` says.
-    fn magnitude(&mut self, spread: Spread) -> u64 {
-        match spread {
-            Spread::Few => self.below(7),
+impl Spread {
+    /// A non-negative number.
+    fn magnitude(self, random: &mut Random) -> u64 {
+        match self {
+            Spread::Few => random.below(7),
             Spread::Skewed => {
-                let octave = (0..5).map(|_| self.below(7)).sum::<u64>();
-                (1 << octave) + self.below(1 << octave)
+                let octave = (0..5).map(|_| random.below(7)).sum::<u64>();
+                (1 << octave) + random.below(1 << octave)
             }
-            Spread::Any => self.next() >> self.below(64),
+            Spread::Any => random.next() >> random.below(64),
         }
     }
 }
 
+/// Questions of a world cut their work into many parts.
+pub const TUNING: Tuning = Tuning {
+    alone_chunks: 1,
+    claim_bytes: 8 << 10,
+    bin_bytes_most: 128 << 10,
+    keys_most: 200,
+    sources_few: 2,
+};
+
+/// A directory whose questions are cut into many parts.
+pub fn open(loom: &Path) -> Result<Arc<Directory>> {
+    let reader = LogReader::open(loom)?;
+    Ok(Directory::with(reader, Caches::of_process(), TUNING))
+}
+
 /// A writer at work, and everything it has published.
 pub struct World {
-    pub dir: TempDir,
+    pub scene: Scene,
     pub directory: Arc<Directory>,
     pub sources: Vec<SourceId>,
     pub writer: Option<Writer>,
 }
 
-pub fn options(dir: &TempDir) -> WriterOptions {
-    WriterOptions {
-        log: LogOptions {
-            chunk_bytes: CHUNK_BYTES,
-            block_bytes: 256 << 10,
-            segment_bytes: [1 << 20; 3].into(),
-            staging: Some(dir.path().to_path_buf()),
-            ..LogOptions::default()
-        },
-        accept_clock: true,
-        ..WriterOptions::default()
-    }
-}
-
 impl World {
     pub fn new() -> World {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = Writer::open(&dir.path().join("loom"), options(&dir)).unwrap();
-        let defs: Vec<SourceDef> = parse_sources(SOURCES).unwrap();
-        let sources = defs
-            .iter()
-            .map(|def| writer.define_source(def).unwrap())
-            .collect();
+        let mut scene = Scene::new();
+        scene.options.accept_clock = true;
+        scene.options.log.block_bytes = 256 << 10;
+        scene.options.log.segment_bytes = [1 << 20; 3].into();
+        scene.options.log.durability = LogOptions::default().durability;
+        let mut writer = scene.writer();
+        let defs = sources();
+        let sources = defs.iter().map(|def| writer.define_source(def).unwrap());
         World {
-            directory: Directory::open(&dir.path().join("loom")).unwrap(),
-            dir,
-            sources,
+            directory: open(&scene.dir()).unwrap(),
+            sources: sources.collect(),
             writer: Some(writer),
+            scene,
         }
     }
 
@@ -234,18 +210,26 @@ impl World {
     /// Stops the writer and makes columns of all segments. Returns how many are columns then.
     pub fn compact_closed(&mut self) -> u64 {
         self.close();
-        let storage = OsStorage::default();
-        let compactor = Compactor::open(&self.dir.path().join("loom"), storage).unwrap();
+        let compactor = Compactor::open(&self.dir(), OsStorage::default()).unwrap();
         self.compact_by(compactor)
     }
 
     fn compact_by(&self, mut compactor: Compactor) -> u64 {
-        let loom = self.dir.path().join("loom");
         let durable = compactor.durable().unwrap();
         while compactor.step(durable, || true).unwrap().is_some() {}
-        let files = std::fs::read_dir(loom.join("records")).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.ends_with(".columns")).count() as u64
+        self.columns().len() as u64
+    }
+
+    /// The segments of the record log, ascending.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.scene.segments(LogKind::Records)
+    }
+
+    /// Those of them that are columns.
+    pub fn columns(&self) -> Vec<PathBuf> {
+        let mut files = self.files();
+        files.retain(|path| is_columns(path));
+        files
     }
 
     /// Stops the writer, so that everything is in segments.
@@ -255,12 +239,27 @@ impl World {
         }
     }
 
+    pub fn reopen(&mut self) {
+        self.close();
+        self.writer = Some(self.scene.writer());
+    }
+
+    /// As a crash of the host.
+    pub fn lose_staging(&mut self) {
+        self.writer = None;
+        self.scene.lose_staging();
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.scene.dir()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.directory.snapshot().unwrap()
     }
 
     pub fn records(&self) -> Vec<Record> {
-        read_records(&self.dir.path().join("loom"))
+        read_records(&self.dir())
     }
 
     /// Every index of a source, open or closed.
@@ -330,17 +329,17 @@ impl World {
             Op::Compact => {
                 self.compact();
             }
-            Op::Reopen | Op::CompactClosed => {
-                self.close();
-                if matches!(op, Op::CompactClosed) {
-                    self.compact_closed();
-                }
-                let options = options(&self.dir);
-                let writer = Writer::open(&self.dir.path().join("loom"), options).unwrap();
-                self.writer = Some(writer);
+            Op::Reopen => self.reopen(),
+            Op::CompactClosed => {
+                self.compact_closed();
+                self.reopen();
             }
         }
     }
+}
+
+pub fn is_columns(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == "columns")
 }
 
 fn payloads(
@@ -351,7 +350,7 @@ fn payloads(
     seed: u64,
 ) -> Vec<Vec<u8>> {
     let source = writer.catalog().source(id).unwrap();
-    let mut random = Random::new(seed);
+    let mut random = Random(seed);
     let start = random.below(1 << 40) as i64;
     let mut encoder = PayloadEncoder::new(source.time, &source.fields).unwrap();
     (0..records)
@@ -365,11 +364,11 @@ fn payloads(
                         (Spread::Any, 1) => f64::INFINITY,
                         (Spread::Any, 2) => f64::NEG_INFINITY,
                         (Spread::Any, 3) => -0.0,
-                        _ => sign * random.magnitude(spread) as f64 / 64.0,
+                        _ => sign * spread.magnitude(&mut random) as f64 / 64.0,
                     };
                     let size = match random.below(9) {
                         0 => FieldValue::Null,
-                        _ => FieldValue::U64(random.magnitude(spread)),
+                        _ => FieldValue::U64(spread.magnitude(&mut random)),
                     };
                     let note = vec![b'x'; random.below(30) as usize];
                     let tag = match random.below(TAG_BYTES.len() as u64 + 1) as usize {
@@ -379,7 +378,7 @@ fn payloads(
                     let values = [
                         FieldValue::U64(random.below(4)),
                         size,
-                        FieldValue::I64(random.magnitude(spread) as i32 as i64),
+                        FieldValue::I64(spread.magnitude(&mut random) as i32 as i64),
                         FieldValue::F64(ratio),
                         FieldValue::Bytes(&note),
                         tag,
@@ -391,7 +390,7 @@ fn payloads(
                         Spread::Any => random.next() as i64,
                         _ => start + i64::from(ordinal) * 1000 - random.below(5000) as i64,
                     });
-                    let level = random.magnitude(spread) as i64;
+                    let level = spread.magnitude(&mut random) as i64;
                     let level = if random.below(2) == 0 {
                         level
                     } else {

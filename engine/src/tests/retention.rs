@@ -1,59 +1,31 @@
 //! Retention: whole segments go, the three logs begin at one point, and everything that is left stays sound and exact.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+use std::path::Path;
+use std::time::Duration;
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use crate::error::Error;
+use crate::ingest::{Limits, Shortfall, Writer};
+use crate::log::Durability;
+use crate::query::{Poll, Predicate, Scan};
+use crate::schema::SourceDef;
+use crate::testkit::asked::{numbers, scan_of};
+use crate::testkit::scene::{BLOCK, SEGMENT};
+use crate::testkit::{Scene, wait_until};
+use crate::types::{LogKind, SourceId, Timestamp};
 
-use loom_engine::check::check;
-use loom_engine::ingest::{Limits, Shortfall, Writer, WriterOptions};
-use loom_engine::log::{Durability, LogOptions};
-use loom_engine::query::{Directory, Poll, Snapshot, raw_scan};
-use loom_engine::schema::SourceDef;
-use loom_engine::{Error, SourceId, TimeRange, Timestamp};
-
-const SEGMENT: u64 = 256 << 10;
 /// With its header, 32 bytes: 127 records to a chunk of 4 KiB.
 const PAYLOAD_BYTES: usize = 24;
 
-struct Scene {
-    root: tempfile::TempDir,
-}
+const SOON: Durability = Durability::Interval(Duration::from_millis(20));
 
-impl Scene {
-    fn new() -> Scene {
-        Scene {
-            root: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.root.path().join("loom")
-    }
-
-    fn options(&self, durability: Durability) -> WriterOptions {
-        WriterOptions {
-            log: LogOptions {
-                chunk_bytes: 4096,
-                block_bytes: 64 << 10,
-                segment_bytes: [SEGMENT, 64 << 10, 64 << 10].into(),
-                staging: Some(self.root.path().to_owned()),
-                durability,
-                group: None,
-            },
-            accept_clock: false,
-            ..WriterOptions::default()
-        }
-    }
-
-    fn open(&self, durability: Durability) -> Writer {
-        Writer::open(&self.dir(), self.options(durability)).unwrap()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Directory::open(&self.dir()).unwrap().snapshot().unwrap()
-    }
+/// A directory with one source, and its writer.
+fn begin(durability: Durability) -> (Scene, Writer, SourceId) {
+    let mut scene = Scene::new();
+    scene.options.log.segment_bytes = [SEGMENT, BLOCK, BLOCK].into();
+    scene.options.log.durability = durability;
+    let mut writer = scene.writer();
+    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    (scene, writer, source)
 }
 
 /// Numbered records from `from` to `to`; evicts as a daemon would, now and then.
@@ -72,57 +44,36 @@ fn push(writer: &mut Writer, source: SourceId, from: u64, to: u64, limits: &Limi
     segments
 }
 
-/// The numbers of a source's records, newest first.
-fn numbers(snapshot: &Snapshot, source: SourceId) -> Result<Vec<u64>, Error> {
-    let mut numbers = Vec::new();
-    raw_scan(snapshot, source, TimeRange::ALL, &Poll::never(), |record| {
-        numbers.push(u64::from_le_bytes(*record.payload.first_chunk().unwrap()));
-        ControlFlow::Continue(())
-    })?;
-    Ok(numbers)
-}
-
 /// Bytes of the segments that there are.
-fn disk_bytes(dir: &Path) -> u64 {
-    ["records", "chunks", "times"]
-        .iter()
-        .flat_map(|log| std::fs::read_dir(dir.join(log)).unwrap())
-        .map(|entry| entry.unwrap().metadata().map_or(0, |found| found.len()))
-        .sum()
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !holds() {
-        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn disk_bytes(scene: &Scene) -> u64 {
+    let files = LogKind::ALL.map(|log| scene.segments(log)).concat();
+    let lengths = files.iter().flat_map(std::fs::metadata);
+    lengths.map(|found| found.len()).sum()
 }
 
 /// What is left: the newest records without a hole, in a directory that `check` finds sound.
 fn assert_sound(scene: &Scene, source: SourceId, written: u64) -> u64 {
     let left = numbers(&scene.snapshot(), source).unwrap();
-    let oldest = *left.last().unwrap();
-    assert!(left.iter().copied().eq((oldest..written).rev()));
+    let oldest = left[0];
+    assert!(left.iter().copied().eq(oldest..written));
     let totals = scene.snapshot().source_totals(source).unwrap();
     assert_eq!(totals.records, written - oldest);
-    let report = check(&scene.dir()).unwrap();
+    let report = scene.report();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.gap_chunks, 0);
-    assert_eq!(scene.snapshot().losses(&Poll::never()).unwrap(), []);
+    assert_eq!(scene.losses(), []);
     oldest
 }
 
+// G13
 #[test]
 fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and_rebuilt() {
     let limits = Limits {
         bytes_max: Some(10 * SEGMENT),
         ..Limits::default()
     };
-    let scene = Scene::new();
-    let mut writer = scene.open(Durability::Interval(Duration::from_millis(20)));
+    let (scene, mut writer, source) = begin(SOON);
     let rare = writer.define_source(&SourceDef::new("rare")).unwrap();
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
     writer.push(rare, &7u64.to_le_bytes()).unwrap();
     let mut written = 0;
     for round in 0..4u64 {
@@ -132,7 +83,7 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
         written = to;
         wait_until("evicted segments go", || {
             writer.evict(&limits).unwrap();
-            disk_bytes(&scene.dir()) <= 10 * SEGMENT
+            disk_bytes(&scene) <= 10 * SEGMENT
         });
         let oldest = assert_sound(&scene, source, written);
         assert!(oldest > written - 10 * SEGMENT / 32 && oldest < written - 2 * SEGMENT / 32);
@@ -142,11 +93,7 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
             1 => writer.close().unwrap(),
             2 => {
                 drop(writer);
-                let options = scene.options(Durability::None);
-                Writer::rebuild(&scene.dir(), options)
-                    .unwrap()
-                    .close()
-                    .unwrap();
+                scene.rebuild();
             }
             _ => {
                 writer.close().unwrap();
@@ -154,7 +101,7 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
             }
         }
         assert_eq!(assert_sound(&scene, source, written), oldest);
-        writer = scene.open(Durability::None);
+        writer = scene.writer();
         // The chain of a source all of whose records went begins again.
         writer.push(rare, &round.to_le_bytes()).unwrap();
         writer.publish().unwrap();
@@ -162,24 +109,16 @@ fn bytes_stay_within_the_limit_and_what_is_left_is_whole_live_killed_stopped_and
     }
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
-    let scene = Scene::new();
-    let mut writer = scene.open(Durability::Interval(Duration::from_millis(20)));
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    let (scene, mut writer, source) = begin(SOON);
     push(&mut writer, source, 0, 60_000, &Limits::default());
     writer.sync_durable().unwrap();
     let snapshot = scene.snapshot();
     let mut seen = 0;
     let mut free_before = None;
-    let spec = loom_engine::query::ScanSpec {
-        source,
-        after: loom_engine::Address::ZERO,
-        exact: loom_engine::query::Predicate::All,
-        prune: loom_engine::query::Predicate::All,
-        index_filters: Vec::new(),
-    };
-    let scan = loom_engine::query::Scan::new(&snapshot, spec).unwrap();
+    let scan = Scan::new(&snapshot, scan_of(source, Predicate::All)).unwrap();
     let mut reader = scan.reader();
     let error = loop {
         let Some(chunk) = scan.next(&Poll::never()).unwrap() else {
@@ -201,11 +140,7 @@ fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
                 });
                 wait_until("its file is gone", || {
                     let gone = segments * SEGMENT - SEGMENT;
-                    !scene
-                        .dir()
-                        .join("records")
-                        .join(format!("{gone:020}.0"))
-                        .exists()
+                    !scene.segment(LogKind::Records, gone).exists()
                 });
             }
         }
@@ -248,22 +183,15 @@ fn open_bytes(dir: &Path) -> u64 {
 
 #[test]
 fn segments_go_when_their_last_record_is_too_old_and_the_one_under_way_stays() {
-    let scene = Scene::new();
-    let mut writer = scene.open(Durability::None);
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    let (scene, mut writer, source) = begin(Durability::None);
     push(&mut writer, source, 0, 30_000, &Limits::default());
     writer.sync_durable().unwrap();
     let of_age = |age| Limits {
         age_max: Some(age),
         ..Limits::default()
     };
-    assert_eq!(
-        writer
-            .evict(&of_age(Duration::from_secs(3600)))
-            .unwrap()
-            .segments,
-        0
-    );
+    let evicted = writer.evict(&of_age(Duration::from_secs(3600))).unwrap();
+    assert_eq!(evicted.segments, 0);
     let turn = writer.now();
     push(&mut writer, source, 30_000, 60_000, &Limits::default());
     writer.sync_durable().unwrap();
@@ -273,25 +201,19 @@ fn segments_go_when_their_last_record_is_too_old_and_the_one_under_way_stays() {
     // Nothing younger is gone, and of what is older at most a segment is left.
     let younger = numbers(&scene.snapshot(), source).unwrap();
     assert!(younger.contains(&30_000) && younger.contains(&59_999));
-    assert!(*younger.last().unwrap() >= 30_000 - 2 * SEGMENT / 32);
+    assert!(younger[0] >= 30_000 - 2 * SEGMENT / 32);
     assert!(left.first_ts.unwrap() > Timestamp(0));
     // All of it is older than nothing: the last segment stays all the same.
     writer.evict(&of_age(Duration::ZERO)).unwrap();
-    assert!(
-        numbers(&scene.snapshot(), source)
-            .unwrap()
-            .contains(&59_999)
-    );
+    let left = numbers(&scene.snapshot(), source).unwrap();
+    assert!(left.contains(&59_999));
     writer.close().unwrap();
-    let report = check(&scene.dir()).unwrap();
-    assert!(report.is_sound(), "{report:?}");
+    assert!(scene.is_sound());
 }
 
 #[test]
 fn what_cannot_go_is_told_to_fall_short() {
-    let scene = Scene::new();
-    let mut writer = scene.open(Durability::None);
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    let (scene, mut writer, source) = begin(Durability::None);
     push(&mut writer, source, 0, 100, &Limits::default());
     let limits = Limits {
         bytes_max: Some(1),
@@ -306,48 +228,35 @@ fn what_cannot_go_is_told_to_fall_short() {
     assert_eq!(numbers(&scene.snapshot(), source).unwrap().len(), 100);
 }
 
-/// As a loss of power: the process dies, and staging with it.
-fn lose_staging(scene: &Scene, writer: Writer) {
-    drop(writer);
-    for entry in std::fs::read_dir(scene.root.path()).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_file() {
-            std::fs::remove_file(entry.path()).unwrap();
-        }
-    }
-}
-
+// G13
 #[test]
 fn a_gap_takes_no_bytes_and_costs_no_records() {
     const ROUNDS: u64 = 8;
-    let scene = Scene::new();
+    let (scene, mut writer, source) = begin(Durability::None);
     for round in 0..ROUNDS {
-        let mut writer = scene.open(Durability::None);
-        let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
         push(&mut writer, source, round, round + 1, &Limits::default());
         writer.sync_durable().unwrap();
-        lose_staging(&scene, writer);
+        drop(writer);
+        scene.lose_staging();
+        writer = scene.writer();
     }
-    let mut writer = scene.open(Durability::None);
     assert!(writer.position().0 >= ROUNDS * SEGMENT);
     wait_until("what is counted is there", || {
-        writer.segment_bytes() == disk_bytes(&scene.dir())
+        writer.segment_bytes() == disk_bytes(&scene)
     });
     let limits = Limits {
         bytes_max: Some(writer.segment_bytes() + 2 * SEGMENT),
         ..Limits::default()
     };
     assert_eq!(writer.evict(&limits).unwrap().segments, 0);
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
-    let expected: Vec<u64> = (0..ROUNDS).rev().collect();
-    assert_eq!(numbers(&scene.snapshot(), source).unwrap(), expected);
+    let found = numbers(&scene.snapshot(), source).unwrap();
+    assert!(found.into_iter().eq(0..ROUNDS));
 }
 
+// case Concurrency: retention under a long scan
 #[test]
 fn a_check_beside_retention_finds_no_damage() {
-    let scene = Scene::new();
-    let mut writer = scene.open(Durability::Interval(Duration::from_millis(20)));
-    let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+    let (scene, mut writer, source) = begin(SOON);
     let rare = writer.define_source(&SourceDef::new("rare")).unwrap();
     let limits = Limits {
         bytes_max: Some(8 * SEGMENT),
@@ -358,7 +267,7 @@ fn a_check_beside_retention_finds_no_damage() {
         let checks = scope.spawn(|| {
             let mut checks = 0;
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                let report = check(&scene.dir()).unwrap();
+                let report = scene.report();
                 assert!(report.is_sound(), "{report:?}");
                 checks += 1;
             }
@@ -366,35 +275,28 @@ fn a_check_beside_retention_finds_no_damage() {
         });
         for round in 0..40 {
             writer.push(rare, &[1]).unwrap();
-            push(
-                &mut writer,
-                source,
-                round * 20_000,
-                (round + 1) * 20_000,
-                &limits,
-            );
+            let from = round * 20_000;
+            push(&mut writer, source, from, from + 20_000, &limits);
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(checks.join().unwrap() > 1);
     });
 }
 
+// case Corruption: damaged index logs at a start
 #[test]
 fn a_damaged_time_entry_stops_no_eviction() {
     // The entry of the chunk that begins the second segment, alone and with all that stand before it.
     for damaged in [65..66, 0..66] {
-        let scene = Scene::new();
-        let mut writer = scene.open(Durability::None);
-        let source = writer.define_source(&SourceDef::new("numbers")).unwrap();
+        let (scene, mut writer, source) = begin(Durability::None);
         push(&mut writer, source, 0, 60_000, &Limits::default());
         writer.close().unwrap();
-        let path = scene.dir().join("times/00000000000000000000.0");
-        let mut times = std::fs::read(&path).unwrap();
-        for entry in damaged.clone() {
-            times[48 * entry + 20] ^= 1;
-        }
-        std::fs::write(&path, times).unwrap();
-        let mut writer = scene.open(Durability::None);
+        scene.change(&scene.segment(LogKind::Times, 0), |times| {
+            damaged
+                .clone()
+                .for_each(|entry| times[48 * entry + 20] ^= 1);
+        });
+        let mut writer = scene.writer();
         let limits = Limits {
             bytes_max: Some(writer.bytes_min() + 2 * SEGMENT),
             ..Limits::default()

@@ -1,0 +1,144 @@
+//! A directory of a test's own, with small chunks, blocks and segments, and with its staging beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::ingest::{Writer, WriterOptions};
+use crate::log::{Durability, LogOptions, LogReader};
+use crate::query::{Directory, Loss, Poll, Snapshot};
+use crate::types::LogKind;
+
+pub const CHUNK: u64 = 4 << 10;
+pub const BLOCK: u64 = 64 << 10;
+pub const SEGMENT: u64 = 256 << 10;
+
+pub struct Scene {
+    pub root: tempfile::TempDir,
+    pub options: WriterOptions,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene::at(tempfile::tempdir().unwrap())
+    }
+
+    /// In a folder that is empty.
+    pub fn at(root: tempfile::TempDir) -> Scene {
+        let staging = root.path().join("shm");
+        fs::create_dir(&staging).unwrap();
+        let log = LogOptions {
+            chunk_bytes: CHUNK as u32,
+            block_bytes: BLOCK,
+            segment_bytes: [SEGMENT; 3].into(),
+            staging: Some(staging),
+            durability: Durability::None,
+            group: None,
+        };
+        let options = WriterOptions {
+            log,
+            ..WriterOptions::default()
+        };
+        Scene { root, options }
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.root.path().join("loom")
+    }
+
+    pub fn writer(&self) -> Writer {
+        Writer::open(&self.dir(), self.options.clone()).unwrap()
+    }
+
+    /// A writer begins and ends.
+    pub fn restart(&self) {
+        self.writer().close().unwrap();
+    }
+
+    pub fn rebuild(&self) {
+        let writer = Writer::rebuild(&self.dir(), self.options.clone()).unwrap();
+        writer.close().unwrap();
+    }
+
+    pub fn reader(&self) -> LogReader {
+        LogReader::open(&self.dir()).unwrap()
+    }
+
+    pub fn directory(&self) -> std::sync::Arc<Directory> {
+        Directory::open(&self.dir()).unwrap()
+    }
+
+    /// What a process sees that opens the directory now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.directory().snapshot().unwrap()
+    }
+
+    pub fn losses(&self) -> Vec<Loss> {
+        self.snapshot().losses(&Poll::never()).unwrap()
+    }
+
+    pub fn report(&self) -> crate::check::Report {
+        crate::check::check(&self.dir()).unwrap()
+    }
+
+    pub fn is_sound(&self) -> bool {
+        self.report().is_sound()
+    }
+
+    /// The staging files that there are.
+    pub fn staging_files(&self) -> Vec<PathBuf> {
+        paths(&self.root.path().join("shm"))
+    }
+
+    /// What a crash of the host leaves once the writer is gone: all that is durable, and no staging.
+    pub fn lose_staging(&self) {
+        let files = self.staging_files();
+        files.iter().for_each(|path| fs::remove_file(path).unwrap());
+    }
+
+    pub fn segment(&self, log: LogKind, first: u64) -> PathBuf {
+        let folder = self.dir().join(log.dir_name());
+        folder.join(format!("{first:020}.0"))
+    }
+
+    /// The files of a log, ascending.
+    pub fn segments(&self, log: LogKind) -> Vec<PathBuf> {
+        paths(&self.dir().join(log.dir_name()))
+    }
+
+    /// Overwrites a file with what `change` makes of its bytes.
+    pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = fs::read(path).unwrap();
+        change(&mut bytes);
+        fs::write(path, &bytes).unwrap();
+    }
+}
+
+/// What stands in a folder, in order of names.
+pub fn paths(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+pub fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for path in paths(from) {
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_dir(&path, &target),
+            false => drop(fs::copy(path, target).unwrap()),
+        }
+    }
+}
+
+/// Waits for a condition; fails after long enough that it will never hold.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        let waited = since.elapsed();
+        assert!(waited < Duration::from_secs(30), "{what} never held");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
