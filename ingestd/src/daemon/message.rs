@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use flume::{Receiver, Sender, bounded};
+use loom_client::ring::{Calibration, Stamps, WhenFull};
 use loom_engine::schema::{Catalog, IndexDef, SourceDef};
 use loom_engine::{Address, Error, IndexId, SourceId, TimeRange, Timestamp};
-use loom_client::ring::{Calibration, Stamps, WhenFull};
 
 use super::answer::{Alive, Answer, Gone};
 use super::buffer::{Buffer, Home};

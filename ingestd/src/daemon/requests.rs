@@ -1,9 +1,9 @@
 //! The recorder carries requests out, each at once; the writer thread hands them to it. A request that is refused changes nothing.
 
+use loom_client::ring::{Calibration, Stamps, WhenFull};
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, SourceDef, TimeKind, is_builtin};
 use loom_engine::{Error, SourceId};
-use loom_client::ring::{Calibration, Stamps, WhenFull};
 
 use super::definitions;
 use super::message::{Defined, Growth, Known, Request};

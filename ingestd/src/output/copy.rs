@@ -251,7 +251,10 @@ mod tests {
                 // The files are unlinked in the background, and one that is there is read.
                 let is_gone = |first: u64| !self.segments.join(format!("{first:020}.0")).exists();
                 while !(0..segments).all(|n| is_gone(n * (64 << 10))) {
-                    assert!(began.elapsed() < Duration::from_secs(60), "nothing is unlinked");
+                    assert!(
+                        began.elapsed() < Duration::from_secs(60),
+                        "nothing is unlinked"
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::format::TIME_ENTRY_BYTES;
 use crate::nodes::NodeId;
 use crate::query::{AggregateRow, AggregateSpec, Poll, Predicate, Scan, SourceTotals, aggregate};
+use crate::testkit::Scene;
 use crate::testkit::asked::{records, scan_of, whole};
 use crate::testkit::world::{Op, Spread, World, open};
-use crate::testkit::Scene;
 use crate::types::{Address, Key, LogKind, Timestamp, ValueRange};
 
 /// Everything that is asked of a directory.

@@ -29,7 +29,6 @@ use records::RecordSource;
 
 pub(super) use files::check;
 
-
 /// The receiver, and what it was started with.
 pub(super) struct Otlp {
     def: OtlpDef,
