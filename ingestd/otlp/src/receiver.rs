@@ -118,7 +118,7 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && differ == 0
 }
 
-/// Answers a request as its sender understands, once its body was read.
+/// Answers a request as its sender understands, once its body has been read.
 async fn answer(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let form = Form::of(request.headers());
     let signal = Signal::at(request.uri().path());
@@ -148,11 +148,11 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
             tracing::debug!("too many requests wait to count one that was turned away");
         }
     }
-    if form == Some(Form::Grpc) {
-        return status.into_http();
-    }
     body.drain(service.body_bytes_max).await;
-    form.unwrap_or(Form::Protobuf).refusal(code, &status)
+    match form {
+        Some(Form::Grpc) => status.into_http(),
+        form => form.unwrap_or(Form::Protobuf).refusal(code, &status),
+    }
 }
 
 /// The codes of HTTP and of gRPC that refuse a request. Layers give the former alone.
