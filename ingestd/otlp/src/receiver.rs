@@ -1,5 +1,5 @@
-//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them; a refusal, also one of a layer,
-//! is put into the words of its sender's protocol, and counted, in one place.
+//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them. One function counts each refusal,
+//! also one of a layer, and answers it in the protocol of its sender.
 
 use std::io;
 use std::net::TcpListener;
@@ -97,7 +97,7 @@ fn routes(service: &Arc<Service>, token: Option<String>) -> Router {
         .with_state(Arc::clone(service))
 }
 
-/// Lets senders pass that have the token, if one is needed.
+/// Refuses senders without the token, if one is needed.
 async fn admit(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
     match token.is_none_or(|token| has_token(request.headers(), token.as_bytes())) {
         true => next.run(request).await,
@@ -135,7 +135,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     let Some((code, status)) = refusal(&response, service.body_bytes_max) else {
         return response;
     };
-    // The handler has counted what it has seen; of these codes it gives only one, with details.
+    // The handler counts what it refuses. It gives only one of these codes, with details.
     if let Some(signal) = signal
         && status.details().is_empty()
         && matches!(
