@@ -1,5 +1,5 @@
-//! The body of a request: within the room that all bodies share, which is counted in bytes and not in requests, so that slow senders of little take
-//! little of it; and read to its end, also where the request is refused, for a sender that is cut off does not read why.
+//! The body of a request. All bodies share one room, which is counted in bytes and not in requests, so that a slow sender takes little of it. A body
+//! is read to its end also if the request is refused, because a sender that is cut off does not read why.
 
 use std::error::Error;
 use std::iter::successors;
@@ -17,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tower_http::timeout::TimeoutError;
 
-/// How long what is left of a refused request is read.
+/// How long the rest of a refused request is read.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A body that two read in turn: who takes the request, and then who answers it.
+/// A body with two readers in turn: the route of its request, and then the answer to a refused one.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<Body>>);
 
@@ -29,7 +29,7 @@ impl Shared {
         Shared(Arc::new(Mutex::new(body)))
     }
 
-    /// Reads what is left, as far as that is soon done.
+    /// Reads the rest, for a short time.
     pub(crate) async fn drain(mut self, bytes_max: usize) {
         let reading = async {
             let mut left = bytes_max;
@@ -57,7 +57,7 @@ impl http_body::Body for Shared {
     }
 }
 
-/// A body that somebody collects. It ends with an error where all bodies together take too much.
+/// A body that is collected. It ends with an error if all bodies together take too much.
 pub(crate) struct Metered {
     body: Body,
     room: Arc<Semaphore>,

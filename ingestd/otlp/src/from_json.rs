@@ -1,6 +1,6 @@
-//! Requests in JSON, as protobuf means it (ProtoJSON), become the same in protobuf, and go the same way from there on: the members of an object are
-//! fields of a message by [`crate::schema`], and are written as they are read. A member that is `null` is one that is not there, numbers may be
-//! texts, also `"NaN"`, `"Infinity"` and `"-Infinity"`, and OTLP has ids in hexadecimal. A mistake in a record or a data point spoils no other.
+//! Requests in JSON become the same in protobuf (ProtoJSON), and go the same way from there on. One pass writes the members of an object as fields of
+//! a message, as [`crate::schema`] says. A member that is `null` counts as missing, numbers may be texts, also `"NaN"`, `"Infinity"` and `"-Infinity"`,
+//! and ids are hexadecimal, which is OTLP's own. A mistake in a record or a data point spoils no other.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Formatter};
@@ -68,7 +68,7 @@ fn read(message: &'static Message, json: &str) -> serde_json::Result<Out> {
     Ok(out)
 }
 
-/// Writes a record, metric or data point; where it cannot be read, counts it.
+/// Writes a record, metric or data point, or counts it if it cannot be read.
 fn part(field: &Field, message: &'static Message, json: &str, out: &mut Out) {
     let read = match json.len() > PART_BYTES_MAX {
         true => Err(Malformed::Json(format!(

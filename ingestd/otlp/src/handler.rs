@@ -1,11 +1,11 @@
-//! Who takes requests, and what becomes of them.
+//! The handler, which the daemon gives, and the outcomes of requests that it takes or refuses.
 
 use std::net::IpAddr;
 
 use crate::signal::Signal;
 use crate::wire::Malformed;
 
-/// What became of a request that was taken: what it held is stored, except what is refused.
+/// The outcome of a request that was taken: all that it held is stored, except what is refused.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Taken {
     /// Records, spans or data points.
@@ -41,7 +41,7 @@ pub enum NotTaken {
     Malformed(#[from] Malformed),
 }
 
-/// Who knows what to do with requests.
+/// Stores what requests hold.
 pub trait Handler: Send + 'static {
     /// Takes a request in protobuf that came from an address: all of it except what it reports as refused, or nothing.
     fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken>;

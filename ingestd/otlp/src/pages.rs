@@ -1,4 +1,4 @@
-//! Pages of text for monitoring, made when they are asked for, one a connection.
+//! Pages of text for monitoring. Each is made when a client asks for it, one a connection.
 
 use std::io;
 use std::net::TcpListener;
@@ -38,7 +38,6 @@ impl Server {
         let mut routes = Router::new();
         for (path, kind, make) in pages {
             let page = move || async move {
-                // A page whose making panics has said so.
                 let page = spawn_blocking(move || make()).await;
                 let page = page.unwrap_or_else(|error| Err(error.to_string()));
                 let (status, text) = match page {

@@ -1,5 +1,5 @@
-//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them; a refusal, also one of a layer,
-//! is put into the words of its sender's protocol, and counted, in one place.
+//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them. One function counts each refusal,
+//! also one of a layer, and answers it in the protocol of its sender.
 
 use std::io;
 use std::net::TcpListener;
@@ -97,7 +97,7 @@ fn routes(service: &Arc<Service>, token: Option<String>) -> Router {
         .with_state(Arc::clone(service))
 }
 
-/// Lets senders pass that have the token, if one is needed.
+/// Refuses senders without the token, if one is needed.
 async fn admit(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
     match token.is_none_or(|token| has_token(request.headers(), token.as_bytes())) {
         true => next.run(request).await,
@@ -118,7 +118,7 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && differ == 0
 }
 
-/// Answers a request as its sender understands, once its body was read.
+/// Answers a request as its sender understands, once its body has been read.
 async fn answer(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let form = Form::of(request.headers());
     let signal = Signal::at(request.uri().path());
@@ -135,7 +135,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     let Some((code, status)) = refusal(&response, service.body_bytes_max) else {
         return response;
     };
-    // The handler has counted what it has seen; of these codes it gives only one, with details.
+    // The handler counts what it refuses. It gives only one of these codes, with details.
     if let Some(signal) = signal
         && status.details().is_empty()
         && matches!(
@@ -148,11 +148,11 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
             tracing::debug!("too many requests wait to count one that was turned away");
         }
     }
-    if form == Some(Form::Grpc) {
-        return status.into_http();
-    }
     body.drain(service.body_bytes_max).await;
-    form.unwrap_or(Form::Protobuf).refusal(code, &status)
+    match form {
+        Some(Form::Grpc) => status.into_http(),
+        form => form.unwrap_or(Form::Protobuf).refusal(code, &status),
+    }
 }
 
 /// The codes of HTTP and of gRPC that refuse a request. Layers give the former alone.

@@ -1,5 +1,5 @@
-//! The messages of OTLP with names, numbers and types of their fields, from the descriptors that come with the generated types. By them requests
-//! in JSON are read ([`crate::from_json`]), and texts that are not UTF-8 are found ([`crate::utf8`]).
+//! The messages of OTLP with names, numbers and types of their fields, from the descriptors that come with the generated types. They say how requests
+//! in JSON are read ([`crate::from_json`]), and which fields are texts ([`crate::utf8`]).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) ty: Type,
     pub(crate) is_list: bool,
-    /// Which one of all messages it holds.
+    /// The place of its message among all.
     message: Option<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Message {
         found.expect("OTLP has the message")
     }
 
-    /// Whether it is one of what requests are about, so that a mistake in one spoils no other.
+    /// Whether it is a record, a metric or a data point: a mistake in one spoils no other.
     pub(crate) fn is_part(&self) -> bool {
         ["DataPoint", ".LogRecord", ".Span", ".Metric"]
             .iter()

@@ -1,7 +1,7 @@
-//! A server over HTTP/1.1 and HTTP/2: one thread that accepts within limits, and serves each connection with the routes of its owner until it ends
-//! or is silent for long. The receiver of OTLP ([`crate::receiver`]) and the pages for monitoring ([`crate::pages`]) are servers.
+//! A server over HTTP/1.1 and HTTP/2: one thread accepts connections within limits, and serves each with the routes of its owner until it ends or is
+//! silent for long. The receiver of OTLP ([`crate::receiver`]) and the pages for monitoring ([`crate::pages`]) are servers.
 //!
-//! Connections are counted here, for no layer of a route sees one before its first request.
+//! Connections are counted here, because no layer of a route sees one before its first request.
 
 use std::future::poll_fn;
 use std::io;
@@ -32,10 +32,10 @@ const CLOSED_EVERY: Duration = Duration::from_secs(1);
 const STREAMS_MAX: u32 = 32;
 /// How long a connection's client may not answer a ping over HTTP/2, and how often it gets one.
 const PING: Duration = Duration::from_secs(30);
-/// The longest head of a request, and what of a connection is buffered.
+/// The longest head of a request, and the buffer of a connection.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(50);
-/// How long a stop waits for requests under way, and then for what they wait for. Their clients send them again.
+/// How long a stop waits for connections, and then for the threads of their requests. Clients send the rest again.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Limits {
@@ -47,7 +47,7 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
 }
 
-/// What all connections share.
+/// The parts that all connections share.
 struct Shared {
     limits: Limits,
     tls: Option<TlsAcceptor>,
@@ -127,7 +127,7 @@ async fn run(
     let mut closed = 0;
     loop {
         tokio::select! {
-            // The other end is dropped to say so.
+            // `stop` drops the other end.
             _ = &mut stopped => break,
             _ = reports.tick() => if closed > 0 && report(closed) {
                 closed = 0;
@@ -152,7 +152,7 @@ async fn run(
         }
     }
     drop(listeners);
-    // Who takes longer is cut off.
+    // A connection that takes longer is cut off.
     let _ = timeout(STOP_WAIT, connections.shutdown()).await;
 }
 
@@ -166,7 +166,7 @@ async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)
 }
 
 async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared, watcher: Watcher) {
-    // What is answered is short: it must not wait for more.
+    // Answers are short and must not wait for more.
     let _ = stream.set_nodelay(true);
     let Some(tls) = &shared.tls else {
         return serve(stream, from, shared, watcher).await;

@@ -1,5 +1,5 @@
-//! The way of all requests to the handler, however they come: one at a time, in a thread that may wait for a disk. What requests need at once is
-//! bounded by what waits, and by the room that their bodies may take together.
+//! The way of all requests to the handler: one at a time, in a thread that may wait for a disk. The number of requests that wait is limited, and so is
+//! the room that their bodies take together.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::utf8::REPAIRED;
 
 /// When a sender that a limit refuses is to come again.
 pub(crate) const LIMITED_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// What the bodies of all requests may take together, in longest bodies.
+/// The room for the bodies of all requests, in longest bodies.
 const BODIES_MAX: usize = 4;
 /// Requests that wait for the handler; a sender of one more is asked to come again.
 const WAITING_MAX: usize = 16;
@@ -58,7 +58,7 @@ impl Service {
             let why = format!("{WAITING_MAX} requests wait already; try again");
             return Err(Status::unavailable(why));
         };
-        // A handler that panicked has said so.
+        // The log has the message of a handler that panics.
         let taken = taken.await;
         let taken = taken.map_err(|_| Status::unavailable("the request failed; try again"))?;
         taken.map_err(|error| match error {
@@ -77,7 +77,7 @@ impl Service {
         self.hand(word).map(tokio::spawn).is_some()
     }
 
-    /// Does some work with the handler, unless too much waits for it.
+    /// Runs some work with the handler, unless too much waits for it.
     fn hand<R, W>(&self, work: W) -> Option<impl Future<Output = Result<R, JoinError>> + use<R, W>>
     where
         R: Send + 'static,

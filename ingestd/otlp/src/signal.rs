@@ -1,4 +1,4 @@
-//! What a request may hold, and the names that OTLP gives to each. Routes, answers and the reader of JSON ask it.
+//! The signals, one of which a request holds, and their names in OTLP. Routes, answers and the reader of JSON ask for them.
 
 /// What a request holds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -12,9 +12,9 @@ pub(crate) struct Names {
     /// Where requests go over HTTP, and over gRPC.
     pub(crate) path: &'static str,
     pub(crate) method: &'static str,
-    /// The message of a request, without the package's beginning.
+    /// The message of a request, without the beginning of its package.
     pub(crate) request: &'static str,
-    /// The member of an answer in JSON that counts what is refused.
+    /// The member of an answer in JSON that counts refused records.
     pub(crate) rejected: &'static str,
 }
 
