@@ -209,13 +209,15 @@ impl<'a> Metric<'a> {
     }
 }
 
+/// A sample of a data point: the suffix of its metric, the label that it alone has, and its value.
+type Piece = (&'static str, Option<(&'static str, f64)>, f64);
+
 /// A data point as it is sent.
 struct Read {
     time_ns: u64,
     flags: u32,
     attributes: Vec<KeyValue>,
-    /// The suffix of each sample's metric, the label that it alone has, and its value.
-    samples: Vec<(&'static str, Option<(&'static str, f64)>, f64)>,
+    samples: Vec<Piece>,
 }
 
 fn number(point: NumberDataPoint) -> Result<Read, &'static str> {
