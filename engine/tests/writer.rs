@@ -210,24 +210,6 @@ fn what_is_pushed_is_read_back_across_blocks_segments_and_clean_restarts() {
     }
 }
 
-#[test]
-fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut expected = Vec::new();
-    for round in 0..5u64 {
-        let mut writer = Writer::open(dir.path(), options(dir.path())).unwrap();
-        expected.extend(push(&mut writer, round * 7_000, (round + 1) * 7_000));
-        writer.publish().unwrap();
-        drop(writer);
-        assert_eq!(sound(dir.path()), expected);
-    }
-    Writer::open(dir.path(), options(dir.path()))
-        .unwrap()
-        .close()
-        .unwrap();
-    assert_eq!(sound(dir.path()), expected);
-}
-
 // G11
 // case Crash: between the index logs
 #[test]

@@ -328,7 +328,7 @@ fn tags(line: &str) -> Vec<String> {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
     let words: Vec<&str> = said.split(", ").collect();
-    if !words.iter().all(|word| is_promise(&word)) {
+    if !words.iter().all(|word| is_promise(word)) {
         return Vec::new();
     }
     words.into_iter().map(str::to_owned).collect()

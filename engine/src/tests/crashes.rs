@@ -208,6 +208,9 @@ pub fn seconds(default: u64) -> Duration {
 }
 
 // G1, G2, G3, G9
+// case Crash: in mid-payload
+// case Crash: published, not answered
+// case Crash: at a block switch
 // case Crash: in recovery, again and again
 // case Crash: in a start, or in a stop, at any operation
 // case Crash: while a segment is created

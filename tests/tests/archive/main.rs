@@ -426,16 +426,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     assert!(place.archive()?.starts_with("records=8000 "));
     let reached = archived(&place.archive, "early")?.position;
     push(&mut writer, &ids, 12_000)?;
-    let limits = Limits {
-        bytes_max: Some(300 << 10),
-        ..Limits::default()
-    };
-    let evicted = wait_until(|| {
-        writer.publish()?;
-        writer.evict(&limits)?;
-        Ok(oldest(&place.dir)? > reached)
-    })?;
-    ensure!(evicted);
+    evict_beyond(&mut writer, &place, reached)?;
     // The half that was attached before would miss rows without a word.
     let mut session = Session::open(Version::V2)?;
     let error = session
@@ -503,16 +494,7 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
     assert!(place.archive()?.starts_with("records=8000 "));
     let reached = archived(&place.archive, "early")?.position;
     push(&mut writer, &ids, 12_000)?;
-    let limits = Limits {
-        bytes_max: Some(300 << 10),
-        ..Limits::default()
-    };
-    let evicted = wait_until(|| {
-        writer.publish()?;
-        writer.evict(&limits)?;
-        Ok(oldest(&place.dir)? > reached)
-    })?;
-    ensure!(evicted);
+    evict_beyond(&mut writer, &place, reached)?;
     fs::write(&manifest, backup)?;
     let mut session = Session::open(Version::V2)?;
     for is_first in [true, false] {
@@ -532,6 +514,21 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
         }
     }
     writer.close()?;
+    Ok(())
+}
+
+/// Has retention remove the records that are archived, and more.
+fn evict_beyond(writer: &mut Writer, place: &Place, reached: Option<u64>) -> Result<()> {
+    let limits = Limits {
+        bytes_max: Some(300 << 10),
+        ..Limits::default()
+    };
+    let evicted = wait_until(|| {
+        writer.publish()?;
+        writer.evict(&limits)?;
+        Ok(oldest(&place.dir)? > reached)
+    })?;
+    ensure!(evicted);
     Ok(())
 }
 
