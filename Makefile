@@ -69,7 +69,7 @@ probes:
 	done
 	ingestd/probes/build
 
-# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='node duckdb'` for longer, or some.
+# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='bytes duckdb'` for longer, or some.
 fuzz: check .venv/complete
 	engine/fuzz/run $(or $(SECONDS),15) $(TARGETS)
 

@@ -462,6 +462,7 @@ class Soak:
               f"{self.memory >> 20} MiB of memory and {self.disk >> 20} MiB of disk at most, and {self.held >> 20} MiB of evicted files held by readers")
 
 
+# G13
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("ingestd")

@@ -211,6 +211,7 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
     assert!(said.starts_with("sound: 40000 records in "), "{said}");
 }
 
+// G9
 #[test]
 fn pending_losses_are_counted_and_damage_of_their_table_is_named() {
     let home = tempfile::tempdir().unwrap();

@@ -112,6 +112,7 @@ fn offered(
     values.filter(|value| !value.is_empty()).collect()
 }
 
+// case Help: a word to complete
 #[test]
 fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places() {
     let place = place();
@@ -165,6 +166,7 @@ fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places(
     }
 }
 
+// case Help: a word to complete
 #[test]
 fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
     let place = place();
@@ -191,6 +193,7 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
     }
 }
 
+// case Help: a page of the manual
 #[test]
 fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() {
     let place = place();

@@ -356,6 +356,8 @@ fn lost(dir: &Path, name: &str) -> Vec<(String, Option<u64>)> {
     of_source.map(|loss| (loss.reason, loss.records)).collect()
 }
 
+// G9
+// case Network and input: malformed rows and packets
 #[test]
 fn rows_that_are_refused_stand_in_the_ledger_with_and_without_a_daemon() {
     let home = tempfile::tempdir().unwrap();
@@ -430,6 +432,7 @@ fn a_directory_that_another_load_writes_is_refused() {
     assert_eq!(records(&dir, "s").len(), 1);
 }
 
+// G9
 #[test]
 fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
     let home = tempfile::tempdir().unwrap();

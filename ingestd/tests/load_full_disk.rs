@@ -127,6 +127,7 @@ fn a_directory_whose_first_segment_could_not_be_made_is_sound() {
     assert_eq!(visible(&dir), 1);
 }
 
+// G13
 #[test]
 fn min_free_holds_while_the_log_allocates_its_files() {
     const MIB: u64 = 1 << 20;
@@ -164,6 +165,7 @@ fn min_free_holds_while_the_log_allocates_its_files() {
     assert!(check(&dir).unwrap().is_sound());
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_load_that_fills_the_disk_ends_with_its_counts_and_loses_no_row_that_it_counts() {
     let Some(scene) = Scene::new() else {

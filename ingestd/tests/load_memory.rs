@@ -96,6 +96,7 @@ fn one_list_for_all(path: &Path) {
     writer.finish().unwrap();
 }
 
+// case Network and input: bytes that unpack to far more than they weigh
 #[test]
 fn a_load_stays_within_its_memory_whatever_a_file_unpacks_to() {
     let root = tempfile::tempdir().unwrap();
@@ -119,6 +120,7 @@ fn a_load_stays_within_its_memory_whatever_a_file_unpacks_to() {
     }
 }
 
+// case Network and input: bytes that unpack to far more than they weigh
 #[test]
 fn a_size_that_a_file_claims_takes_no_memory() {
     let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/inputs");

@@ -173,6 +173,7 @@ fn frames_that_readers_of_zstd_skip_are_skipped_wherever_they_stand() {
     }
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn the_rows_before_damage_in_compressed_data_are_stored_and_the_file_is_named() {
     let text = many_rows();
@@ -242,6 +243,7 @@ fn a_file_that_is_compressed_twice_is_named_so_whatever_its_name_and_format() {
     }
 }
 
+// case Network and input: bytes that unpack to far more than they weigh
 #[test]
 fn what_unpacks_without_end_takes_bounded_memory() {
     let Some((program, ending)) = programs()

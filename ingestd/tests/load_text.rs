@@ -379,6 +379,7 @@ fn archives_and_formats_of_others_are_named_with_what_reads_them() {
     }
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn a_format_that_a_file_does_not_have_is_one_sentence_that_says_what_it_looks_like() {
     let place = Place::new();

@@ -203,6 +203,7 @@ fn ticks(dir: &Path) -> Result<Vec<u64>> {
     Ok(found)
 }
 
+// G9
 #[test]
 fn python_and_the_library_in_c_push_on_over_restarts_of_the_daemon() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -320,6 +321,7 @@ assert (book["stored"], book["dropped"], book["refused"]) == (20000, 3, 5), book
 print("done")
 "#;
 
+// G8
 #[test]
 fn a_producer_by_the_book_is_understood_and_a_hostile_one_is_disconnected_by_name() -> Result<()> {
     let place = tempfile::tempdir()?;

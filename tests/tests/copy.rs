@@ -54,6 +54,7 @@ fn endless(dir: &Path) -> Result<std::process::Child> {
         .spawn()?)
 }
 
+// case SQL: COPY … TO
 #[test]
 fn rows_go_through_the_daemon_that_runs_and_what_it_refuses_is_counted() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -81,6 +82,7 @@ fn rows_go_through_the_daemon_that_runs_and_what_it_refuses_is_counted() -> Resu
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
+// case SQL: COPY … TO
 #[test]
 fn an_interrupt_keeps_the_rows_before_it_and_closes_the_directory() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -107,6 +109,7 @@ fn an_interrupt_keeps_the_rows_before_it_and_closes_the_directory() -> Result<()
     Ok(())
 }
 
+// case SQL: COPY … TO
 #[test]
 fn a_kill_keeps_what_was_stored_before_it() -> Result<()> {
     let place = tempfile::tempdir()?;

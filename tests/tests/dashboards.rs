@@ -59,6 +59,7 @@ fn write(dir: &Path) -> Result<i64> {
     Ok(BEGIN_S + records / RECORDS_PER_SECOND)
 }
 
+// case SQL: the views of sources and indexes
 #[test]
 fn five_minutes_of_points_read_few_of_a_hundred_thousand_chunks() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -15,6 +15,7 @@ const KEYS: [(&str, &str); 4] = [
     ("ingestd/docs/otlp.md", "[otlp]"),
 ];
 
+// case Help: a link of a page
 #[test]
 fn no_link_and_no_anchor_of_a_page_is_dead() -> Result<()> {
     let listed = Command::new("git")
@@ -38,6 +39,7 @@ fn no_link_and_no_anchor_of_a_page_is_dead() -> Result<()> {
     Ok(())
 }
 
+// case Help: a key of the configuration
 #[test]
 fn the_tables_of_keys_are_those_of_the_code() -> Result<()> {
     let mut described = BTreeSet::new();

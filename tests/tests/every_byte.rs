@@ -361,16 +361,19 @@ fn through_the_engine(test: &str, small: &Small, sample: usize) -> Result<()> {
     Ok(())
 }
 
+// G7
 #[test]
 fn damage_of_a_few_chunks_stays_where_it_is() -> Result<()> {
     through_the_engine("every_byte_few", &Small::new(FEW)?, SAMPLE)
 }
 
+// case Corruption: a flipped byte
 #[test]
 fn damage_below_and_in_a_roll_up_stays_where_it_is() -> Result<()> {
     through_the_engine("every_byte_many", &Small::new(MANY)?, SAMPLE)
 }
 
+// G7
 #[test]
 fn damage_of_column_segments_stays_in_its_unit() -> Result<()> {
     through_the_engine(
@@ -412,11 +415,13 @@ fn through_duckdb(test: &str, small: &Small, sample: usize) -> Result<()> {
     Ok(())
 }
 
+// G8
 #[test]
 fn duckdb_survives_every_damage_and_gives_no_wrong_row() -> Result<()> {
     through_duckdb("every_byte_duckdb", &Small::new(FEW)?, SAMPLE_DUCKDB)
 }
 
+// G8
 #[test]
 fn duckdb_survives_every_damage_of_column_segments_and_gives_no_wrong_row() -> Result<()> {
     let small = Small::in_columns(COLUMNS / 2)?;

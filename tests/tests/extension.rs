@@ -80,6 +80,7 @@ fn said(output: &Output) -> Result<&str> {
         .trim())
 }
 
+// G8
 #[test]
 fn a_panic_in_any_callback_ends_the_query_and_no_more() -> Result<()> {
     // In order, in parallel and pruned, so that every callback is called.
@@ -307,6 +308,7 @@ except Exception as error:
     Ok(())
 }
 
+// G8
 #[test]
 fn memory_that_the_system_refuses_ends_the_query_and_no_more() -> Result<()> {
     // More and more memory, until it is enough for the whole answer.
@@ -351,6 +353,7 @@ print(answer == connection.execute(question).fetchall())
     Ok(())
 }
 
+// G13
 #[test]
 fn what_is_kept_between_questions_stays_within_what_is_set_and_the_memory_limit() -> Result<()> {
     // Twice the same question: what it reads again is what was not kept.

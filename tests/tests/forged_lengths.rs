@@ -314,6 +314,7 @@ fn claim(bytes: &mut [u8], at: usize, width: usize) {
     }
 }
 
+// G8
 #[test]
 fn small_files_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -370,6 +371,7 @@ fn small_files_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     places.end()
 }
 
+// G8
 #[test]
 fn records_nodes_and_entries_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -447,6 +449,7 @@ fn indexes_of(node: &[u8]) -> usize {
     56 + 88 * usize::from(u16::from_le_bytes([node[14], node[15]]))
 }
 
+// G8
 #[test]
 fn narrow_nodes_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     const N: &str = "[[source.field]]\nname = 'n'\ntype = 'u64'\n";
@@ -496,6 +499,7 @@ fn narrow_nodes_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     places.end()
 }
 
+// G8
 #[test]
 fn column_segments_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     const COLUMNS_LOG: u8 = 5;
@@ -558,6 +562,7 @@ fn column_segments_that_claim_too_much_are_named_in_little_memory() -> Result<()
     places.end()
 }
 
+// G8
 #[test]
 fn staging_that_claims_too_much_is_named_in_little_memory() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -245,6 +245,7 @@ fn a_prepared_call_sees_records_and_directories_that_came_since() -> Result<()> 
     Ok(())
 }
 
+// case Concurrency: restart under an open reader
 #[test]
 fn a_directory_that_is_created_again_at_the_same_path_is_read_as_what_it_is() -> Result<()> {
     for version in Version::ALL {
@@ -341,6 +342,7 @@ fn said(session: &mut Session, sql: &str) -> String {
     }
 }
 
+// G9
 #[test]
 fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> Result<()> {
     let root = tempfile::tempdir()?;

@@ -45,6 +45,7 @@ impl Progress {
     }
 }
 
+// G5
 #[test]
 fn no_snapshot_of_a_full_rate_stream_lacks_repeats_or_tears_a_record() -> Result<()> {
     let seed = Seed::announced("live").value();

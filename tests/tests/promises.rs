@@ -1,286 +1,436 @@
-//! `engine/TESTING.md` is a table of promises and cases: each has its row, and every test that a row names exists.
+//! Which tests show which promise: each test says so in a comment above it, and `engine/TESTING.md` is printed from these tags.
+//!
+//! A tag is a line `// G1, G9` or `// case Disk: short write` directly above a test (`#` in Python and SQL tests). A promise or a case without a test
+//! fails, and so does a tag of neither, or one that stands above no test. With `LOOM_BLESS` set the page is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use loom_tests::machine::root;
 
-const PROMISES: usize = 13;
+/// Each promise, from G1 on.
+const PROMISES: [&str; 13] = [
+    "a record whose `sync` returned survives the daemon's death at any instant",
+    "a crash of the host loses a suffix of the record log, never a hole: at most `durability` and the flush in progress",
+    "with `durability = \"batch\"` an acknowledged record survives a crash of the host too",
+    "SIGTERM under load loses nothing",
+    "a snapshot is exact: every record below its position, none torn, doubled or missing",
+    "readers never block, slow or corrupt the writer",
+    "damage is detected, named and confined to its chunk, of a column segment to its unit",
+    "no file and no bytes from the network cause a panic, unbounded memory or a hang, in the daemon or in DuckDB",
+    "every loss is counted and queryable; received = stored + refused + dropped, also after a kill; after a crash of the host an unknown number is NULL",
+    "a failed fsync never yields a durable acknowledgement",
+    "the index logs can be rebuilt from the record log; indexed, unindexed and naive answers agree",
+    "arrival time never decreases across restarts, reboots and changes of the clock",
+    "memory and disk stay within what was configured",
+];
 
-/// The cases that must have a row, by section.
-const CASES: [(&str, &[&str]); 12] = [
+/// The cases of each section, and the outcome that is owed.
+const CASES: [(&str, &[(&str, &str)]); 13] = [
     (
         "Crash",
         &[
-            "in mid-payload",
-            "published, not answered",
-            "at a block switch",
-            "between the index logs",
-            "in recovery, again and again",
-            "in a start, or in a stop, at any operation",
-            "while a segment is created",
-            "while a segment becomes columns",
-            "stale staging",
+            ("in mid-payload", "invisible, no hole"),
+            ("published, not answered", "it is there"),
+            ("at a block switch", "nothing lost or torn"),
+            ("between the index logs", "the timestamp index is rebuilt"),
+            ("in recovery, again and again", "the same records each time"),
+            ("in a start, or in a stop, at any operation", "no loss"),
+            ("while a segment is created", "no hole, no harm"),
+            ("while a segment becomes columns", "one form, whole"),
+            ("stale staging", "never used"),
         ],
     ),
     (
         "Disk",
         &[
-            "full at the start",
-            "full in mid-flush",
-            "EIO on write",
-            "EIO on fsync",
-            "short write",
-            "EMFILE",
-            "EDQUOT",
-            "EFBIG",
-            "remounted read-only",
-            "a segment deleted underneath",
-            "the directory moved, removed or replaced",
-            "an fsync of five seconds",
+            ("full at the start", "refused"),
+            ("full in mid-flush", "the policy, until there is room"),
+            ("EIO on write", "another segment"),
+            ("EIO on fsync", "written again as a new generation"),
+            ("short write", "completed"),
+            ("EMFILE", "connections wait"),
+            ("EDQUOT", "as a full disk"),
+            ("EFBIG", "as a full disk"),
+            ("remounted read-only", "queries continue, syncs fail"),
+            ("a segment deleted underneath", "named"),
+            (
+                "the directory moved, removed or replaced",
+                "reported until a restart",
+            ),
+            ("an fsync of five seconds", "producers wait, then policy"),
         ],
     ),
     (
         "Corruption",
         &[
-            "a flipped byte",
-            "truncation",
-            "a damaged `staging`, a damaged or lost `catalog` or `loom.json`",
-            "a catalog that lost lines, or all of it, and its copy too",
-            "`durable` lost or of no use",
-            "damaged index logs at a start",
-            "a tail of zeroes",
-            "swapped pages",
-            "a segment of another directory",
-            "lengths of 0 and 2^64-1",
-            "chain links astray",
-            "bins that do not ascend or are no numbers",
-            "another version",
-            "no file in a segment's place",
-            "very many tiny segments",
+            ("a flipped byte", "named, confined to its chunk"),
+            ("truncation", "named"),
+            (
+                "a damaged staging, a damaged or lost catalog or loom.json",
+                "the copy serves, a start repairs",
+            ),
+            (
+                "a catalog that lost lines, or all of it, and its copy too",
+                "a start is refused",
+            ),
+            ("durable lost or of no use", "named by `check`"),
+            ("damaged index logs at a start", "rebuilt as needed"),
+            ("a tail of zeroes", "named"),
+            ("swapped pages", "both named"),
+            ("a segment of another directory", "never verifies"),
+            ("lengths of 0 and 2^64-1", "an error, or no harm"),
+            ("chain links astray", "an error, or no harm"),
+            (
+                "bins that do not ascend or are no numbers",
+                "refused, in the catalog too",
+            ),
+            ("another version", "refused, named"),
+            ("no file in a segment's place", "an error, no wait"),
+            ("very many tiny segments", "read in bounded memory"),
         ],
     ),
     (
         "Concurrency",
         &[
-            "a reader stopped over several recycles",
-            "staging cut short under a reader",
-            "two writers",
-            "restart under an open reader",
-            "retention under a long scan",
-            "a cut of several directories",
-            "snapshots around a block switch",
-            "fork after open",
+            ("a reader stopped over several recycles", "exact"),
+            ("staging cut short under a reader", "an error, no signal"),
+            ("two writers", "the second is refused"),
+            ("restart under an open reader", "it attaches again"),
+            ("retention under a long scan", "an error, no disk pinned"),
+            (
+                "a cut of several directories",
+                "no effect without its cause",
+            ),
+            ("snapshots around a block switch", "exact"),
+            ("fork after open", "both read on"),
         ],
     ),
     (
         "Time",
         &[
-            "the wall clock a day back",
-            "the wall clock a century ahead",
-            "another time since boot",
-            "equal times",
-            "own times of 0, negative, far ahead",
+            (
+                "the wall clock a day back",
+                "absorbed; more needs `--accept-clock`",
+            ),
+            ("the wall clock a century ahead", "followed"),
+            ("another time since boot", "no effect"),
+            ("equal times", "all there, in log order"),
+            (
+                "own times of 0, negative, far ahead",
+                "kept; retention by arrival",
+            ),
         ],
     ),
     (
         "Network and input",
         &[
-            "half frames",
-            "a configuration that the next start would refuse",
-            "slow clients",
-            "very many connections",
-            "a wrong user",
-            "strange names",
-            "a record longer than a chunk",
-            "very many sources",
-            "a catalog that is rewritten",
-            "malformed rows and packets",
-            "bytes that unpack to far more than they weigh",
+            ("half frames", "whole ones before are kept"),
+            (
+                "a configuration that the next start would refuse",
+                "SIGHUP refuses it whole",
+            ),
+            ("slow clients", "stall no other"),
+            ("very many connections", "surplus ones learn the limit"),
+            ("a wrong user", "refused"),
+            ("strange names", "refused, never a path"),
+            ("a record longer than a chunk", "refused with the limit"),
+            ("very many sources", "capped"),
+            ("a catalog that is rewritten", "before or after, whole"),
+            ("malformed rows and packets", "named, the rest kept"),
+            (
+                "bytes that unpack to far more than they weigh",
+                "refused, the rest kept",
+            ),
+        ],
+    ),
+    (
+        "Recording",
+        &[
+            ("events of the kernel", "recorded or counted as lost"),
+            ("filters in the kernel", "across fork and exec"),
+            ("losses in the kernel", "a stage of their own"),
+            ("something that is missing", "one sentence, no directory"),
+            ("a program or a daemon that ends", "what came is kept"),
+            (
+                "a service, watched as README.md says",
+                "rows for each query",
+            ),
+            ("objects and sources", "the same bytes"),
         ],
     ),
     (
         "Help",
         &[
-            "a word to complete",
-            "a page of the manual",
-            "a key of the configuration",
-            "a link of a page",
+            ("a word to complete", "in bash, zsh and fish"),
+            ("a page of the manual", "for each command and key"),
+            ("a key of the configuration", "as the code has it"),
+            ("a link of a page", "leads somewhere"),
         ],
     ),
     (
         "Overload",
         &[
-            "producers faster than the disk",
-            "a flusher slower than ingest for a minute",
+            ("producers faster than the disk", "wait, or count drops"),
+            (
+                "a flusher slower than ingest for a minute",
+                "policy and identity hold",
+            ),
         ],
     ),
     (
         "Rules",
         &[
-            "a condition over a window",
-            "a restart, or a kill",
-            "a source or an index that is missing or closed",
-            "actions that fail, hang, fork or write without end",
-            "pins",
-            "a pin that ends the daemon each time",
-            "retention or damage under a pin",
-            "a pin after a step of the clock",
-            "who may read a pin",
-            "rules over the socket",
+            ("a condition over a window", "exact by arrival"),
+            ("a restart, or a kill", "goes on, no alert twice"),
+            (
+                "a source or an index that is missing or closed",
+                "one alert",
+            ),
+            (
+                "actions that fail, hang, fork or write without end",
+                "ended and recorded",
+            ),
+            ("pins", "whole or absent, within the budget"),
+            ("a pin that ends the daemon each time", "given up, an alert"),
+            ("retention or damage under a pin", "waits, not for ever"),
+            ("a pin after a step of the clock", "has its span"),
+            ("who may read a pin", "readers of the directory"),
+            ("rules over the socket", "kept, without actions"),
         ],
     ),
     (
         "Metrics",
         &[
-            "a scrape",
-            "the configuration",
-            "labels",
-            "the same target in Prometheus",
-            "targets that answer nothing, half a line, without end, or something else",
-            "series that are always new",
-            "logs and spans over OTLP",
-            "data points over OTLP",
-            "`[otlp]`",
-            "requests that are cut, nested deep, packed bombs, too long, of another format or path",
-            "records and points out of bounds, series that are always new",
-            "points out of order, sent again, after a restart",
-            "a log that takes nothing, a thousand connections",
-            "clocks of targets",
+            ("a scrape", "a record a group, one time"),
+            ("the configuration", "mistakes named; TLS, tokens"),
+            ("labels", "select exactly"),
+            ("the same target in Prometheus", "the same samples, rates"),
+            (
+                "targets that answer nothing, half a line, without end, or something else",
+                "a failed scrape, named",
+            ),
+            ("series that are always new", "limited, counted, named"),
+            ("logs and spans over OTLP", "a row each, with all"),
+            ("data points over OTLP", "named as in Prometheus"),
+            ("[otlp]", "mistakes named; TLS, a token"),
+            (
+                "requests that are cut, nested deep, packed bombs, too long, of another format or path",
+                "an error, counted",
+            ),
+            (
+                "records and points out of bounds, series that are always new",
+                "refused alone",
+            ),
+            (
+                "points out of order, sent again, after a restart",
+                "stored once",
+            ),
+            (
+                "a log that takes nothing, a thousand connections",
+                "senders come again",
+            ),
+            ("clocks of targets", "kept within reason"),
         ],
     ),
     (
         "SQL",
         &[
-            "`loom_heat`",
-            "`loom_rate`",
-            "`filter` of a question",
-            "`loom_top`",
-            "`loom_estimate`",
-            "`points`, `partial`, `WHERE bucket`",
-            "`dir`",
-            "`COPY … TO`",
-            "the views of sources and indexes",
+            ("loom_heat", "exact counts, edges stay"),
+            ("loom_rate", "exact counts"),
+            ("filter of a question", "exactly what matches"),
+            ("loom_top", "exact, from few chunks"),
+            ("loom_estimate", "at least what is read"),
+            ("points, partial, WHERE bucket", "whole round buckets"),
+            ("dir", "others are not read"),
+            ("COPY … TO", "in order, refusals counted"),
+            ("the views of sources and indexes", "add up, read little"),
         ],
     ),
     (
         "Archive",
         &[
-            "killed at any step",
-            "read while both are written",
-            "every type and name",
-            "retention is faster",
-            "damage, and reads that fail",
-            "what stands for the records",
-            "long names",
-            "a full disk",
-            "another directory's, or not whole",
+            ("killed at any step", "nothing lost or twice"),
+            ("read while both are written", "each record once"),
+            ("every type and name", "comes back"),
+            ("retention is faster", "a gap, or it waits if required"),
+            ("damage, and reads that fail", "a gap with a reason"),
+            ("what stands for the records", "read back, checksums"),
+            ("long names", "a folder that fits"),
+            ("a full disk", "the next run goes on"),
+            ("another directory's, or not whole", "refused"),
         ],
     ),
 ];
 
-/// The rows of the first table of a section, without the lines that head it.
-fn rows<'a>(page: &'a str, section: &str) -> Result<Vec<Vec<&'a str>>> {
-    let (_, after) = page
-        .split_once(&format!("\n## {section}\n"))
-        .with_context(|| format!("no section '{section}'"))?;
-    let body = after.split("\n## ").next().unwrap_or_default();
-    let lines = body
-        .lines()
-        .skip_while(|line| !line.starts_with('|'))
-        .take_while(|line| line.starts_with('|'));
-    Ok(lines
-        .skip(2)
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect())
-}
+const HEAD: &str = "# Promises and their tests
 
-/// What stands in backquotes in a cell.
-fn quoted(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).collect()
-}
+Printed from the tags above the tests by `LOOM_BLESS=1 cargo test --release --locked --workspace --test promises`; do not edit it. To find the tests of a
+line, search for its tag: `git grep -n '// G4'`, `git grep -n 'case Disk: short write'`. [CONTRIBUTING.md](CONTRIBUTING.md) says how to run them.
+";
 
-/// The text of a file, or of all files of a folder.
-fn text(path: &Path) -> std::io::Result<String> {
-    if !path.is_dir() {
-        return std::fs::read_to_string(path);
-    }
-    std::fs::read_dir(path)?
-        .map(|entry| std::fs::read_to_string(entry?.path()))
-        .collect()
-}
+/// Folders with tests, and what stands in them that is not the project's.
+const FOLDERS: [&str; 5] = ["engine", "ingestd", "duckdb-ext", "tests", "sql"];
+const SKIPPED: [&str; 4] = ["target", "corpus", "node_modules", "__pycache__"];
 
-/// The files of the first table: their names, and what they hold.
-fn files(page: &str) -> Result<BTreeMap<&str, String>> {
-    let mut files = BTreeMap::new();
-    for row in rows(page, "Files")? {
-        let [name, path, _] = row.as_slice() else {
-            anyhow::bail!("not three cells: {row:?}");
-        };
-        let [name, path] = [name, path].map(|cell| cell.trim_matches('`'));
-        let text = text(&root().join(path)).with_context(|| path.to_owned())?;
-        ensure!(
-            files.insert(name, text).is_none(),
-            "'{name}' is there twice"
-        );
-    }
-    Ok(files)
-}
+/// The files that hold the tests of a tag.
+type Shown = BTreeMap<String, BTreeSet<String>>;
 
-/// True where the file holds a test of this name, or a line of a macro that makes one.
-fn holds(text: &str, test: &str) -> bool {
-    text.contains(&format!("fn {test}(")) || text.contains(&format!("    {test}: "))
-}
-
-/// What is wrong with a row that is to say which tests show something.
-fn faults(row: &[&str], files: &BTreeMap<&str, String>) -> Vec<String> {
-    let [case, owed, tests] = row else {
-        return vec![format!("not three cells: {row:?}")];
-    };
-    let named = quoted(tests);
-    let mut faults = Vec::new();
-    if named.is_empty() || owed.is_empty() {
-        faults.push(format!("{case}: a row that shows nothing"));
-    }
-    for name in named {
-        let (file, test) = name.split_once("::").unwrap_or((name, ""));
-        match files.get(file) {
-            None => faults.push(format!("{case}: '{file}' is not among the files")),
-            Some(_) if test.is_empty() => {}
-            Some(text) if holds(text, test) => {}
-            Some(_) => faults.push(format!("{case}: {file} has no test '{test}'")),
+/// Reads the tags of all files below a folder.
+fn collect(folder: &Path, shown: &mut Shown, faults: &mut Vec<String>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && !path.is_symlink() {
+            if !SKIPPED.contains(&&*name) && !name.starts_with('.') {
+                collect(&path, shown, faults)?;
+            }
+        } else if ["rs", "py", "test"]
+            .iter()
+            .any(|end| name.ends_with(&format!(".{end}")))
+        {
+            let text = std::fs::read_to_string(&path).with_context(|| name.to_string())?;
+            let path = path.strip_prefix(root())?.display().to_string();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            for (at, line) in lines.iter().enumerate() {
+                let tags = tags(line);
+                let test = lines
+                    .iter()
+                    .skip(at)
+                    .find(|line| self::tags(line).is_empty());
+                if !tags.is_empty()
+                    && !path.ends_with(".test")
+                    && !test.is_some_and(|it| begins_test(it))
+                {
+                    faults.push(format!("{path}:{}: no test stands below '{line}'", at + 1));
+                }
+                for tag in tags {
+                    shown.entry(tag).or_default().insert(path.clone());
+                }
+            }
         }
     }
-    faults
+    Ok(())
+}
+
+/// The promises, or the case, that a line names.
+fn tags(line: &str) -> Vec<String> {
+    let Some(said) = line.strip_prefix("// ").or_else(|| line.strip_prefix("# ")) else {
+        return Vec::new();
+    };
+    if let Some(case) = said.strip_prefix("case ") {
+        return vec![case.to_owned()];
+    }
+    let is_promise = |word: &&str| {
+        let number = word.strip_prefix('G').unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let words: Vec<&str> = said.split(", ").collect();
+    if !words.iter().all(|word| is_promise(word)) {
+        return Vec::new();
+    }
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// An attribute, a function of Python, or the line of a macro that makes a test.
+fn begins_test(line: &str) -> bool {
+    let is_made = || {
+        line.split_once(": ")
+            .is_some_and(|(name, _)| !name.contains(' '))
+            && line.ends_with(';')
+    };
+    line == "#[test]" || line.starts_with("def ") || is_made()
+}
+
+/// A file's name, after as many folders as no other file of a test has in common with it.
+fn short<'a>(path: &'a str, all: &BTreeSet<&str>) -> &'a str {
+    let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
+    let starts = stem.rmatch_indices('/').map(|(at, _)| at + 1);
+    let suffixes = starts.filter_map(|at| stem.get(at..).zip(path.get(at - 1..)));
+    let mut unique =
+        suffixes.filter(|(_, end)| all.iter().filter(|other| other.ends_with(end)).count() == 1);
+    unique.next().map_or(stem, |(short, _)| short)
+}
+
+/// Each promise and case, in order: its section, its tag, its name, what is owed.
+fn owed() -> Vec<(&'static str, String, String, &'static str)> {
+    let promises = PROMISES.iter().zip(1..).map(|(owed, number)| {
+        let name = format!("G{number}");
+        ("Promises", name.clone(), name, *owed)
+    });
+    let cases = CASES.iter().flat_map(|(section, cases)| {
+        let tagged = move |(case, owed): &(&str, &'static str)| {
+            (
+                *section,
+                format!("{section}: {case}"),
+                (*case).to_owned(),
+                *owed,
+            )
+        };
+        cases.iter().map(tagged)
+    });
+    promises.chain(cases).collect()
+}
+
+fn page(shown: &Shown) -> String {
+    let all: BTreeSet<&str> = shown.values().flatten().map(String::as_str).collect();
+    let mut page = HEAD.to_owned();
+    let mut last = "";
+    for (section, tag, name, owed) in owed() {
+        if section != last {
+            let _ = write!(
+                page,
+                "\n## {section}\n\n| | owed | tests |\n|---|---|---|\n"
+            );
+            last = section;
+        }
+        let files = shown.get(&tag).into_iter().flatten();
+        let files: Vec<&str> = files.map(|path| short(path, &all)).collect();
+        let _ = writeln!(page, "| {name} | {owed} | {} |", files.join(", "));
+    }
+    page
 }
 
 #[test]
-fn every_promise_and_case_has_a_row_and_every_test_named_exists() -> Result<()> {
-    let page = std::fs::read_to_string(root().join("engine/TESTING.md"))?;
-    let files = files(&page)?;
-    let promises: Vec<String> = (1..=PROMISES).map(|number| format!("G{number}")).collect();
-    let wanted = promises.iter().map(String::as_str).collect::<Vec<_>>();
-    let mut faulty = Vec::new();
-    for (section, wanted) in [("Promises", wanted.as_slice())].into_iter().chain(CASES) {
-        let rows = rows(&page, section)?;
-        let found: Vec<&str> = rows.iter().filter_map(|row| row.first().copied()).collect();
-        if found != wanted {
-            faulty.push(format!("{section}: the rows are {found:?}, not {wanted:?}"));
-        }
-        faulty.extend(rows.iter().flat_map(|row| faults(row, &files)));
+fn every_promise_and_case_has_a_test_and_every_tag_names_one() -> Result<()> {
+    let (mut shown, mut faults) = (Shown::new(), Vec::new());
+    for folder in FOLDERS {
+        collect(&root().join(folder), &mut shown, &mut faults)?;
+    }
+    let known: BTreeSet<String> = owed().into_iter().map(|(_, tag, ..)| tag).collect();
+    let found: BTreeSet<String> = shown.keys().cloned().collect();
+    faults.extend(
+        known
+            .difference(&found)
+            .map(|tag| format!("no test shows '{tag}'")),
+    );
+    faults.extend(found.difference(&known).map(|tag| {
+        let files = shown.get(tag).into_iter().flatten();
+        format!("'{tag}' is no promise and no case: {files:?}")
+    }));
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    let path = root().join("engine/TESTING.md");
+    let page = page(&shown);
+    if std::env::var_os("LOOM_BLESS").is_some() {
+        std::fs::write(&path, &page)?;
     }
     ensure!(
-        faulty.is_empty(),
-        "engine/TESTING.md:\n{}",
-        faulty.join("\n")
+        std::fs::read_to_string(&path)? == page,
+        "{} differs from the tags; set LOOM_BLESS=1 to write it",
+        path.display()
     );
-    // A file of which no test is named is named whole, in its own row and another.
-    let is_used = |name: &&&str| {
-        let whole = page.matches(&format!("`{name}`")).count() > 1;
-        whole || page.contains(&format!("`{name}::")) || **name == "soak"
-    };
-    let unused: Vec<_> = files.keys().filter(|name| !is_used(name)).collect();
-    ensure!(unused.is_empty(), "files that no row names: {unused:?}");
     Ok(())
+}
+
+#[test]
+fn a_tag_is_the_whole_line_and_stands_above_a_test() {
+    assert_eq!(tags("// G1, G13"), ["G1", "G13"]);
+    assert_eq!(tags("# case Disk: full, or not"), ["Disk: full, or not"]);
+    assert!(tags("// G1 says that").is_empty() && tags("// Gaps").is_empty());
+    assert!(
+        begins_test("#[test]") && begins_test("def main():") && begins_test("name: One in Two;")
+    );
+    assert!(!begins_test("let name = 1;"));
 }

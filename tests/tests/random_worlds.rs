@@ -39,6 +39,10 @@ const ASKED_AGAIN: usize = 12;
 /// After so many wrong answers the rest is not asked.
 const WRONG_MOST: usize = 5;
 
+// G11
+// case SQL: loom_rate
+// case SQL: filter of a question
+// case SQL: loom_top
 #[test]
 fn loom_answers_what_plain_duckdb_answers_over_random_sources() -> Result<()> {
     let seconds = std::env::var("LOOM_SECONDS").map_or(Ok(SECONDS), |text| text.parse())?;

@@ -119,6 +119,7 @@ fn the_page_on_clients_records_from_python_and_finds_the_record() -> Result<()> 
     Ok(())
 }
 
+// case Recording: a service, watched as README.md says
 #[test]
 fn the_readme_watches_a_service_under_load() -> Result<()> {
     let name = "the_readme_watches_a_service_under_load";

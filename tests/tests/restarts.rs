@@ -70,6 +70,7 @@ fn prepare(sessions: &mut [Session], dir: &str) -> Result<()> {
     Ok(())
 }
 
+// case Concurrency: restart under an open reader
 #[test]
 fn open_connections_outlive_daemons_that_stop_or_are_killed() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -56,6 +56,7 @@ fn receive(receiver: &TcpListener) -> Result<serde_json::Value> {
     Ok(body)
 }
 
+// case Rules: a condition over a window
 #[test]
 fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
     let receiver = TcpListener::bind("127.0.0.1:0")?;

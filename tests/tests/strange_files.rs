@@ -90,6 +90,7 @@ fn chunks(range: std::ops::Range<u64>) -> BTreeSet<u64> {
     range.collect()
 }
 
+// case Corruption: a tail of zeroes
 #[test]
 fn a_zeroed_tail_loses_its_chunks_and_no_other() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -123,6 +124,7 @@ fn a_zeroed_tail_loses_its_chunks_and_no_other() -> Result<()> {
     Ok(())
 }
 
+// case Corruption: swapped pages
 #[test]
 fn swapped_pages_are_both_named() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -138,6 +140,7 @@ fn swapped_pages_are_both_named() -> Result<()> {
     Ok(())
 }
 
+// case Corruption: a segment of another directory
 #[test]
 fn a_segment_of_another_directory_is_not_believed() -> Result<()> {
     let (small, other) = (Small::new(RECORDS)?, Small::new(RECORDS)?);
@@ -181,6 +184,7 @@ fn put_strange(kind: &str, path: &Path) -> Result<()> {
     }
 }
 
+// case Corruption: no file in a segment's place
 #[test]
 fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -238,6 +242,7 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
 }
 
 /// A pin that the daemon did not write: what says what it holds is no file, or claims a terabyte.
+// G8
 #[test]
 fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
     let small = Small::new(100)?;
@@ -285,6 +290,7 @@ fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<(
 }
 
 /// A hundred thousand names are enough to see what a million would cost.
+// case Corruption: very many tiny segments
 #[test]
 fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
     let small = Small::new(RECORDS)?;
@@ -335,6 +341,7 @@ fn in_little_memory(small: &Small, command: &str, options: &[&str]) -> Result<(b
 }
 
 /// A file is as long as it likes; what it claims decides nothing about memory.
+// G8
 #[test]
 fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result<()> {
     const CLAIMED: u64 = 1 << 40;

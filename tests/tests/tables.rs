@@ -149,6 +149,7 @@ fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
     Ok(())
 }
 
+// case SQL: the views of sources and indexes
 #[test]
 fn an_index_is_a_view_by_second_that_adds_up_and_reads_what_is_asked_for() -> Result<()> {
     let place = tempfile::tempdir()?;

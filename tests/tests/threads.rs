@@ -61,6 +61,7 @@ fn python(version: Version, base: &Path, rows: u64, script: &str) -> Result<Stri
     Ok(said)
 }
 
+// G13
 #[test]
 fn a_large_source_runs_as_a_user_expects() -> Result<()> {
     let (place, rows) = directory()?;

@@ -127,6 +127,7 @@ mod tests {
         ])
     }
 
+    // case Concurrency: a cut of several directories
     #[test]
     fn a_position_is_of_one_directory_and_a_cut_of_those_in_it() {
         let cut = at(Datum::List(vec![cut_row("/no/a", 8), cut_row("/no/b", 16)]));

@@ -311,6 +311,7 @@ mod tests {
         }
     }
 
+    // case SQL: points, partial, WHERE bucket
     #[test]
     fn points_choose_the_narrowest_round_bucket() {
         let hour = window(0, HOUR_NS - 1);
@@ -335,6 +336,7 @@ mod tests {
         }
     }
 
+    // case SQL: points, partial, WHERE bucket
     #[test]
     fn a_clause_on_the_bucket_is_rounded_outward_to_whole_buckets() {
         let bucket = Bucket::nanos(MINUTE_NS);

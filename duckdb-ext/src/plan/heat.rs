@@ -294,6 +294,7 @@ mod tests {
         (of(min)..=of(max)).map(|band| bands.edges(band)).collect()
     }
 
+    // case SQL: loom_heat
     #[test]
     fn one_band_holds_values_of_both_signs() {
         let bins = BinMap::new(&BinsDef::Auto, ValueKind::Float).unwrap();
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(width(&near), width(&[&near[..], &[f64::INFINITY]].concat()));
     }
 
+    // case SQL: loom_heat
     #[test]
     fn bands_are_few_follow_each_other_and_keep_their_edges() {
         for most in [1, 2, 9, 40, 1000] {

@@ -366,6 +366,7 @@ mod tests {
         assert_eq!(of(&compare(99, Op::Eq, Datum::Int(1))), Predicate::All);
     }
 
+    // case SQL: dir
     #[test]
     fn a_directory_that_is_not_asked_for_has_nothing() {
         let dir = |text: &str| compare(DIR, Op::Eq, Datum::Text(text.into()));

@@ -15,6 +15,8 @@ fn end_of<M: Mutant>(scene: Scene) -> String {
     message_of(panic.expect_err("a weakened protocol must not pass"))
 }
 
+// G5
+// case Concurrency: snapshots around a block switch
 #[test]
 fn a_snapshot_is_exact_in_every_interleaving() {
     check(preemptions(), || {
@@ -22,6 +24,7 @@ fn a_snapshot_is_exact_in_every_interleaving() {
     });
 }
 
+// G5
 #[test]
 fn what_lies_past_the_last_summary_is_exact_in_every_interleaving() {
     check(preemptions(), || {
@@ -36,6 +39,7 @@ fn what_is_durable_lies_below_the_tail_in_every_interleaving() {
     });
 }
 
+// case Concurrency: a cut of several directories
 #[test]
 fn a_cut_holds_what_its_records_follow_from_in_every_interleaving() {
     check(preemptions(), cut::run::<mutant::Sound>);
@@ -48,6 +52,7 @@ fn end_of_cut<M: Mutant>() -> String {
     message_of(panic.expect_err("a weakened protocol must not pass"))
 }
 
+// case Concurrency: a cut of several directories
 #[test]
 fn a_cut_takes_two_rounds_that_agree_and_words_that_order_what_follows() {
     for end in [
@@ -83,10 +88,12 @@ fails! {
     a_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in Summaries, STAGED;
     a_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in Summaries, STAGED;
     tails_are_stored_records_first: PublishTimesFirst in Summaries, HELD;
+    // G5
     tails_are_loaded_times_first: LoadRecordsFirst in Summaries, HELD;
     bytes_come_before_their_tail: PublishBeforeBytes in Summaries, STAGED;
     a_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in Summaries, IN_SEGMENT;
     a_head_moves_before_its_block_is_reused: BytesBeforeHead in Summaries, STAGED;
+    // G5
     readers_are_told_of_a_tail_before_the_flusher: MarkBeforeTail in Durable, DURABLE;
     records_past_the_last_summary_are_judged_by_the_head: UnjudgedPastSummaries in PastSummaries, STAGED;
     their_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in PastSummaries, STAGED;

@@ -5,6 +5,7 @@ use std::panic::catch_unwind;
 use loom_engine_model::ring::{self, Mutant};
 use loom_engine_model::{check, message_of, preemptions};
 
+// G5
 #[test]
 fn everything_pushed_is_taken_whole_and_in_order_in_every_interleaving() {
     check(preemptions(), ring::run::<ring::Sound>);

@@ -173,6 +173,7 @@ mod tests {
         }
     }
 
+    // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
     fn the_later_of_two_rewritings_counts_and_what_it_lost_comes_from_an_alike_copy_alone() {
         let (older, newer) = (text(9), rewritten(9));
@@ -209,6 +210,7 @@ mod tests {
         assert!(line_content(&UUID, 3, b"12345678").is_err());
     }
 
+    // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
     fn what_is_damaged_or_gone_in_one_is_taken_from_the_other() {
         let whole = text(9);

@@ -53,6 +53,7 @@ fn object_checksum(line_no: u64, members: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
+    // case Archive: what stands for the records
     #[test]
     fn an_object_comes_back_at_its_place_alone_and_every_flipped_byte_is_found() {
         let object = "{\"a\":[1,2],\"b\":\"ä\"}";
@@ -71,6 +72,7 @@ mod tests {
         }
     }
 
+    // case Archive: what stands for the records
     #[test]
     fn a_line_that_was_not_finished_is_left_out() {
         let text = (0..3).map(|n| seal_object(n, &format!("{{\"n\":{n}}}")));

@@ -192,6 +192,8 @@ mod tests {
         }
     }
 
+    // G12
+    // case Time: the wall clock a day back
     #[test]
     fn a_backward_step_is_absorbed_by_running_slow_and_time_never_decreases() {
         let hands = Hands::default();
@@ -215,6 +217,7 @@ mod tests {
         );
     }
 
+    // case Time: the wall clock a century ahead
     #[test]
     fn a_forward_step_is_followed() {
         let hands = Hands::default();
@@ -259,6 +262,7 @@ mod tests {
         assert!(ahead_ns.abs() < 250_000, "{ahead_ns}");
     }
 
+    // G12
     #[test]
     fn it_starts_above_the_newest_time_of_the_log() {
         let hands = Hands::default();

@@ -189,6 +189,7 @@ mod tests {
     }
 
     proptest! {
+        // case Metrics: labels
         #[test]
         fn a_selection_is_what_a_look_at_each_series_finds(
             groups in prop::collection::vec(prop::collection::vec(prop::array::uniform3(0u8..4), 0..9), 0..5),
@@ -211,6 +212,7 @@ mod tests {
         }
     }
 
+    // case Metrics: labels
     #[test]
     fn it_follows_the_catalog() {
         let mut catalog = catalog(&[vec![[1, 0, 0]]]);

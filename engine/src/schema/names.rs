@@ -131,6 +131,7 @@ pub(super) fn hint<'a>(
 mod tests {
     use super::*;
 
+    // case Network and input: strange names
     #[test]
     fn names_are_limited_in_length_and_characters() {
         assert!(check_name("source", "../../x").is_ok());

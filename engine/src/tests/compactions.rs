@@ -63,6 +63,7 @@ fn lose_power_everywhere(past: &[Boundary], client: &Client, random: &mut Random
     }
 }
 
+// case Crash: while a segment becomes columns
 #[test]
 fn a_loss_of_power_while_segments_become_columns_leaves_one_form_that_is_whole() {
     let mut random = Random(seed("compactions"));
@@ -95,6 +96,7 @@ fn a_loss_of_power_while_the_last_segment_becomes_columns_and_rows_again_loses_n
 }
 
 /// The name of the columns may not be durable yet when retention finds rows that they replaced.
+// case Crash: while a segment becomes columns
 #[test]
 fn retention_removes_no_rows_before_the_name_of_their_columns_is_durable() {
     let mut random = Random(seed("compactions_retention"));
@@ -112,6 +114,7 @@ fn retention_removes_no_rows_before_the_name_of_their_columns_is_durable() {
     lose_power_everywhere(&disk.past(), &client, &mut random);
 }
 
+// case Crash: while a segment becomes columns
 #[test]
 fn a_compaction_that_the_disk_fails_leaves_every_record_and_names_what_failed() {
     let faults = [

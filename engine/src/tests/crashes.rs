@@ -207,6 +207,15 @@ pub fn seconds(default: u64) -> Duration {
     Duration::from_secs(given.unwrap_or(default))
 }
 
+// G1, G2, G3, G9
+// case Crash: in mid-payload
+// case Crash: published, not answered
+// case Crash: at a block switch
+// case Crash: in recovery, again and again
+// case Crash: in a start, or in a stop, at any operation
+// case Crash: while a segment is created
+// case Crash: while a segment becomes columns
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_crash_at_any_operation_loses_nothing_that_was_promised() {
     let mut random = Random(seed("crashes"));

@@ -63,6 +63,8 @@ fn run_with(fault: Fault, times: u64, after: u64, random: &mut Random) -> Result
     Ok(())
 }
 
+// G10
+// case Disk: EIO on write
 #[test]
 fn a_disk_that_fails_anywhere_loses_nothing_that_was_acknowledged() {
     let mut random = Random(seed("failures"));
@@ -98,6 +100,7 @@ fn broken_by(lie: impl Fn(&Op) -> bool + Send + 'static) -> Option<Broken> {
     })
 }
 
+// G10
 #[test]
 fn a_disk_that_lies_about_its_syncs_breaks_what_batch_durability_promises() {
     let of_files = broken_by(|op| op.kind == Kind::Sync && op.is_in("records")).unwrap();
@@ -123,6 +126,7 @@ fn a_disk_that_lies_about_its_writes_breaks_what_a_kill_leaves() {
     assert!(broken.is_some());
 }
 
+// case Overload: a flusher slower than ingest for a minute
 #[test]
 fn a_disk_slower_than_its_clients_takes_what_it_can_and_every_record_is_accounted_for() {
     let disk = Disk::new();
@@ -223,6 +227,7 @@ fn a_definition_that_the_disk_refuses_is_not_made_and_can_be_made_again() {
     }
 }
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_disk_that_takes_no_copy_of_the_catalog_fails_nothing_else() {
     for kind in [Kind::Open, Kind::Write, Kind::Sync, Kind::Rename] {

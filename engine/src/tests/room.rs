@@ -57,6 +57,7 @@ fn owed(client: &Client, begin_most: u64) -> Owed {
     }
 }
 
+// case Disk: full at the start
 #[test]
 fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for() {
     for ended in [Ended::Closed, Ended::Killed, Ended::WithoutPower] {
@@ -95,6 +96,7 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
     }
 }
 
+// case Archive: retention is faster
 #[test]
 fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
     for (kept_from, is_refused) in [
@@ -115,6 +117,7 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
     }
 }
 
+// case Disk: full at the start
 #[test]
 fn on_a_full_disk_a_start_after_a_recovery_that_was_cut_off_tells_of_the_gap_and_uses_no_address_again()
  {
@@ -157,6 +160,7 @@ fn on_a_full_disk_a_start_after_a_recovery_that_was_cut_off_tells_of_the_gap_and
     assert!(evicted > 0);
 }
 
+// case Disk: full at the start
 #[test]
 fn a_full_disk_with_nothing_to_give_up_refuses_the_start() {
     let disk = Disk::new();
@@ -171,6 +175,7 @@ fn a_full_disk_with_nothing_to_give_up_refuses_the_start() {
     );
 }
 
+// case Corruption: damaged index logs at a start
 #[test]
 fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
     let (disk, client) = full(Ended::Closed).unwrap();

@@ -131,21 +131,6 @@ fn what_is_pushed_is_read_back_across_blocks_segments_and_clean_restarts() {
     }
 }
 
-#[test]
-fn what_was_published_survives_a_writer_that_is_gone_without_closing() {
-    let scene = Scene::new();
-    let mut expected = Vec::new();
-    for round in 0..5u64 {
-        let mut writer = scene.writer();
-        expected.extend(push(&mut writer, round * 7_000, (round + 1) * 7_000));
-        writer.publish().unwrap();
-        drop(writer);
-        assert_eq!(sound(&scene), expected);
-    }
-    scene.restart();
-    assert_eq!(sound(&scene), expected);
-}
-
 // G11
 // case Crash: between the index logs
 #[test]

@@ -133,6 +133,7 @@ mod tests {
 
     use super::*;
 
+    // case Metrics: logs and spans over OTLP
     #[test]
     fn each_kind_of_value_has_its_form() {
         use any_value::Value::*;

@@ -123,6 +123,7 @@ pub(crate) fn label(name: &str) -> String {
 mod tests {
     use super::*;
 
+    // case Metrics: data points over OTLP
     #[test]
     fn metrics_are_named_as_the_rules_of_compatibility_say() {
         use Instrument::*;
@@ -232,6 +233,7 @@ mod tests {
         }
     }
 
+    // case Metrics: data points over OTLP
     #[test]
     fn labels_hold_what_prometheus_takes() {
         for (name, wanted) in [

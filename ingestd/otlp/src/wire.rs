@@ -139,6 +139,7 @@ mod tests {
         assert_eq!(texts.unwrap(), [&b"testing"[..], b""]);
     }
 
+    // case Metrics: requests that are cut, nested deep, packed bombs, too long, of another format or path
     #[test]
     fn a_message_that_was_cut_ends_with_an_error() {
         let message = b"\x08\x96\x01\x12\x07testing\x19ABCDEFGH";

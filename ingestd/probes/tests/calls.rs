@@ -118,6 +118,7 @@ fn own_name() -> String {
     exe.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
+// case Recording: events of the kernel
 #[test]
 fn each_call_of_four_threads_is_drained_once() {
     let _alone = alone();
@@ -150,6 +151,7 @@ fn each_call_of_four_threads_is_drained_once() {
     }
 }
 
+// case Recording: events of the kernel
 #[test]
 fn calls_beside_64_busy_threads_are_drained_once() {
     let _alone = alone();
@@ -178,6 +180,7 @@ fn calls_beside_64_busy_threads_are_drained_once() {
     assert_eq!(counts.lost(), 0);
 }
 
+// case Recording: events of the kernel
 #[test]
 fn a_ring_that_nobody_drains_counts_what_it_had_no_room_for() {
     let _alone = alone();
@@ -224,6 +227,7 @@ fn calls_of_a_shell(follow: bool, calls: u64) -> Option<u64> {
     Some(payloads.len() as u64 / 100 * 100)
 }
 
+// case Recording: filters in the kernel
 #[test]
 fn a_process_is_followed_across_fork_and_exec_where_asked() {
     let _alone = alone();
@@ -232,6 +236,7 @@ fn a_process_is_followed_across_fork_and_exec_where_asked() {
     }
 }
 
+// case Recording: filters in the kernel
 #[test]
 fn without_follow_only_the_process_itself_is_recorded() {
     let _alone = alone();
@@ -240,6 +245,7 @@ fn without_follow_only_the_process_itself_is_recorded() {
     }
 }
 
+// case Recording: filters in the kernel
 #[test]
 fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
     let _alone = alone();
@@ -258,6 +264,7 @@ fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
     assert!(payloads.len() < 1000, "{} calls", payloads.len());
 }
 
+// case Recording: filters in the kernel
 #[test]
 fn calls_that_are_shorter_than_asked_for_are_filtered_and_no_loss() {
     let _alone = alone();
@@ -389,6 +396,7 @@ fn counted_by_strace(table: &str) -> Vec<(u16, u64)> {
     rows.collect()
 }
 
+// case Recording: events of the kernel
 #[test]
 fn all_calls_of_a_program_are_those_that_strace_counts() {
     let _alone = alone();

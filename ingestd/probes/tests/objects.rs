@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+// case Recording: objects and sources
 #[test]
 fn the_objects_are_what_the_sources_compile_to() {
     let found = |program: &str| Command::new(program).arg("--version").output().is_ok();

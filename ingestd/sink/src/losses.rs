@@ -381,6 +381,7 @@ mod tests {
         assert_eq!(dropped.bytes, dropped.records.map(|records| records * 8));
     }
 
+    // G9
     #[test]
     fn a_kill_at_any_step_neither_loses_nor_doubles_a_loss() {
         for step in 0..5 {
@@ -438,6 +439,7 @@ mod tests {
         assert_eq!(scene.records(), 399 * 400 / 2);
     }
 
+    // G9
     #[test]
     fn more_causes_than_rows_become_one_and_no_record_is_missed() {
         let scene = scene();
@@ -491,6 +493,7 @@ mod tests {
         );
     }
 
+    // G9
     #[test]
     fn readers_count_each_loss_once_while_it_is_recorded() {
         let scene = scene();
@@ -528,6 +531,7 @@ mod tests {
         });
     }
 
+    // G9
     #[test]
     fn what_a_clean_stop_could_not_record_is_recorded_by_the_next_writer() {
         let scene = scene();
@@ -548,6 +552,7 @@ mod tests {
         }
     }
 
+    // G9
     #[test]
     fn what_was_lost_with_staging_is_the_gap_alone() {
         let scene = scene();

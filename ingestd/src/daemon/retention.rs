@@ -438,6 +438,7 @@ mod tests {
         (dir, writer)
     }
 
+    // case Rules: retention or damage under a pin
     #[test]
     fn nothing_goes_while_a_pin_is_written_until_as_much_has_come_as_pins_may_take() {
         let place = tempfile::tempdir().unwrap();
@@ -484,6 +485,7 @@ mod tests {
         assert!(retention.pin.is_none());
     }
 
+    // case Archive: retention is faster
     #[test]
     fn every_source_that_is_required_holds_retention_until_it_is_archived_or_excepted() {
         let place = tempfile::tempdir().unwrap();

@@ -37,6 +37,7 @@ fn look(format: Format, file: &[u8], options: LoadOptions) {
     }
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_csv_panics() {
     damage_all(
@@ -45,6 +46,7 @@ fn no_csv_panics() {
     );
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_json_panics() {
     damage_all(
@@ -53,6 +55,7 @@ fn no_json_panics() {
     );
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_json_document_panics() {
     damage_all(
@@ -61,6 +64,7 @@ fn no_json_document_panics() {
     );
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_compressed_input_panics() {
     let csv = b"n,text,at\n1,abc,2024-01-02\n2,def,2024-01-03\n";
@@ -88,6 +92,7 @@ fn batch() -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("text", texts, true)]).unwrap()
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_parquet_panics() {
     let (mut file, batch) = (Vec::new(), batch());
@@ -97,6 +102,7 @@ fn no_parquet_panics() {
     damage_each(Format::Parquet, &file, 3);
 }
 
+// case Network and input: malformed rows and packets
 #[test]
 fn no_arrow_panics() {
     let (mut file, mut stream, batch) = (Vec::new(), Vec::new(), batch());
@@ -110,6 +116,7 @@ fn no_arrow_panics() {
     damage_each(Format::Arrow, &stream, 3);
 }
 
+// case Network and input: bytes that unpack to far more than they weigh
 #[test]
 fn what_unpacks_to_far_more_than_it_weighs_is_refused_row_by_row() {
     const LONG: usize = 16 << 20;

@@ -100,6 +100,7 @@ fn packets_are_dissected_behind_tags_and_checksums_and_in_first_fragments() {
     }
 }
 
+// case Network and input: bytes that unpack to far more than they weigh
 #[test]
 fn what_would_be_read_as_something_else_or_take_too_much_is_an_error_that_says_so() {
     for (name, expected) in [

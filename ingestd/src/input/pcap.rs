@@ -385,6 +385,7 @@ mod tests {
         }
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn the_end_within_a_packet_refuses_it_and_keeps_those_before() {
         let packet = tcp();

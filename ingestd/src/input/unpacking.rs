@@ -299,6 +299,7 @@ mod tests {
         }
     }
 
+    // case Network and input: bytes that unpack to far more than they weigh
     #[test]
     fn rows_that_no_record_can_hold_are_refused_as_they_are() {
         let long = "x".repeat(2 << 20);

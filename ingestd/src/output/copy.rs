@@ -254,6 +254,7 @@ mod tests {
         }
     }
 
+    // case Rules: retention or damage under a pin
     #[test]
     fn what_retention_removes_meanwhile_is_a_gap_and_the_rest_is_copied() {
         let place = tempfile::tempdir().unwrap();
@@ -301,6 +302,7 @@ mod tests {
         assert!(left.eq(taker.taken.iter()));
     }
 
+    // case Rules: retention or damage under a pin
     #[test]
     fn damage_that_several_sources_meet_is_told_once() {
         let gap = |from, to, what: &str| Gap {

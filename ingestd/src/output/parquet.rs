@@ -126,6 +126,7 @@ mod tests {
         RecordBatch::try_from_iter([("n", column)]).unwrap()
     }
 
+    // case Archive: what stands for the records
     #[test]
     fn a_file_that_the_disk_does_not_have_as_it_was_written_is_not_finished() {
         let place = tempfile::tempdir().unwrap();

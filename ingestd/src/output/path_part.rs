@@ -22,6 +22,8 @@ pub(super) fn path_part(name: &str, bytes_max: usize) -> String {
 mod tests {
     use super::*;
 
+    // case Rules: pins
+    // case Archive: long names
     #[test]
     fn long_names_that_begin_alike_stay_apart() {
         let [one, other] = ["a", "b"]

@@ -566,6 +566,7 @@ mod tests {
         assert!(listed[0].path.join("%2E%2E%2Fa%2Fb.parquet").exists());
     }
 
+    // case Rules: pins
     #[test]
     fn the_oldest_pins_go_first_and_one_that_is_too_large_leaves_nothing() {
         let (dir, snapshot) = world();
@@ -626,6 +627,7 @@ mod tests {
         assert_eq!(names(dir.path()).unwrap().len(), 1);
     }
 
+    // case Rules: pins
     #[test]
     fn what_a_kill_left_is_no_pin_and_goes() {
         let (dir, snapshot) = world();
@@ -644,6 +646,7 @@ mod tests {
         assert!(own.exists() && list(dir.path()).unwrap().is_empty());
     }
 
+    // case Rules: a pin that ends the daemon each time
     #[test]
     fn a_pin_that_ended_the_process_three_times_is_given_up_and_counts_anew() {
         let (dir, snapshot) = world();
@@ -666,6 +669,7 @@ mod tests {
         assert_eq!(names(dir.path()).unwrap(), [id]);
     }
 
+    // case Rules: who may read a pin
     #[test]
     fn pins_are_for_those_who_may_read_the_directory() {
         let (dir, snapshot) = world();
@@ -715,6 +719,7 @@ mod tests {
         (dir, snapshot)
     }
 
+    // case Rules: a pin after a step of the clock
     #[test]
     fn a_record_with_its_own_time_is_pinned_by_arrival_or_by_the_wall_clock() {
         let (_dir, snapshot) = own_world(4, &[7, 100, 101, 199, 200, 8]);
@@ -741,6 +746,7 @@ mod tests {
         }
     }
 
+    // case Rules: pins
     #[test]
     fn long_records_are_pinned_within_the_budget_alone() {
         let (dir, snapshot) = own_world(60_000, &[1; 200]);
@@ -756,6 +762,7 @@ mod tests {
         assert_eq!(pinned.pin.sources[0].records, 200);
     }
 
+    // case Rules: retention or damage under a pin
     #[test]
     fn damage_is_a_gap_of_the_pin_which_names_it() {
         let (dir, _) = own_world(10_000, &[1; 60]);

@@ -238,6 +238,7 @@ mod tests {
         contents
     }
 
+    // case Archive: what stands for the records
     #[test]
     fn contents_are_the_same_however_the_rows_are_split_and_no_other() {
         let whole = batch();
@@ -251,6 +252,7 @@ mod tests {
         }
     }
 
+    // case Archive: what stands for the records
     #[test]
     fn a_file_with_any_flipped_byte_is_refused_or_has_the_same_values() {
         let place = tempfile::tempdir().unwrap();

@@ -209,6 +209,7 @@ mod tests {
         }
     }
 
+    // case Rules: rules over the socket
     #[test]
     fn what_is_refused_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();

@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(watch.missed, 400);
     }
 
+    // case Rules: a restart, or a kill
     #[test]
     fn a_pause_is_skipped_and_the_windows_before_it_are_not() {
         let watch = watch(0);
@@ -224,6 +225,7 @@ mod tests {
     }
 
     proptest! {
+        // case Rules: a restart, or a kill
         #[test]
         fn a_restart_at_any_time_sees_each_window_once(
             answers in prop::collection::vec(any::<bool>(), 1..40), hold in 0..4u64, cut in 0..40usize,

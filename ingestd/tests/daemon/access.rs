@@ -30,6 +30,7 @@ fn run_once(dir: &Path, config: &str) {
     daemon.stop().unwrap();
 }
 
+// case Network and input: a wrong user
 #[test]
 fn a_group_is_given_what_is_looms_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
@@ -70,6 +71,7 @@ fn a_group_is_given_what_is_looms_and_nothing_else() {
     }
 }
 
+// case Network and input: a wrong user
 #[test]
 fn a_directory_whose_group_is_taken_away_is_its_owners_again() {
     let root = tempfile::tempdir().unwrap();
@@ -104,6 +106,7 @@ fn a_directory_whose_group_is_taken_away_is_its_owners_again() {
     }
 }
 
+// case Network and input: a wrong user
 #[test]
 fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
     let root = tempfile::tempdir().unwrap();
@@ -149,6 +152,7 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
     assert!(said.contains("it is a file; give a directory"), "{said}");
 }
 
+// case Network and input: a wrong user
 #[test]
 fn a_directory_that_others_may_write_to_is_told_of() {
     let root = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use crate::rules::{ACTED, ACTION_FAILED, Alert, FAILED, FIRING, alerts, push, rule};
 use crate::support::{Here, NUMBERS, eventually};
 
+// case Rules: actions that fail, hang, fork or write without end
 #[test]
 fn actions_that_hang_or_write_or_fork_without_end_are_ended_and_other_rules_go_on() {
     // It accepts connections, for the kernel does, and never answers.
@@ -138,6 +139,7 @@ fn a_webhook_and_a_program_that_asks_learn_of_the_end_however_soon_it_comes() {
     assert_eq!((acted("pages"), written("pages").as_str()), (1, "pages\n"));
 }
 
+// case Rules: a source or an index that is missing or closed
 #[test]
 fn a_rule_whose_source_is_closed_fails_until_it_is_open_again() {
     let here = Here::start(&format!(

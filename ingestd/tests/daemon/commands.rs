@@ -150,6 +150,7 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
 }
 
 /// What a start refuses `validate` refuses too, in the same words, with or without the directory.
+// case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_configuration_that_cannot_be_used_exits_78() {
     let root = tempfile::tempdir().unwrap();
@@ -257,6 +258,7 @@ fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
     }
 }
 
+// case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
     let root = tempfile::tempdir().unwrap();

@@ -62,6 +62,7 @@ fn last_error(replies: &[Reply]) -> ErrorCode {
     }
 }
 
+// case Network and input: half frames
 #[test]
 fn bytes_that_are_no_frames_end_their_connection_and_nothing_else() {
     let here = Here::start(SMALL);
@@ -101,6 +102,7 @@ fn bytes_that_are_no_frames_end_their_connection_and_nothing_else() {
     assert_eq!(numbers(here.path()), [1]);
 }
 
+// case Network and input: half frames
 #[test]
 fn what_came_before_a_malformed_frame_is_kept_and_half_a_frame_is_not() {
     let here = Here::start(SMALL);
@@ -151,6 +153,7 @@ fn a_push_to_a_source_that_does_not_exist_ends_the_connection() {
     );
 }
 
+// case Network and input: slow clients
 #[test]
 fn a_client_that_is_silent_in_mid_frame_stalls_no_other() {
     let here = Here::start(SMALL);
@@ -167,6 +170,7 @@ fn a_client_that_is_silent_in_mid_frame_stalls_no_other() {
     here.stop();
 }
 
+// case Network and input: slow clients
 #[test]
 fn a_client_that_reads_no_answers_is_disconnected_and_stalls_no_other() {
     let here = Here::start(SMALL);
@@ -189,6 +193,7 @@ fn a_client_that_reads_no_answers_is_disconnected_and_stalls_no_other() {
     eventually(|| (here.daemon().status().unwrap().connections == 1).then_some(()));
 }
 
+// case Network and input: slow clients
 #[test]
 fn a_client_that_reads_its_answers_slowly_does_not_hold_up_a_stop() {
     let here = Here::start(SMALL);
@@ -222,6 +227,7 @@ fn a_client_that_reads_its_answers_slowly_does_not_hold_up_a_stop() {
     drop(reading);
 }
 
+// case Network and input: very many connections
 #[test]
 fn one_connection_too_many_is_told_so() {
     let here = Here::start(SMALL);
@@ -334,6 +340,7 @@ fn a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_in_its_place
     );
 }
 
+// case Concurrency: two writers
 #[test]
 fn a_second_daemon_is_refused_and_the_first_goes_on() {
     let here = Here::start(SMALL);

@@ -34,6 +34,7 @@ fn newest(directory: &Arc<Directory>, position: u64) -> u64 {
     newest
 }
 
+// case Concurrency: a cut of several directories
 #[test]
 fn no_cut_holds_a_record_without_those_that_it_follows_from() {
     let place = tempfile::tempdir().unwrap();
@@ -101,6 +102,7 @@ fn no_cut_holds_a_record_without_those_that_it_follows_from() {
     );
 }
 
+// case Concurrency: a cut of several directories
 #[test]
 fn directories_without_a_daemon_are_cut_where_they_ended() {
     let place = tempfile::tempdir().unwrap();

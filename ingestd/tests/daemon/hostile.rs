@@ -48,6 +48,7 @@ fn is_refused(result: Result<impl Sized, ClientError>, why: &str) {
     }
 }
 
+// case Network and input: strange names
 #[test]
 fn names_never_become_paths_and_those_that_are_none_are_refused() {
     let root = tempfile::tempdir().unwrap();
@@ -112,6 +113,7 @@ fn define_frame(document: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+// case Network and input: strange names
 #[test]
 fn a_name_of_a_megabyte_and_one_that_is_no_text_end_their_connection_alone() {
     let here = Here::start(SMALL);
@@ -141,6 +143,7 @@ fn a_name_of_a_megabyte_and_one_that_is_no_text_end_their_connection_alone() {
     assert_eq!(numbers(here.path()), [1]);
 }
 
+// case Network and input: slow clients
 #[test]
 fn a_client_that_sends_byte_by_byte_is_served_and_stalls_no_other() {
     let here = Here::start(SMALL);
@@ -174,6 +177,7 @@ fn own_kib(pid: u32, line: &str) -> u64 {
         .unwrap()
 }
 
+// case Network and input: very many connections
 #[test]
 fn thousands_of_connections_are_told_so_and_cost_no_other_client_anything() {
     const CONNECTIONS: usize = 3000;
@@ -250,6 +254,7 @@ fn define_directly(dir: &Path, count: usize) {
     catalog.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
+// case Network and input: very many sources
 #[test]
 fn sources_beyond_the_limit_are_refused_and_the_daemon_goes_on() {
     const LEFT: usize = 5;

@@ -41,6 +41,7 @@ fn assert_suffix(dir: &Path, end: u64) -> u64 {
     oldest
 }
 
+// G13
 #[test]
 fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_configuration() {
     let here = Here::start(&format!("{SMALL}{NUMBERS}"));
@@ -72,6 +73,7 @@ fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_conf
     assert!(report.is_sound(), "{report:?}");
 }
 
+// case Archive: retention is faster
 #[test]
 fn what_must_be_archived_goes_only_when_it_is() {
     let place = tempfile::tempdir().unwrap();
@@ -104,6 +106,7 @@ fn what_must_be_archived_goes_only_when_it_is() {
     assert!(!said.contains("retention removed"), "{said}");
 }
 
+// case Archive: retention is faster
 #[test]
 fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
     let place = tempfile::tempdir().unwrap();
@@ -156,6 +159,7 @@ fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
     assert!(assert_suffix(here.stop().path(), 1_000_000) > 0);
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
     for on_full in ["evict", "refuse"] {
@@ -251,6 +255,7 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
     assert!(report.is_sound(), "{report:?}");
 }
 
+// case Archive: retention is faster
 #[test]
 fn a_start_on_a_full_file_system_evicts_nothing_that_must_be_archived_and_is_not() {
     let Some(small) = Small::mount("80m") else {
@@ -290,6 +295,8 @@ fn a_start_on_a_full_file_system_evicts_nothing_that_must_be_archived_and_is_not
     assert!(assert_suffix(&dir, 2_000_000) > 0);
 }
 
+// case Disk: full at the start
+// case Disk: EFBIG
 #[test]
 fn a_directory_that_has_no_room_is_refused_at_the_start_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,6 +401,7 @@ fn what_was_closed_stays_closed_when_the_configuration_still_has_it() {
     daemon.stop().unwrap();
 }
 
+// case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_reload_refuses_whole_what_the_next_start_would_refuse() {
     let here = Here::start(&format!("{SMALL}{NUMBERS}"));
@@ -478,6 +486,7 @@ fn a_producer_that_does_not_know_a_new_field_goes_on_and_the_field_is_null() {
     assert_eq!(synced.counts.refused, 2);
 }
 
+// G4
 #[test]
 fn a_reload_by_signal_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -501,6 +510,7 @@ fn a_reload_by_signal_loses_nothing() {
     assert!(numbers(&loom).into_iter().eq(0..200_000));
 }
 
+// G3
 #[test]
 fn what_a_sync_acknowledges_with_batch_durability_is_durable_whoever_asked_with_it() {
     let here = Here::start(&format!("{SMALL}durability = 'batch'\n{NUMBERS}"));
@@ -523,6 +533,7 @@ fn what_a_sync_acknowledges_with_batch_durability_is_durable_whoever_asked_with_
     assert_eq!(numbers(here.path()).len(), 160);
 }
 
+// case Network and input: a wrong user
 #[test]
 fn another_user_who_reaches_the_socket_is_refused() {
     use std::os::unix::fs::PermissionsExt;

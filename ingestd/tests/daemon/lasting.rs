@@ -74,6 +74,7 @@ fn outlive(place: &Place, end: fn(There)) -> (u64, Outcome) {
     })
 }
 
+// G1
 #[test]
 fn pushed_records_outlive_kills_of_the_daemon_once_or_are_unsure() {
     let place = Place::new();
@@ -95,6 +96,7 @@ fn pushed_records_outlive_kills_of_the_daemon_once_or_are_unsure() {
     assert_eq!(reported, outcome.unsure, "{lost:?}");
 }
 
+// G4
 #[test]
 fn pushed_records_outlive_stops_of_the_daemon_once() {
     let place = Place::new();

@@ -73,6 +73,7 @@ fn overload(client: &Client) -> Counts {
     }
 }
 
+// case Recording: losses in the kernel
 #[test]
 fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
     let here = Here::start(&dropping());
@@ -113,6 +114,7 @@ fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
     );
 }
 
+// G9
 #[test]
 fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
     let here = Here::start(&dropping());
@@ -166,6 +168,8 @@ fn metrics_that_find_the_log_full_are_in_the_next_records() {
     }
 }
 
+// G1, G9
+// case Overload: a flusher slower than ingest for a minute
 #[test]
 fn the_identity_is_exact_after_kills() {
     let dir = tempfile::tempdir().unwrap();
@@ -268,6 +272,7 @@ fn the_built_in_sources_are_the_daemons_own() {
     assert_eq!((recorded(2), recorded(3), recorded(4)), (1, 1, 0));
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_full_disk_refuses_and_counts_where_it_is_told_to_until_there_is_room() {
     let config = |min_free: &str| {

@@ -18,6 +18,7 @@ fn push_numbers(here: &Here, source: &str, count: u64) -> Counts {
     client.sync().unwrap().counts
 }
 
+// case Overload: producers faster than the disk
 #[test]
 fn producers_wait_for_small_blocks_and_nothing_is_lost_or_reordered() {
     let here = Here::start(SMALL);
@@ -37,6 +38,7 @@ fn producers_wait_for_small_blocks_and_nothing_is_lost_or_reordered() {
     assert_eq!(payloads(dir.path(), "third").len(), 300_000);
 }
 
+// case Overload: producers faster than the disk
 #[test]
 fn a_source_that_drops_counts_what_it_drops_and_its_neighbour_loses_nothing() {
     let dropping = NUMBERS.replace(

@@ -81,6 +81,7 @@ fn partial(dir: &Path) -> usize {
         .count()
 }
 
+// case Rules: pins
 #[test]
 fn a_kill_at_any_point_of_a_pin_leaves_it_whole_or_absent() {
     let seed = fastrand::u64(..);
@@ -125,6 +126,7 @@ fn a_kill_at_any_point_of_a_pin_leaves_it_whole_or_absent() {
     assert!(there.wait());
 }
 
+// case Rules: pins
 #[test]
 fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
     let Some(small) = Small::mount("1m") else {
@@ -150,6 +152,7 @@ fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
     fs::remove_file(here.path().join("pins")).unwrap();
 }
 
+// case Rules: pins
 #[test]
 fn a_pin_beyond_its_budget_stops_before_it_fills_the_disk() {
     let Some(small) = Small::mount("1m") else {
@@ -177,6 +180,7 @@ fn modes(pinned: &Pinned) -> [u32; 2] {
     [mode(&pinned.path), mode(&file)]
 }
 
+// case Rules: who may read a pin
 #[test]
 fn the_group_that_may_read_the_directory_may_read_its_pins_and_nobody_else() {
     let group = rustix::process::getegid().as_raw();
@@ -215,6 +219,7 @@ fn the_group_that_may_read_the_directory_may_read_its_pins_and_nobody_else() {
     }
 }
 
+// case Rules: a pin that ends the daemon each time
 #[test]
 fn a_pin_that_killed_the_daemon_three_times_is_given_up_aloud() {
     let place = tempfile::tempdir().unwrap();
@@ -253,6 +258,7 @@ fn a_pin_that_killed_the_daemon_three_times_is_given_up_aloud() {
     assert!(there.wait());
 }
 
+// case Rules: pins
 #[test]
 fn the_oldest_pins_make_room_within_the_budget() {
     let budget = "[retention]\npin_max_bytes = '390KiB'\n";

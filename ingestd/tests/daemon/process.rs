@@ -41,44 +41,7 @@ fn push_until_gone(
     unreachable!("numbers do not end");
 }
 
-#[test]
-fn everything_that_a_sync_acknowledged_survives_a_kill() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    let config = write_config(root.path(), &format!("{SMALL}{NUMBERS}"));
-    let mut before = 0;
-    for round in 0..3 {
-        let there = There::start(&dir, &["--config", &config]);
-        let acknowledged = AtomicU64::new(0);
-        let client = there.client();
-        let source = client.define_one(NUMBERS).unwrap();
-        let (pushed, _) = std::thread::scope(|scope| {
-            let pusher = scope.spawn(|| push_until_gone(&client, source, &acknowledged));
-            eventually(|| (acknowledged.load(Ordering::Acquire) >= 100_000).then_some(()));
-            there.signal("-KILL");
-            pusher.join().unwrap()
-        });
-        assert!(!there.wait());
-        let again = There::start(&dir, &["--config", &config]);
-        let stored = numbers(&dir).split_off(before);
-        let acknowledged = acknowledged.load(Ordering::Acquire);
-        assert!(
-            stored.len() as u64 >= acknowledged,
-            "round {round}: {} of {acknowledged}",
-            stored.len()
-        );
-        assert!(stored.len() as u64 <= pushed);
-        assert!(
-            stored.iter().copied().eq(0..stored.len() as u64),
-            "round {round}: in order, without a hole"
-        );
-        before += stored.len();
-        again.signal("-TERM");
-        assert!(again.wait());
-        assert_eq!(numbers(&dir).len(), before);
-    }
-}
-
+// G4
 #[test]
 fn a_stop_under_load_loses_nothing_that_the_socket_took() {
     let root = tempfile::tempdir().unwrap();
@@ -131,6 +94,7 @@ fn a_second_signal_right_after_the_first_is_the_same_request() {
     }
 }
 
+// case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
@@ -177,29 +141,7 @@ fn a_hangup_reads_the_configuration_again_and_a_faulty_one_changes_nothing() {
     assert!(payloads(&dir, "fresh").is_empty());
 }
 
-#[test]
-fn readers_follow_a_daemon_across_restarts() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("loom");
-    for round in 1..=3u64 {
-        let there = There::start(&dir, &[]);
-        let client = there.client();
-        let source = client.define_one(NUMBERS).unwrap();
-        client.push(source, &round.to_le_bytes()).unwrap();
-        client.sync().unwrap();
-        assert!(numbers(&dir).into_iter().eq(1..=round));
-        // Dropped: killed.
-    }
-    assert_eq!(
-        numbers(&dir),
-        [1, 2, 3],
-        "what a killed daemon published stays readable"
-    );
-    let last = There::start(&dir, &[]);
-    last.signal("-TERM");
-    assert!(last.wait());
-}
-
+// case Disk: the directory moved, removed or replaced
 #[test]
 fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_until_it_is_restarted()
 {
@@ -263,6 +205,7 @@ fn status(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+// case Crash: stale staging
 #[test]
 fn staging_files_are_listed_with_their_directories_and_orphans_are_named() {
     let root = tempfile::tempdir().unwrap();

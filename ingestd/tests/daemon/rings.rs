@@ -76,6 +76,7 @@ fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
     }
 }
 
+// G9
 #[test]
 fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
     let dropping = NUMBERS.replace(

@@ -100,6 +100,7 @@ pub fn evaluated_past(client: &Client, time: Timestamp) {
     });
 }
 
+// case Rules: a condition over a window
 #[test]
 fn a_rule_fires_with_the_value_that_broke_it_and_resolves_once_it_has_left_the_window() {
     let rule = rule("max > 100", "200ms", "10ms", "");
@@ -133,6 +134,7 @@ fn a_rule_fires_with_the_value_that_broke_it_and_resolves_once_it_has_left_the_w
     assert!(found[0].to - found[0].from <= 200_000_000);
 }
 
+// case Rules: a condition over a window
 #[test]
 fn a_percentile_is_decided_exactly_where_its_bin_holds_the_threshold() {
     // 1000 and 1001 share a bin, and the third quartile of the second batch is 1001.
@@ -147,6 +149,7 @@ fn a_percentile_is_decided_exactly_where_its_bin_holds_the_threshold() {
     assert_eq!((fired.state, fired.value), (FIRING, Some(1001.0)));
 }
 
+// case Rules: a condition over a window
 #[test]
 fn windows_go_by_arrival_also_where_records_bring_their_own_time() {
     let own = NUMBERS.replace("name = 'numbers'", "name = 'numbers'\ntime = 'own'");
@@ -165,6 +168,7 @@ fn windows_go_by_arrival_also_where_records_bring_their_own_time() {
     eventually(|| (states(here.path()) == [FIRING, RESOLVED]).then_some(()));
 }
 
+// case Rules: a condition over a window
 #[test]
 fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
     let rule = rule("count > 0", "50ms", "50ms", "");
@@ -192,6 +196,7 @@ fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
     assert!(fired.count() >= 5);
 }
 
+// case Rules: a restart, or a kill
 #[test]
 fn a_restart_goes_on_with_the_window_after_the_last_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,6 +224,7 @@ fn a_restart_goes_on_with_the_window_after_the_last_one() {
     assert!(there.wait());
 }
 
+// case Rules: a source or an index that is missing or closed
 #[test]
 fn a_rule_whose_index_is_missing_or_closed_fails_once_and_the_daemon_goes_on() {
     let other = "[[rule]]\nname = 'lost'\nsource = 'nobody'\nindex = 'n'\nwhen = 'count > 0'\nover = '10ms'\n";
@@ -256,6 +262,7 @@ fn a_rule_whose_index_is_missing_or_closed_fails_once_and_the_daemon_goes_on() {
     );
 }
 
+// case Rules: actions that fail, hang, fork or write without end
 #[test]
 fn an_action_runs_and_one_that_fails_is_an_alert_too() {
     for (script, wanted) in [("echo paged {value}", ACTED), ("exit 1", ACTION_FAILED)] {
@@ -278,6 +285,7 @@ fn an_action_runs_and_one_that_fails_is_an_alert_too() {
     }
 }
 
+// case Rules: rules over the socket
 #[test]
 fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
     let here = Here::start(NUMBERS);
@@ -324,6 +332,7 @@ fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
     daemon.stop().unwrap();
 }
 
+// case Rules: a condition over a window
 #[test]
 fn a_duration_is_compared_in_the_unit_of_the_field() {
     let micros = NUMBERS.replace("'n'", "'took_us'");
@@ -340,6 +349,7 @@ fn a_duration_is_compared_in_the_unit_of_the_field() {
     assert_eq!((fired.state, fired.value), (FIRING, Some(5_001.0)));
 }
 
+// case Rules: a condition over a window
 #[test]
 fn a_duration_over_values_of_no_known_unit_is_refused_with_the_remedy() {
     let timed = rule("max > 5ms", "50ms", "10ms", "");
@@ -366,6 +376,7 @@ fn a_duration_over_values_of_no_known_unit_is_refused_with_the_remedy() {
     eventually(|| (states(here.path()).first() == Some(&FIRING)).then_some(()));
 }
 
+// case Rules: rules over the socket
 #[test]
 fn rules_that_were_added_wait_beyond_their_budget_and_those_of_the_configuration_go_on() {
     let configured = rule("max > 100000", "200ms", "20ms", "");
@@ -397,6 +408,7 @@ fn rules_that_were_added_wait_beyond_their_budget_and_those_of_the_configuration
     assert!(all_go_on, "{rules:?}");
 }
 
+// case Rules: pins
 #[test]
 fn a_pin_holds_the_records_around_an_alert_and_one_that_cannot_be_written_is_an_alert() {
     let rule = rule(

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use super::scene::{end, interrupt, may_record, now, own_time, scene, send, stderr, stdout};
 
+// case Recording: something that is missing
 #[test]
 fn without_the_capabilities_one_sentence_names_them_and_nothing_is_made() {
     if !may_record() {
@@ -37,6 +38,7 @@ fn without_the_capabilities_one_sentence_names_them_and_nothing_is_made() {
     assert!(!scene.dir.exists());
 }
 
+// case Recording: events of the kernel
 #[test]
 fn exactly_the_system_calls_of_a_process_are_recorded() {
     if !may_record() {
@@ -101,6 +103,7 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     assert!(stdout(&output).contains(counts), "{}", stdout(&output));
 }
 
+// case Recording: a program or a daemon that ends
 #[test]
 fn a_daemon_that_stops_ends_the_recording_and_what_it_took_is_kept() {
     if !may_record() {

@@ -12,6 +12,7 @@ use rustix::process::{Signal, kill_process};
 
 use super::scene::{Scene, interrupt, may_record, program_of, scene, stderr, stdout};
 
+// case Recording: something that is missing
 #[test]
 fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
     if !may_record() {
@@ -28,6 +29,7 @@ fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
     assert!(!scene.dir.exists());
 }
 
+// case Recording: events of the kernel
 #[test]
 fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
     if may_record() {
@@ -71,6 +73,7 @@ fn check_exactly(interface: &str) {
     assert!(scene.is_complete("packet"));
 }
 
+// case Recording: losses in the kernel
 #[test]
 fn packets_that_found_the_buffer_full_are_counted_and_the_source_is_not_complete() {
     if may_record() {
@@ -113,6 +116,7 @@ fn check_full_buffer(interface: &str) {
     assert!(!scene.is_complete("packet"));
 }
 
+// case Recording: a program or a daemon that ends
 #[test]
 fn an_interface_that_disappears_is_named() {
     if !may_record() {

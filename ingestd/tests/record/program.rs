@@ -6,6 +6,7 @@ use rustix::process::Signal;
 
 use super::scene::{end, program_of, scene, send, stderr, stdout};
 
+// case Recording: a program or a daemon that ends
 #[test]
 fn the_lines_of_a_program_and_its_exit_are_records() {
     let scene = scene();
@@ -101,6 +102,7 @@ fn a_source_that_is_built_in_is_refused_in_one_sentence() {
     assert!(!scene.dir.exists());
 }
 
+// case Recording: something that is missing
 #[test]
 fn a_program_that_is_missing_is_named_and_nothing_is_made() {
     let scene = scene();

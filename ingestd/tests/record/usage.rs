@@ -7,6 +7,7 @@ use ingestd::daemon::Daemon;
 
 use super::scene::{may_record, scene, scene_named, stderr};
 
+// case Recording: something that is missing
 #[test]
 fn a_source_with_another_layout_is_an_error_that_names_the_option() {
     let scene = scene();

@@ -290,6 +290,7 @@ mod tests {
         assert_eq!(of("text/plain; version=0.0.4"), Format::Text);
     }
 
+    // case Metrics: targets that answer nothing, half a line, without end, or something else
     #[test]
     fn each_mistake_is_named_with_its_line() {
         for (line, word) in [

@@ -15,6 +15,7 @@ use loom_tests::machine;
 
 use super::{Place, Running, archive, archived, archiver, complete, manifest, one_whole};
 
+// case Archive: another directory's, or not whole
 #[test]
 fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> Result<()> {
     let (place, other) = (Place::new()?, Place::new()?);
@@ -157,6 +158,7 @@ fn names(folder: &Path) -> Result<BTreeSet<OsString>> {
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
+// case Archive: long names
 #[test]
 fn a_source_with_a_long_name_is_archived_in_a_folder_with_a_cut_one() -> Result<()> {
     let place = Place::new()?;
@@ -189,6 +191,7 @@ fn rows_outside(archive: &Path, gap: [u64; 2]) -> Result<Vec<Vec<Option<String>>
     Ok(rows)
 }
 
+// case Archive: damage, and reads that fail
 #[test]
 fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()> {
     let place = Place::new()?;
@@ -228,6 +231,7 @@ fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()
     Ok(())
 }
 
+// case Archive: damage, and reads that fail
 #[test]
 fn a_read_that_fails_for_a_while_is_no_gap() -> Result<()> {
     if !machine::has("a read that fails", &["strace"])? {
@@ -326,6 +330,7 @@ fn an_archiver_that_runs_again_and_again_outlives_a_failed_pass() -> Result<()> 
     complete(&mut Session::open(Version::V2)?, &place.dir, &place.archive)
 }
 
+// case Archive: a full disk
 #[test]
 fn a_full_disk_is_an_error_and_the_next_run_goes_on() -> Result<()> {
     let Some(disk) = Disk::mount("an archive on a full disk", 8)? else {

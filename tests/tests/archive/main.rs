@@ -260,6 +260,7 @@ fn archived(archive: &Path, name: &str) -> Result<Archived> {
     found.with_context(|| format!("'{name}' is not archived"))
 }
 
+// case Archive: every type and name
 #[test]
 fn every_record_is_archived_once_and_later_only_what_came_since() -> Result<()> {
     let place = Place::new()?;
@@ -295,6 +296,7 @@ fn every_record_is_archived_once_and_later_only_what_came_since() -> Result<()> 
     Ok(())
 }
 
+// case Archive: every type and name
 #[test]
 fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
     let place = Place::new()?;
@@ -340,6 +342,7 @@ fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
     Ok(())
 }
 
+// case Archive: killed at any step
 #[test]
 fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() -> Result<()> {
     if !machine::has("an archiver that is killed", &["strace"])? {
@@ -413,6 +416,7 @@ fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() ->
     Ok(())
 }
 
+// case Archive: retention is faster
 #[test]
 fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     let place = Place::new()?;
@@ -422,16 +426,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     assert!(place.archive()?.starts_with("records=8000 "));
     let reached = archived(&place.archive, "early")?.position;
     push(&mut writer, &ids, 12_000)?;
-    let limits = Limits {
-        bytes_max: Some(300 << 10),
-        ..Limits::default()
-    };
-    let evicted = wait_until(|| {
-        writer.publish()?;
-        writer.evict(&limits)?;
-        Ok(oldest(&place.dir)? > reached)
-    })?;
-    ensure!(evicted);
+    evict_beyond(&mut writer, &place, reached)?;
     // The half that was attached before would miss rows without a word.
     let mut session = Session::open(Version::V2)?;
     let error = session
@@ -484,6 +479,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
 }
 
 /// The files are the only copy of what retention removed since, whatever the manifest says.
+// case Archive: what stands for the records
 #[test]
 fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Result<()> {
     let place = Place::new()?;
@@ -498,16 +494,7 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
     assert!(place.archive()?.starts_with("records=8000 "));
     let reached = archived(&place.archive, "early")?.position;
     push(&mut writer, &ids, 12_000)?;
-    let limits = Limits {
-        bytes_max: Some(300 << 10),
-        ..Limits::default()
-    };
-    let evicted = wait_until(|| {
-        writer.publish()?;
-        writer.evict(&limits)?;
-        Ok(oldest(&place.dir)? > reached)
-    })?;
-    ensure!(evicted);
+    evict_beyond(&mut writer, &place, reached)?;
     fs::write(&manifest, backup)?;
     let mut session = Session::open(Version::V2)?;
     for is_first in [true, false] {
@@ -527,6 +514,21 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
         }
     }
     writer.close()?;
+    Ok(())
+}
+
+/// Has retention remove the records that are archived, and more.
+fn evict_beyond(writer: &mut Writer, place: &Place, reached: Option<u64>) -> Result<()> {
+    let limits = Limits {
+        bytes_max: Some(300 << 10),
+        ..Limits::default()
+    };
+    let evicted = wait_until(|| {
+        writer.publish()?;
+        writer.evict(&limits)?;
+        Ok(oldest(&place.dir)? > reached)
+    })?;
+    ensure!(evicted);
     Ok(())
 }
 
@@ -574,6 +576,7 @@ impl Drop for Running {
     }
 }
 
+// case Archive: read while both are written
 #[test]
 fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> {
     let place = Place::new()?;

@@ -13,6 +13,7 @@ fn job(name: &str, server: &Server, every: &str, more: &str) -> String {
     )
 }
 
+// case Metrics: targets that answer nothing, half a line, without end, or something else
 #[test]
 fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     let raw =
@@ -158,6 +159,7 @@ fn what_the_daemon_reports_of_a_target_cannot_be_forged() -> Result<()> {
     Ok(())
 }
 
+// case Metrics: series that are always new
 #[test]
 fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
     let server = Server::start(|nth, _| {
@@ -204,6 +206,7 @@ fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
     Ok(())
 }
 
+// case Metrics: clocks of targets
 #[test]
 fn times_of_targets_are_kept_within_reason() -> Result<()> {
     let now_ms = ingestd::wall_clock().0 / 1_000_000;

@@ -96,6 +96,7 @@ fn group(nth: usize) -> String {
     toml
 }
 
+// case Metrics: the same target in Prometheus
 #[test]
 fn growth_is_what_prometheus_says_of_the_same_samples() -> Result<()> {
     let mut seed = Seed::announced("growth_is_what_prometheus_says_of_the_same_samples");

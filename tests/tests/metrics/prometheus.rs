@@ -133,6 +133,7 @@ fn same(loom: &BTreeMap<Place, f64>, other: &BTreeMap<Place, f64>, tolerance: f6
     Ok(())
 }
 
+// case Metrics: the same target in Prometheus
 #[test]
 fn samples_and_rates_are_those_of_prometheus() -> Result<()> {
     let test = "samples_and_rates_are_those_of_prometheus";

@@ -16,6 +16,7 @@ fn job(server: &Server, more: &str) -> String {
     )
 }
 
+// case Metrics: a scrape
 #[test]
 fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<()> {
     let server = Server::start(|nth, _| {
@@ -87,6 +88,7 @@ fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<(
     daemon.stop()
 }
 
+// case Metrics: a scrape
 #[test]
 fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
     let server = Server::start(|nth, _| Answer::Text(format!("a 1\nb{{n=\"{nth}\"}} 2\n")))?;
@@ -120,6 +122,8 @@ fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
+// case Metrics: a scrape
+// case Metrics: labels
 #[test]
 fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
     let server = Server::start(|_, _| {
@@ -193,6 +197,7 @@ import os; os.rename("port.new", "port")
 server.serve_forever()
 "#;
 
+// case Metrics: the configuration
 #[test]
 fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<()> {
     if !machine::has("a target with TLS", &["openssl"])? {
@@ -370,6 +375,7 @@ fn of_page(language: &str) -> Result<String> {
         .to_owned())
 }
 
+// case Metrics: the configuration
 #[test]
 fn the_configuration_of_the_page_scrapes_and_its_queries_answer() -> Result<()> {
     let server = Server::start(|nth, _| {

@@ -27,6 +27,7 @@ type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
 const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
 const PACKED: &str = "content-type: application/x-protobuf\r\ncontent-encoding: gzip\r\n";
 
+// case Metrics: requests that are cut, nested deep, packed bombs, too long, of another format or path
 #[test]
 fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -242,6 +243,7 @@ fn connections_that_find_no_place_are_counted_and_named() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -305,6 +307,7 @@ fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: requests that are cut, nested deep, packed bombs, too long, of another format or path
 #[test]
 fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -325,6 +328,7 @@ fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<(
     receiving.daemon.stop()
 }
 
+// case Metrics: a log that takes nothing, a thousand connections
 #[test]
 fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_again() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -356,6 +360,7 @@ fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_aga
     receiving.daemon.stop()
 }
 
+// case Metrics: [otlp]
 #[test]
 fn a_sender_uses_tls_where_it_is_configured() -> Result<()> {
     if !machine::has("TLS", &["openssl", "curl"])? {
@@ -399,6 +404,7 @@ fn a_sender_uses_tls_where_it_is_configured() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: a log that takes nothing, a thousand connections
 #[test]
 fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -423,6 +429,7 @@ fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() ->
     receiving.daemon.stop()
 }
 
+// case Metrics: [otlp]
 #[test]
 fn a_token_is_needed_where_one_is_configured() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -33,6 +33,7 @@ fn instances(instances: impl Iterator<Item = String>) -> Vec<u8> {
     metrics_of(sent.collect())
 }
 
+// case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn a_known_sender_is_not_new_after_a_restart_whoever_else_is() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -65,6 +66,7 @@ fn a_known_sender_is_not_new_after_a_restart_whoever_else_is() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn strangers_cannot_fill_the_catalog_and_known_series_go_on() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -112,6 +114,7 @@ fn gauges_of(instance: &str, series: impl Iterator<Item = String>) -> Vec<u8> {
     metrics_of(vec![(resource, vec![gauge("g", points)])])
 }
 
+// case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn what_strangers_filled_is_free_again_once_their_records_are_gone() -> Result<()> {
     const SMALL: &str = "catalog_max = '1MiB'\n[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '1MiB'\n[retention]\nmax_bytes = '7424KiB'";
@@ -172,6 +175,7 @@ fn what_strangers_filled_is_free_again_once_their_records_are_gone() -> Result<(
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
+// case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;

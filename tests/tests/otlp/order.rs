@@ -87,6 +87,7 @@ fn rows(session: &mut Session, dir: &Path, instance: &str, sql: &str) -> Result<
     Ok(rows.into_iter().map(|row| format!("{row:?}")).collect())
 }
 
+// case Metrics: points out of order, sent again, after a restart
 #[test]
 fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<()> {
     let test = "points_in_any_order_are_stored_once_and_read_as_points_in_order";
@@ -161,6 +162,7 @@ fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<(
     receiving.daemon.stop()
 }
 
+// case Metrics: points out of order, sent again, after a restart
 #[test]
 fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -212,6 +214,7 @@ fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
     Ok(())
 }
 
+// case Metrics: points out of order, sent again, after a restart
 #[test]
 fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
     let place = tempfile::tempdir()?;

@@ -67,6 +67,7 @@ fn until_it_records(recording: &mut Child) -> Result<String> {
     Ok(said)
 }
 
+// case Metrics: [otlp]
 #[test]
 fn the_configuration_of_the_page_receives_and_its_statement_joins() -> Result<()> {
     let page = std::fs::read_to_string(machine::root().join("ingestd/docs/otlp.md"))?;

@@ -28,6 +28,7 @@ fn record(time_ns: u64, body: &str) -> LogRecord {
     }
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn a_log_record_is_a_row_with_all_that_was_sent() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -95,6 +96,7 @@ fn of_each_severity() -> Vec<u8> {
     logs((0..=25).map(of_severity).collect())
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn severities_compare_as_their_numbers_do() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -153,6 +155,7 @@ fn severities_compare_as_their_numbers_do() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn a_directory_of_logs_without_severity_numbers_gets_them_behind_its_fields() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -207,6 +210,7 @@ fn a_span(start_ns: u64, duration_ns: u64) -> Span {
     }
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn a_span_is_a_row_and_its_duration_is_an_index() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -285,6 +289,7 @@ fn counter(points: Vec<NumberDataPoint>, aggregation_temporality: i32) -> metric
     })
 }
 
+// case Metrics: data points over OTLP
 #[test]
 fn data_points_are_series_as_prometheus_names_them() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -410,6 +415,7 @@ fn data_points_are_series_as_prometheus_names_them() -> Result<()> {
     receiving.daemon.stop()
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn what_is_sent_again_or_after_a_restart_goes_to_the_same_fields() -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -448,6 +454,7 @@ fn what_is_sent_again_or_after_a_restart_goes_to_the_same_fields() -> Result<()>
     receiving.daemon.stop()
 }
 
+// case Metrics: logs and spans over OTLP
 #[test]
 fn grpc_at_the_same_address_takes_the_same_requests() -> Result<()> {
     if !machine::has("gRPC", &["curl"])? {

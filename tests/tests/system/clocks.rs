@@ -86,6 +86,9 @@ fn newest_year(dir: &Path) -> Result<i32> {
     Ok(Session::open(Version::V2)?.value(&sql)?.parse()?)
 }
 
+// G12
+// case Time: the wall clock a day back
+// case Time: the wall clock a century ahead
 #[test]
 fn arrival_never_decreases_across_restarts_with_other_clocks() -> Result<()> {
     if !machine::has("clocks", &["faketime", "unshare"])? {
@@ -146,6 +149,9 @@ fn arrival_never_decreases_across_restarts_with_other_clocks() -> Result<()> {
     live(&a_century)
 }
 
+// G12
+// case Time: the wall clock a day back
+// case Time: the wall clock a century ahead
 #[test]
 fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() -> Result<()> {
     if !machine::has("stepped clocks", &["faketime"])? {
@@ -232,6 +238,7 @@ fn stepped(place: &Place, step: &Path) -> Result<Command> {
     Ok(command)
 }
 
+// case Time: the wall clock a century ahead
 #[test]
 fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
     if !machine::has("stepped clocks", &["faketime"])? {
@@ -282,6 +289,7 @@ fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
     Ok(())
 }
 
+// case Rules: a pin after a step of the clock
 #[test]
 fn a_pin_after_a_step_of_the_clock_has_the_records_with_own_times() -> Result<()> {
     if !machine::has("stepped clocks", &["faketime"])? {
@@ -332,6 +340,8 @@ fn a_pin_after_a_step_of_the_clock_has_the_records_with_own_times() -> Result<()
     daemon.stop()
 }
 
+// G12
+// case Time: another time since boot
 #[test]
 fn arrival_never_decreases_where_the_time_since_boot_is_another() -> Result<()> {
     if !machine::has("time namespaces", &["unshare"])? {
@@ -355,6 +365,8 @@ fn arrival_never_decreases_where_the_time_since_boot_is_another() -> Result<()> 
 const OWN: &str =
     "[[source]]\nname = \"own\"\ntime = \"own\"\n[[source.field]]\nname = \"n\"\ntype = \"u64\"\n";
 
+// case Time: equal times
+// case Time: own times of 0, negative, far ahead
 #[test]
 fn records_bring_any_times_in_any_order() -> Result<()> {
     let place = Place::new()?;

@@ -116,6 +116,7 @@ fn trial(point: &Point) -> Result<bool> {
     Ok(killed)
 }
 
+// case Crash: while a segment becomes columns
 #[test]
 fn a_compaction_that_is_killed_at_any_system_call_loses_nothing_and_goes_on() -> Result<()> {
     if !machine::has("compactions", &["strace"])? {

@@ -209,6 +209,10 @@ fn trial(first: &Point, later: &[Point]) -> Result<bool> {
     Ok(killed)
 }
 
+// G1, G9
+// case Crash: at a block switch
+// case Crash: in recovery, again and again
+// case Crash: while a segment is created
 #[test]
 fn a_kill_at_any_system_call_loses_nothing_acknowledged() -> Result<()> {
     if !machine::has("kills", &["strace"])? {

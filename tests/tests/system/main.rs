@@ -13,7 +13,6 @@ mod overload;
 mod pace;
 mod power;
 mod readers;
-mod short_writes;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -124,6 +124,8 @@ fn overload(test: &str, options: &[String], span: Duration) -> Result<()> {
     Ok(())
 }
 
+// G9
+// case Overload: a flusher slower than ingest for a minute
 #[test]
 fn a_flusher_slower_than_ingest_obeys_the_policies_and_the_identity_is_exact() -> Result<()> {
     overload(
@@ -133,6 +135,7 @@ fn a_flusher_slower_than_ingest_obeys_the_policies_and_the_identity_is_exact() -
     )
 }
 
+// case Disk: an fsync of five seconds
 #[test]
 fn a_sync_that_takes_five_seconds_holds_back_or_drops_and_nothing_else() -> Result<()> {
     // One of each thread, somewhere on the way.

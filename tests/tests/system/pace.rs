@@ -180,6 +180,7 @@ fn reader(version: Version) -> Result<Session> {
     Ok(session)
 }
 
+// G6
 #[test]
 fn readers_that_stand_still_or_die_at_any_step_keep_the_writer_waiting_for_nothing() -> Result<()> {
     if !machine::has("steps of readers", &["strace"])? {
@@ -374,6 +375,7 @@ fn scan_of(dir: &Path) -> String {
     format!("SELECT sum(w0), max(w6) FROM {scan}")
 }
 
+// G6
 #[test]
 fn readers_that_stand_still_or_die_do_not_slow_the_writer() -> Result<()> {
     if !machine::has("pace", &["strace"])? {

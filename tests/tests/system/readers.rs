@@ -107,6 +107,8 @@ fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut See
     Ok(())
 }
 
+// G5, G6
+// case Concurrency: a reader stopped over several recycles
 #[test]
 fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Result<()> {
     if !machine::has("stopped readers", &["strace"])? {
@@ -144,6 +146,7 @@ fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Resu
     daemon.stop()
 }
 
+// case Concurrency: staging cut short under a reader
 #[test]
 fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() -> Result<()> {
     let place = Place::new()?;
@@ -220,6 +223,7 @@ assert os.waitpid(child, 0)[1] == 0
 print(before[0][0])
 ";
 
+// case Concurrency: fork after open
 #[test]
 fn a_process_that_forks_with_a_directory_open_reads_on_in_both() -> Result<()> {
     let place = Place::new()?;

@@ -526,6 +526,7 @@ impl Body {
 }
 
 /// A few bytes of Zstandard may claim any length, in each of many streams.
+// G8
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
     const STREAMS: u16 = 40;

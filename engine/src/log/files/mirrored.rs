@@ -223,6 +223,7 @@ mod tests {
         assert!(decode_checked::<Fixed>(b"{").is_err());
     }
 
+    // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
     fn the_copy_serves_where_the_file_does_not_verify() {
         let dir = tempfile::tempdir().unwrap();

@@ -723,6 +723,7 @@ mod tests {
     }
 
     /// Not even where what failed could not be removed at once.
+    // G10
     #[test]
     fn a_file_whose_sync_failed_is_never_taken_for_a_segment() {
         let disk = Disk::new();

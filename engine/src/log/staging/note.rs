@@ -65,6 +65,7 @@ mod tests {
         }
     }
 
+    // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
     fn the_copy_serves_where_the_note_is_damaged_or_gone() {
         let dir = tempfile::tempdir().unwrap();

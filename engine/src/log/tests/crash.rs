@@ -8,6 +8,7 @@ use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
 use crate::log::storage::OsStorage;
 
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_damaged_note_costs_nothing_that_was_published() {
     let scene = Scene::new();
@@ -53,98 +54,7 @@ fn change_boot(scene: &Scene) {
     note.store(&OsStorage::default(), &scene.dir()).unwrap();
 }
 
-#[test]
-fn what_was_published_survives_a_kill_at_any_fill() {
-    let mut random = Random(11);
-    for round in 0..20 {
-        let scene = Scene::new();
-        let mut logs = scene.create(if round % 2 == 0 {
-            Durability::None
-        } else {
-            Durability::Interval(Duration::from_millis(1))
-        });
-        let mut published = PerLog::<Address>::default();
-        for _ in 0..random.below(60) {
-            append_each(
-                &mut logs,
-                [
-                    8 * random.below(2000) as usize,
-                    8 * random.below(1000) as usize,
-                    48 * random.below(30) as usize,
-                ],
-            );
-            if random.below(2) == 0 {
-                logs.publish();
-                published = PerLog::new(|log| logs.end(log));
-            }
-        }
-        drop(logs);
-        // Readers see it before anybody recovers it, and not as live.
-        let reader = scene.reader();
-        let tails = check_all(&reader);
-        assert_eq!(
-            (tails.tail, tails.live),
-            (published, false),
-            "round {round}"
-        );
-
-        for _ in 0..2 {
-            // Recovery may itself be killed, and is repeated.
-            let opening = scene.open();
-            assert_eq!(opening.how(), Recovered::Salvaged);
-            assert_eq!(PerLog::new(|log| opening.end(log)), published);
-        }
-        let mut logs = resume(scene.open());
-        let PerLog {
-            records,
-            chunks,
-            times,
-        } = reader.tails().unwrap().tail;
-        assert_eq!(
-            (records, chunks, times),
-            (
-                published.records.align_up(CHUNK),
-                published.chunks,
-                published.times
-            )
-        );
-        check_range(&reader, LogKind::Records, Address(0), published.records);
-        let mut chunk = vec![0; CHUNK as usize];
-        for at in (0..records.0 / CHUNK).map(|n| Address(n * CHUNK)) {
-            assert_eq!(
-                reader.read(LogKind::Records, at, &mut chunk).unwrap(),
-                Origin::Segment
-            );
-            verify_chunk(&reader.meta().uuid, at, &chunk).unwrap();
-        }
-        append_each(&mut logs, [BLOCK as usize, 800, 48]);
-        logs.publish();
-        let records_now = reader.tails().unwrap().tail.records;
-        check_range(&reader, LogKind::Records, records, records_now);
-        check_range(&reader, LogKind::Chunks, Address(0), chunks + 800);
-        assert_eq!(scene.staging_files().len(), 1);
-    }
-}
-
-#[test]
-fn a_kill_right_after_a_start_loses_nothing() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [4904, 168, 48]);
-    logs.publish();
-    drop(logs);
-    for _ in 0..5 {
-        drop(resume(scene.open()));
-    }
-    let opening = scene.open();
-    assert_eq!(LogKind::ALL.map(|log| opening.end(log).0), [8192, 168, 48]);
-    let mut back = vec![0; 4904];
-    opening
-        .read(LogKind::Records, Address(0), &mut back)
-        .unwrap();
-    assert_whole(LogKind::Records, Address(0), &back);
-}
-
+// G2
 #[test]
 fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kept() {
     let scene = Scene::new();
@@ -180,6 +90,7 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
     check_range(&reader, LogKind::Records, resumed, resumed + 808);
 }
 
+// case Crash: while a segment is created
 #[test]
 fn what_was_allocated_ahead_and_never_written_does_not_stay() {
     let scene = Scene::new();
@@ -201,6 +112,7 @@ fn what_was_allocated_ahead_and_never_written_does_not_stay() {
     );
 }
 
+// case Crash: in a start, or in a stop, at any operation
 #[test]
 fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     let scene = Scene::new();
@@ -234,6 +146,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     }
 }
 
+// case Crash: stale staging
 #[test]
 fn staging_of_another_boot_is_never_adopted() {
     let scene = Scene::new();
@@ -262,6 +175,7 @@ fn staging_of_another_boot_is_never_adopted() {
     logs.close().unwrap();
 }
 
+// case Crash: stale staging
 #[test]
 fn a_copy_never_adopts_the_staging_of_the_original() {
     let scene = Scene::new();
@@ -318,6 +232,7 @@ fn staging_that_cannot_be_opened_while_the_writer_lives_is_an_error() {
     assert_eq!(check_all(&scene.reader()).tail.records, Address(808));
 }
 
+// case Corruption: truncation
 #[test]
 fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
     let scene = Scene::new();
@@ -368,164 +283,7 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
         .unwrap();
 }
 
-#[test]
-fn readers_see_tails_that_only_grow_while_writers_come_and_go() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    let scene = Scene::new();
-    scene.create(Durability::None).close().unwrap();
-    let stop = AtomicBool::new(false);
-    let shared = scene.reader();
-    std::thread::scope(|scope| {
-        for seed in 0..3 {
-            let (scene, stop, reader) = (&scene, &stop, &shared);
-            scope.spawn(move || {
-                let mut random = Random(seed);
-                let mut before = PerLog::<Address>::default();
-                while !stop.load(Ordering::Relaxed) {
-                    // One that stays open and is shared, and one that comes new.
-                    let fresh = scene.reader();
-                    let reader = if random.below(4) == 0 { &fresh } else { reader };
-                    let tails = reader.tails().unwrap().tail;
-                    assert!(
-                        tails.iter().zip(before).all(|(now, before)| *now >= before),
-                        "{tails:?} after {before:?}"
-                    );
-                    before = tails;
-                    for (log, tail) in LogKind::ALL.into_iter().zip(tails) {
-                        let from = tail.0.saturating_sub(8 * random.below(3 * BLOCK / 8));
-                        check_range(reader, log, Address(from), tail);
-                    }
-                }
-            });
-        }
-        let mut random = Random(7);
-        for _ in 0..30 {
-            let mut logs = resume(scene.open());
-            for _ in 0..random.below(30) {
-                append_each(
-                    &mut logs,
-                    [
-                        CHUNK as usize * random.below(6) as usize,
-                        8 * random.below(900) as usize,
-                        48,
-                    ],
-                );
-                logs.publish();
-            }
-            if random.below(2) == 0 {
-                logs.close().unwrap()
-            } else {
-                drop(logs)
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-}
-
-#[test]
-fn no_flipped_byte_of_the_small_files_makes_a_panic_or_other_bytes() {
-    for ending in ["killed", "clean"] {
-        let scene = Scene::new();
-        let mut logs = scene.create(Durability::None);
-        append_each(&mut logs, [2 * CHUNK as usize + 808, 168, 48]);
-        logs.sync().unwrap();
-        append_each(&mut logs, [CHUNK as usize, 800, 480]);
-        logs.publish();
-        if ending == "clean" {
-            logs.close().unwrap()
-        } else {
-            drop(logs)
-        }
-        let mut files = vec![scene.dir().join("loom.json"), scene.dir().join("durable")];
-        if ending == "killed" {
-            files.push(scene.dir().join("staging"));
-            files.extend(scene.staging_files());
-        }
-        for path in files {
-            let whole = std::fs::read(&path).unwrap();
-            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-            let flip = |at: usize, bits: u8| {
-                std::os::unix::fs::FileExt::write_all_at(&file, &[whole[at] ^ bits], at as u64)
-                    .unwrap()
-            };
-            for at in (0..whole.len().min(4096)).filter(|at| *at < 256 || whole[*at] != 0) {
-                for bits in [1, 0x80] {
-                    flip(at, bits);
-                    // What is read at all is what was written; of which directory, and up to where, a flipped byte may well change.
-                    if let Ok(reader) = LogReader::open(&scene.dir())
-                        && let Ok(tails) = reader.tails()
-                        && let Ok(words) = reader.daemon()
-                    {
-                        assert!(!words.alive);
-                        let mut bytes = vec![0; 4096];
-                        for (log, tail) in LogKind::ALL.into_iter().zip(tails.tail) {
-                            let _ =
-                                reader.read(log, Address(tail.0.saturating_sub(4096)), &mut bytes);
-                        }
-                    }
-                }
-                flip(at, 0);
-            }
-        }
-        let tails = check_all(&scene.reader());
-        assert_eq!(
-            tails.tail,
-            [Address(3 * CHUNK + 808), Address(968), Address(528)].into()
-        );
-    }
-}
-
-#[test]
-fn what_is_no_file_in_a_segments_place_is_an_error_and_no_wait() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    append_each(&mut logs, [2 * SEGMENT as usize, 168, 48]);
-    logs.close().unwrap();
-    let segment = scene.segment(LogKind::Records, SEGMENT);
-    let refused = || {
-        let reader = scene.reader();
-        let tails = reader.tails().unwrap();
-        assert_eq!(tails.tail.records, Address(2 * SEGMENT));
-        let error = reader
-            .read(LogKind::Records, Address(SEGMENT), &mut [0; 8])
-            .unwrap_err();
-        assert!(error.to_string().contains("00262144."), "{error}");
-        check_range(&reader, LogKind::Records, Address(0), Address(SEGMENT));
-    };
-    std::fs::remove_file(&segment).unwrap();
-    refused();
-    std::fs::create_dir(&segment).unwrap();
-    refused();
-    std::fs::remove_dir(&segment).unwrap();
-    std::os::unix::fs::symlink(scene.segment(LogKind::Records, 0), &segment).unwrap();
-    refused();
-    std::fs::remove_file(&segment).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, &segment, rustix::fs::Mode::RUSR).unwrap();
-    refused();
-}
-
-#[test]
-fn a_reader_that_stays_open_follows_from_epoch_to_epoch() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    let reader = scene.reader();
-    let mut end = Address(0);
-    for round in 0..6 {
-        append_each(&mut logs, [BLOCK as usize, 1 << 17, 4800]);
-        logs.publish();
-        let tails = check_all(&reader);
-        assert!(tails.live && tails.tail.records > end, "round {round}");
-        end = tails.tail.records;
-        if round % 2 == 0 {
-            drop(logs)
-        } else {
-            logs.close().unwrap()
-        }
-        assert_eq!(check_all(&reader).tail, tails.tail);
-        logs = resume(scene.open());
-    }
-}
-
+// case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
 fn a_durable_mark_above_the_tail_does_not_refuse_the_start() {
     let scene = Scene::new();

@@ -78,6 +78,7 @@ fn what_stands_above_a_lost_piece_of_the_log_stays_lost_however_often_recovery_i
     }
 }
 
+// G4
 #[test]
 fn a_stop_that_is_cut_off_after_its_mark_was_a_clean_one() {
     let machine = Machine::new();
@@ -107,6 +108,7 @@ fn a_stop_that_is_cut_off_after_its_mark_was_a_clean_one() {
     assert!(marked > 0);
 }
 
+// case Crash: stale staging
 #[test]
 fn a_kill_leaves_staging_or_what_it_held_at_any_step_of_a_start_and_of_a_stop() {
     let machine = Machine::new();

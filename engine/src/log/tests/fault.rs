@@ -1,7 +1,7 @@
 //! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is asked.
 
 use super::machine::{Machine, on_disk};
-use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Luck, Op, Rule, loom};
+use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Rule, loom};
 use super::*;
 use crate::error::Error;
 
@@ -121,64 +121,6 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     assert_eq!(tail, Address(4 * BLOCK));
     for n in 0..tail.0 / CHUNK {
         assert_eq!(verifies(&reader, Address(n * CHUNK)), n != 2, "chunk {n}");
-    }
-}
-
-/// Appends and syncs a few times, the `n`th write, sync or allocation of which fails. Returns whether any did.
-fn run_with_failure(n: u64, durability: Durability) -> bool {
-    let machine = Machine::new();
-    let mut logs = machine.start(durability);
-    let counts =
-        |op: &Op| op.is_on_disk() && matches!(op.kind, Kind::Write | Kind::Sync | Kind::Allocate);
-    let before = machine.count(counts) as u64;
-    machine
-        .disk
-        .rule(Rule::once(Fault::Fails(EIO), counts).after(n - 1));
-    let mut acknowledged = PerLog::<Address>::default();
-    for round in 0..4 {
-        append_each(
-            &mut logs,
-            [BLOCK as usize + 808 * round, 3 * CHUNK as usize + 168, 48],
-        );
-        if logs.sync().is_err() {
-            break;
-        }
-        acknowledged = PerLog::new(|log| logs.tail(log));
-        assert!(
-            LogKind::ALL
-                .iter()
-                .all(|&log| logs.durable(log) == logs.tail(log))
-        );
-    }
-    let failed = machine.count(counts) as u64 >= before + n;
-    drop(logs);
-    let machine = Machine {
-        disk: machine
-            .disk
-            .now()
-            .lose_power(Luck::Some(50), &mut Random(n)),
-    };
-    let opening = machine.open();
-    for (log, acknowledged) in LogKind::ALL.into_iter().zip(acknowledged) {
-        assert!(
-            opening.end(log) >= acknowledged,
-            "call {n}: the {log} ends at {}",
-            opening.end(log)
-        );
-        let mut bytes = vec![0; acknowledged.0 as usize];
-        opening.read(log, Address(0), &mut bytes).unwrap();
-        assert_whole(log, Address(0), &bytes);
-    }
-    failed
-}
-
-#[test]
-fn whichever_call_fails_what_was_acknowledged_is_there() {
-    for durability in [Durability::None, Durability::Batch] {
-        let calls = (1..)
-            .take_while(|n| run_with_failure(*n, durability))
-            .count();
-        assert!(calls > 20, "only {calls} calls were made");
     }
 }
 

@@ -77,6 +77,7 @@ fn each_end(past: &[Boundary], mut judge: impl FnMut(&Op, Vec<u8>)) {
     }
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_catalog_is_the_one_before_or_the_one_after_wherever_its_rewriting_ends() {
     let machine = Machine::new();
@@ -107,6 +108,7 @@ fn a_catalog_is_the_one_before_or_the_one_after_wherever_its_rewriting_ends() {
     assert_eq!(found(disk, &machine.disk.now().op), longer);
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_reader_sees_that_a_catalog_was_rewritten_by_the_length_of_all_that_it_held() {
     let machine = Machine::new();
@@ -130,6 +132,7 @@ fn a_reader_sees_that_a_catalog_was_rewritten_by_the_length_of_all_that_it_held(
 }
 
 /// Whatever the disk refuses: lines that are appended after it are in the text that counts.
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_rewriting_that_the_disk_fails_leaves_the_file_or_is_finished_before_the_next_line() {
     let faults = [

@@ -24,6 +24,7 @@ fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
     taken
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
     for kind in [Kind::Write, Kind::Allocate] {
@@ -65,6 +66,7 @@ fn a_directory_that_does_not_fit_is_not_made() {
     machine.start(Durability::None).close().unwrap();
 }
 
+// case Disk: full in mid-flush
 #[test]
 fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
     let machine = Machine::new();
@@ -156,6 +158,7 @@ fn blocks_shrink_where_shared_memory_is_small() {
     }
 }
 
+// case Disk: full at the start
 #[test]
 fn a_full_disk_at_the_start_is_refused_clearly() {
     let machine = Machine::new();

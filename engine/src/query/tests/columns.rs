@@ -326,6 +326,7 @@ fn a_column_segment_that_was_removed_is_named_by_all_that_it_could_be_called() {
 }
 
 /// A changed byte of a column segment is damage at its chunks, which is named, or changes nothing: the directory is found again.
+// G7
 #[test]
 fn damage_is_named_and_confined_to_its_unit() {
     let mut world = world();

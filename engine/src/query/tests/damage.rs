@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::format::TIME_ENTRY_BYTES;
 use crate::nodes::NodeId;
 use crate::query::{AggregateRow, AggregateSpec, Poll, Predicate, Scan, SourceTotals, aggregate};
+use crate::testkit::Scene;
 use crate::testkit::asked::{records, scan_of, whole};
 use crate::testkit::world::{Op, Spread, World, open};
-use crate::testkit::{Random, Scene};
 use crate::types::{Address, Key, LogKind, Timestamp, ValueRange};
 
 /// Everything that is asked of a directory.
@@ -77,44 +77,6 @@ fn sound() -> (Scene, PathBuf, Answers) {
     (world.scene, dir, answers)
 }
 
-fn flip_and_ask(log: LogKind, flips: u64) {
-    let (scene, dir, expected) = sound();
-    let mut random = Random(flips);
-    for file in scene.segments(log) {
-        let bytes = fs::read(&file).unwrap();
-        for _ in 0..flips {
-            let mut damaged = bytes.clone();
-            let at = random.below(bytes.len() as u64) as usize;
-            damaged[at] ^= 1 << random.below(8);
-            fs::write(&file, &damaged).unwrap();
-            match ask(&dir) {
-                Ok(answers) => assert_eq!(answers, expected, "byte {at} of {}", file.display()),
-                Err(error) => {
-                    let named = error.to_string().starts_with(file.to_str().unwrap());
-                    assert!(named, "byte {at} of {}: {error}", file.display());
-                }
-            }
-        }
-        fs::write(&file, &bytes).unwrap();
-    }
-    assert_eq!(ask(&dir).unwrap(), expected);
-}
-
-#[test]
-fn a_flipped_bit_in_the_record_log_is_named_or_does_no_harm() {
-    flip_and_ask(LogKind::Records, 60);
-}
-
-#[test]
-fn a_flipped_bit_in_the_chunk_index_is_named_or_does_no_harm() {
-    flip_and_ask(LogKind::Chunks, 300);
-}
-
-#[test]
-fn a_flipped_bit_in_the_timestamp_index_is_named_or_does_no_harm() {
-    flip_and_ask(LogKind::Times, 300);
-}
-
 // case Corruption: a flipped byte
 #[test]
 fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_damaged() {
@@ -159,24 +121,6 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
         assert!(is_named, "byte {at}: {error}");
         assert!(!world.scene.is_sound(), "byte {at}");
     }
-}
-
-#[test]
-fn a_segment_cut_short_is_an_error() {
-    let (scene, dir, expected) = sound();
-    for log in LogKind::ALL {
-        for file in scene.segments(log) {
-            let bytes = fs::read(&file).unwrap();
-            for part in 0..8 {
-                fs::write(&file, &bytes[..bytes.len() * part / 8]).unwrap();
-                if let Ok(answers) = ask(&dir) {
-                    assert_eq!(answers, expected, "{} of {part}/8", file.display());
-                }
-            }
-            fs::write(&file, &bytes).unwrap();
-        }
-    }
-    assert_eq!(ask(&dir).unwrap(), expected);
 }
 
 // case Corruption: a damaged staging, a damaged or lost catalog or loom.json

@@ -59,6 +59,7 @@ fn answers(snapshot: &Snapshot, source: SourceId) -> (Vec<(Address, Vec<u8>)>, V
     (rows(snapshot, source.id).unwrap(), aggregates)
 }
 
+// G13
 #[test]
 fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
     let world = |first: u64| {

@@ -157,6 +157,7 @@ fn what_the_kernel_lost_makes_a_source_with_own_time_incomplete_in_those_times_a
     }
 }
 
+// G9
 #[test]
 fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for() {
     let mut world = World::of(&[batch(1)]);
@@ -177,6 +178,8 @@ fn a_pending_loss_has_the_name_of_a_source_that_is_defined_while_it_is_asked_for
     assert_eq!(ledger.catalog.source(late).unwrap().name, "late");
 }
 
+// G9
+// case Crash: in a start, or in a stop, at any operation
 #[test]
 fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     let mut world = World::of(&[Op::Fill(130), batch(1)]);
@@ -217,6 +220,7 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     assert!(error.contains("lost with staging"), "{error}");
 }
 
+// case Crash: while a segment is created
 #[test]
 fn a_directory_that_lost_staging_before_its_first_source_holds_a_gap_and_is_sound() {
     let scene = Scene::new();
@@ -229,6 +233,7 @@ fn a_directory_that_lost_staging_before_its_first_source_holds_a_gap_and_is_soun
     assert!(scene.is_sound());
 }
 
+// G7
 #[test]
 fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     let mut world = World::of(&[Op::Fill(100)]);
@@ -304,6 +309,7 @@ fn overload(world: &mut World, records: u64) {
     record_losses(world, &[loss]);
 }
 
+// G7
 #[test]
 fn damaged_index_segments_change_no_loss_and_no_completeness() {
     let mut world = World::of(&[Op::Fill(150)]);

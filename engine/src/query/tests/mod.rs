@@ -7,7 +7,6 @@ mod chunks;
 mod column_filters;
 mod columns;
 mod damage;
-mod forged;
 mod forgotten;
 mod kept_units;
 mod live;

@@ -122,6 +122,9 @@ fn check(world: &World, asks: &[Ask]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
+    // G11
+    // case SQL: filter of a question
+    // case Archive: read while both are written
     #[test]
     fn operators_agree_with_the_oracle_live_and_closed(
         ops in any_ops(),

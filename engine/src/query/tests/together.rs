@@ -259,6 +259,9 @@ fn check(places: &[Place<'_>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
+    // case SQL: loom_rate
+    // case SQL: filter of a question
+    // case SQL: loom_top
     #[test]
     fn directories_asked_together_agree_with_the_oracle(
         one in any_ops(),

@@ -41,6 +41,7 @@ fn described(catalog: &Catalog, below: Address) -> String {
     )
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_rewritten_catalog_has_the_layouts_of_what_is_retained() {
     let mut catalog = Catalog::new();
@@ -64,6 +65,7 @@ fn a_rewritten_catalog_has_the_layouts_of_what_is_retained() {
     );
 }
 
+// case Network and input: a catalog that is rewritten
 #[test]
 fn a_forgotten_source_keeps_its_id_and_is_defined_again_as_another() {
     let mut catalog = Catalog::new();
@@ -115,6 +117,7 @@ fn a_forgotten_source_keeps_its_id_and_is_defined_again_as_another() {
 }
 
 proptest! {
+    // case Network and input: a catalog that is rewritten
     #[test]
     fn a_rewritten_catalog_says_the_same_of_what_is_retained_and_goes_on_alike(
         actions in prop::collection::vec(any_action(), 0..60),

@@ -154,6 +154,7 @@ mod tests {
         }
     }
 
+    // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
     fn a_rewritten_file_is_read_like_any_other_and_no_line_of_the_older_one_in_it() {
         let (older, mut catalog) = sample_file();
@@ -223,11 +224,13 @@ mod tests {
     }
 
     proptest! {
+        // G8
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decoded(&bytes);
         }
 
+        // case Corruption: bins that do not ascend or are no numbers
         #[test]
         fn events_that_verify_but_say_anything_never_panic(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any_fragment()), 1..6),

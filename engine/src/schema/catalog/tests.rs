@@ -299,6 +299,7 @@ fn native_indexes_have_an_id_and_no_key() {
     assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
 }
 
+// case Network and input: very many sources
 #[test]
 fn limits_hold() {
     let mut catalog = Catalog::new();
@@ -328,6 +329,7 @@ fn limits_hold() {
     );
 }
 
+// case Network and input: very many sources
 #[test]
 fn what_a_catalog_allocates_is_limited() {
     let mut catalog = Catalog::new();

@@ -440,6 +440,7 @@ mod tests {
         assert!(error.contains("/no/such/program"), "{error}");
     }
 
+    // case Rules: actions that fail, hang, fork or write without end
     #[test]
     fn output_without_end_is_bounded_and_the_program_is_killed() {
         let stopping = AtomicBool::new(false);
@@ -456,6 +457,7 @@ mod tests {
         assert!(began.elapsed() < RUN_MAX / 2);
     }
 
+    // case Rules: actions that fail, hang, fork or write without end
     #[test]
     fn what_a_program_forks_does_not_outlive_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -504,6 +506,7 @@ mod tests {
         }
     }
 
+    // case Rules: actions that fail, hang, fork or write without end
     #[test]
     fn a_webhook_that_never_answers_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -360,6 +360,7 @@ mod tests {
         .unwrap()
     }
 
+    // case Metrics: a scrape
     #[test]
     fn a_series_keeps_its_field_across_restarts() {
         let mut catalog = Catalog::new();
@@ -394,6 +395,7 @@ mod tests {
         define(&second, &mut catalog);
     }
 
+    // case Metrics: a scrape
     #[test]
     fn names_of_fields_are_free_and_short() {
         let mut catalog = Catalog::new();
@@ -422,6 +424,7 @@ mod tests {
         assert_eq!(found.place(&series(&huge), true), Err(NoPlace::TooLong));
     }
 
+    // case Metrics: series that are always new
     #[test]
     fn churn_is_limited_after_the_first_scrape() {
         let mut found = groups(&Catalog::new(), 2);
@@ -441,6 +444,7 @@ mod tests {
         assert!(place(&mut found, 12).is_ok());
     }
 
+    // case Metrics: series that are always new
     #[test]
     fn a_group_that_grew_often_is_followed_by_another() {
         let mut catalog = Catalog::new();
@@ -463,6 +467,7 @@ mod tests {
         assert_eq!(slot, Slot { group: 2, field: 0 });
     }
 
+    // case Metrics: series that are always new
     #[test]
     fn a_group_that_is_forgotten_takes_series_again_under_its_name_and_id() {
         let mut catalog = Catalog::new();
@@ -501,6 +506,7 @@ mod tests {
         assert_eq!(again.fields[0].series, series("__name__=m,n=4"));
     }
 
+    // case Metrics: series that are always new
     #[test]
     fn a_group_is_full_when_its_labels_are_long() {
         let mut found = Groups::load(
@@ -520,6 +526,7 @@ mod tests {
         assert_eq!((groups[100], groups[299]), (0, 2));
     }
 
+    // case Metrics: a scrape
     #[test]
     fn a_source_that_holds_something_else_is_refused() {
         let mut catalog = Catalog::new();
@@ -528,6 +535,7 @@ mod tests {
         assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).is_err());
     }
 
+    // case Metrics: a scrape
     #[test]
     fn a_closed_group_stays_closed() {
         let mut catalog = Catalog::new();

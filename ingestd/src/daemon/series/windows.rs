@@ -291,6 +291,7 @@ mod tests {
     }
 
     proptest! {
+        // case Metrics: points out of order, sent again, after a restart
         #[test]
         fn a_sample_is_taken_as_a_look_at_all_that_is_stored_says(batches in batches()) {
             let (mut stored, mut known) = (Stored::new(), windows(SAMPLES_MAX));
@@ -310,6 +311,7 @@ mod tests {
             }
         }
 
+        // case Metrics: points out of order, sent again, after a restart
         #[test]
         fn whatever_is_forgotten_nothing_is_stored_twice(batches in batches()) {
             let (mut stored, mut known) = (Stored::new(), windows(12));
@@ -343,6 +345,7 @@ mod tests {
         }
     }
 
+    // case Metrics: points out of order, sent again, after a restart
     #[test]
     fn ten_thousand_series_with_a_sample_a_second_take_no_more_than_64_mib() {
         let mut known = Windows::new(Duration::from_secs(300), Arc::default());

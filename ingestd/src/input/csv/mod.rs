@@ -316,6 +316,7 @@ mod tests {
         assert!(loaded.refused.is_empty());
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_bad_row_costs_no_other() {
         let loaded = csv("a,b\n1,2\n3\n4,5,6\n7,\"8\n9,10\n11,\"12\"x\n13,14\n");

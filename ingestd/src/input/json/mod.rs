@@ -340,6 +340,7 @@ mod tests {
         }
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_bad_line_costs_no_other() {
         let loaded = json("{\"a\":1}\n{\"a\":2\n,\"b\":3}\n[4]\n\n{\"a\":5} x\n{\"a\":6}");
@@ -353,6 +354,7 @@ mod tests {
         );
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_row_with_two_values_for_one_name_is_refused() {
         let loaded = json(concat!(
@@ -409,6 +411,7 @@ mod tests {
         }
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn half_a_surrogate_pair_refuses_its_row() {
         let loaded = json(concat!(
@@ -458,6 +461,7 @@ mod tests {
         }
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_line_that_breaks_off_costs_no_other_however_it_ends() {
         let loaded = json(
@@ -557,6 +561,7 @@ mod tests {
         }
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn a_bad_element_costs_no_other_and_its_place_is_right() {
         let loaded =

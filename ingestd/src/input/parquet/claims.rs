@@ -162,6 +162,7 @@ mod tests {
         check_claims(&file, &[chunk], 1 << 16)
     }
 
+    // case Network and input: bytes that unpack to far more than they weigh
     #[test]
     fn a_page_that_unpacks_to_more_than_it_claims_is_refused() {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {

@@ -501,6 +501,7 @@ mod tests {
         assert_eq!(loaded.lines(), ["1700000000500000000|1"]);
     }
 
+    // case Network and input: malformed rows and packets
     #[test]
     fn declared_fields_take_what_fits_exactly() {
         let fields = "[[source.field]]\nname = \"a\"\ntype = \"i8\"\n\

@@ -253,6 +253,7 @@ mod tests {
         assert!((64..=256).contains(&rows), "{rows} rows of a MiB each");
     }
 
+    // case Network and input: bytes that unpack to far more than they weigh
     #[test]
     fn lists_that_unpack_to_too_much_are_refused_with_a_remedy() {
         let long = "x".repeat(DICTIONARY_BYTES);

@@ -116,6 +116,7 @@ mod tests {
         names
     }
 
+    // case Help: a key of the configuration
     #[test]
     fn every_key_that_the_code_accepts_is_described_and_no_other() {
         for table in key_tables() {
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(headings, accepted("unknown = 1\n"));
     }
 
+    // case Help: a key of the configuration
     #[test]
     fn a_key_that_is_omitted_has_the_default_that_is_described() {
         for table in key_tables() {
@@ -184,6 +186,7 @@ mod tests {
         }
     }
 
+    // case Help: a key of the configuration
     #[test]
     fn the_example_of_each_key_is_one_that_the_code_accepts() {
         for table in key_tables() {

@@ -657,6 +657,7 @@ mod tests {
         assert!(!error.message.contains('\n'), "{error}");
     }
 
+    // G13
     #[test]
     fn the_least_that_can_be_retained_shrinks_with_the_segments() {
         let config = |segment: &str, max_bytes: &str| {

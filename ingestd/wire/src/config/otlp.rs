@@ -285,6 +285,7 @@ mod tests {
         assert_eq!(Config::parse("").unwrap().otlp, None);
     }
 
+    // case Metrics: [otlp]
     #[test]
     fn promoted_attributes_are_fields_at_the_end_of_both_sources() {
         let config = parse(
@@ -319,6 +320,7 @@ mod tests {
         assert_eq!(OtlpDef::arranged(&wanted, &foreign), wanted);
     }
 
+    // case Metrics: [otlp]
     #[test]
     fn each_mistake_is_named() {
         for (text, word) in [

@@ -284,6 +284,7 @@ mod tests {
             .map_err(|error| error.message)
     }
 
+    // case Metrics: the configuration
     #[test]
     fn a_target_is_a_host_or_an_address() {
         let of = |text: &str| {
@@ -339,6 +340,7 @@ mod tests {
         assert_eq!(tls[0].targets[0].url, "https://a:1/metrics");
     }
 
+    // case Metrics: the configuration
     #[test]
     fn each_mistake_is_named() {
         for (text, word) in [

@@ -519,6 +519,7 @@ mod tests {
         }
     }
 
+    // case Rules: a condition over a window
     #[test]
     fn a_threshold_is_compared_as_it_is_written() {
         let of_float = |text: &str, value: f64| {
@@ -699,6 +700,7 @@ mod tests {
     }
 
     proptest! {
+        // case Rules: a condition over a window
         #[test]
         fn a_mean_compares_as_the_fraction_that_it_is(
             values in prop::collection::vec(0..1000u64, 1..50), tenths in 0..10_000u64,

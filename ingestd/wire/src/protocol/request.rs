@@ -512,6 +512,7 @@ mod tests {
             prop_assert_eq!(decode(&frame), Ok(sent));
         }
 
+        // G8
         #[test]
         fn any_bytes_decode_or_are_malformed(kind: u8, source: u16, body in prop::collection::vec(any::<u8>(), 0..200)) {
             let header = Header { body_bytes: body.len(), kind, source };

@@ -3,6 +3,7 @@
 use super::*;
 
 /// Any place of a unit may begin a number, and none may say 2^60: its checksums are computed again, and what it claims is refused before memory is asked for.
+// G8
 #[test]
 fn a_number_that_claims_the_impossible_at_any_place_of_a_unit_is_an_error_that_asks_for_no_memory()
 {
