@@ -13,11 +13,11 @@ use loom_engine::format::{
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
 
 /// In the flags: no padding, no repair.
-pub const RAW: u8 = 2;
+const RAW: u8 = 2;
 
 const CHUNK_BYTES: usize = CHUNK_BYTES_MIN as usize;
 /// Where the chunk stands.
-pub const AT: Address = Address(3 * CHUNK_BYTES as u64);
+const AT: Address = Address(3 * CHUNK_BYTES as u64);
 
 pub fn run(input: &[u8]) -> String {
     let (flags, given) = flagged(input);

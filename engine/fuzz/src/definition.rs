@@ -8,7 +8,7 @@ use loom_engine::{Address, Result};
 use crate::{SOUND, UUID, label};
 
 /// Between two documents.
-pub const NEXT: &str = "\n===\n";
+const NEXT: &str = "\n===\n";
 
 pub fn run(input: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(input) else {

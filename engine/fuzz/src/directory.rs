@@ -6,15 +6,13 @@
 //!
 //! DuckDB looks at the same directories (`duckdb/`).
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::Path;
 
 use loom_engine::format::{TIME_ENTRY_BYTES, put_trailer};
-use loom_engine::log::storage::FileId;
 use loom_engine::{ChunkNo, LogKind};
 
-use crate::memory::Memory;
+use crate::files::{Files, in_folder};
 use crate::patch::{Region, apply};
 use crate::signed::{Meta, Note, repaired};
 use crate::world::{
@@ -23,25 +21,25 @@ use crate::world::{
 use crate::{UNREPAIRED, columns, durable, flagged, node, questions, staging, time_entry};
 
 /// In the flags: only the chunks' checksums stay wrong.
-pub const CHUNKS_UNREPAIRED: u8 = 2;
+const CHUNKS_UNREPAIRED: u8 = 2;
 /// In the flags: the writer was killed, and left staging.
-pub const STAGED: u8 = 4;
+const STAGED: u8 = 4;
 /// In the flags: the record log is in columns.
-pub const COLUMNS: u8 = 8;
+const COLUMNS: u8 = 8;
 
 pub fn run(input: &[u8]) -> String {
-    questions::ask(damaged(input, staging::in_memory()))
+    in_folder(|dir| write(input, dir, &[]), questions::ask)
 }
 
 /// The directory that an input says; `staged` is the sound one with staging.
-pub fn damaged(input: &[u8], staged: &Memory) -> Memory {
+fn damaged(input: &[u8], staged: &Files) -> Files {
     let (flags, changes) = flagged(input);
     let world = World::base();
     let mut regions = regions(world);
     let mut files = world.files.clone();
     if flags & STAGED != 0 {
         files = staged.clone();
-        regions.extend(staging::regions(staged));
+        regions.extend(staging::regions());
     }
     if flags & COLUMNS != 0 {
         files.remove(&log_path(LogKind::Records));
@@ -62,31 +60,13 @@ pub fn damaged(input: &[u8], staged: &Memory) -> Memory {
 }
 
 /// Makes the directory that an input says at a path where there is nothing; the files in `kept` stay sound.
-pub fn write(input: &[u8], dir: &Path, kept: &[&str]) -> std::io::Result<()> {
-    fs::create_dir(dir)?;
-    let staged = dir.join(staging::FILE);
-    fs::write(&staged, [])?;
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let live = staging::live(&staging::Identity {
-        directory: id_of(dir)?,
-        staged: id_of(&staged)?,
-        boot_id: boot_id.trim(),
-    });
-    let mut damaged = damaged(input, &live);
-    for path in kept.iter().map(|name| crate::world::path(name)) {
-        damaged.put(path.clone(), live.get(&path).unwrap_or_default());
-    }
-    if damaged.get(&crate::world::path(staging::FILE)).is_none() {
-        fs::remove_file(&staged)?;
-    }
-    damaged.write(dir)
-}
-
-fn id_of(path: &Path) -> std::io::Result<FileId> {
-    let metadata = fs::metadata(path)?;
-    Ok(FileId {
-        device: metadata.dev(),
-        inode: metadata.ino(),
+pub fn write(input: &[u8], dir: &Path, kept: &[&str]) -> io::Result<()> {
+    staging::write(dir, |live| {
+        let mut files = damaged(input, live);
+        for path in kept.iter().map(|name| path(name)) {
+            files.put(path.clone(), live.get(&path).unwrap_or_default());
+        }
+        files
     })
 }
 
@@ -117,41 +97,41 @@ pub fn regions(world: &World) -> Vec<Region> {
 }
 
 /// Makes every checksum of a file right, as far as what it covers is there.
-fn repair(world: &World, files: &mut Memory, path: &Path) {
-    let Some(bytes) = files.get(path) else {
+fn repair(world: &World, files: &mut Files, of: &Path) {
+    let Some(bytes) = files.get(of) else {
         return;
     };
     let mut bytes = bytes.to_vec();
     let uuid = &world.uuid;
-    if path == columns_path() {
+    if of == columns_path() {
         columns::repair_segment(uuid, CHUNK_BYTES, SEGMENT_UNITS, &mut bytes);
-    } else if path == log_path(LogKind::Records) {
+    } else if of == log_path(LogKind::Records) {
         for (chunk, number) in bytes.chunks_exact_mut(CHUNK_BYTES).zip(0..) {
             put_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
         }
-    } else if path == log_path(LogKind::Chunks) {
+    } else if of == log_path(LogKind::Chunks) {
         for place in &world.nodes {
             let from = place.node.0 as usize;
             if let Some(bytes) = bytes.get_mut(from..) {
                 node::repair(uuid, place.node, bytes);
             }
         }
-    } else if path == log_path(LogKind::Times) {
+    } else if of == log_path(LogKind::Times) {
         for place in &world.nodes {
             if let Some(bytes) = bytes.get_mut(place.entry.0 as usize..) {
                 time_entry::repair(uuid, place.entry, bytes);
             }
         }
-    } else if path == crate::world::path("catalog") {
+    } else if of == path("catalog") {
         bytes = relined(uuid, &bytes);
-    } else if path == crate::world::path("durable") {
+    } else if of == path("durable") {
         durable::repair(uuid, &mut bytes);
-    } else if path == crate::world::path("loom.json") {
+    } else if of == path("loom.json") {
         bytes = repaired::<Meta>(&bytes).unwrap_or(bytes);
-    } else if path == crate::world::path("staging") {
+    } else if of == path("staging") {
         bytes = repaired::<Note>(&bytes).unwrap_or(bytes);
     }
-    files.put(path, bytes);
+    files.put(of, bytes);
 }
 
 /// The catalog with the checksum of each line made right.

@@ -4,6 +4,7 @@
 
 use loom_engine::format::{LOSS_TABLE_BYTES, LOSSES_LOG, SLOT_LOG, checksum_for};
 
+use crate::files::in_folder;
 use crate::world::{SLOT_BYTES, World, path};
 use crate::{UNREPAIRED, flagged, questions};
 
@@ -22,7 +23,7 @@ pub fn run(input: &[u8]) -> String {
     }
     let mut files = world.files.clone();
     files.put(path("durable"), file);
-    questions::ask(files)
+    in_folder(|dir| files.write(dir), questions::ask)
 }
 
 /// Where the table of pending losses stands in a slot.

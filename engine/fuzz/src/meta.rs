@@ -2,6 +2,7 @@
 //!
 //! Input: the file. One without a checksum gets the right one.
 
+use crate::files::in_folder;
 use crate::questions;
 use crate::signed::{Meta, repaired};
 use crate::world::{World, path};
@@ -13,5 +14,5 @@ pub fn run(input: &[u8]) -> String {
         Some(file) if !has_checksum => files.put(path("loom.json"), file),
         _ => files.put(path("loom.json"), input),
     }
-    questions::ask(files)
+    in_folder(|dir| files.write(dir), questions::ask)
 }

@@ -8,7 +8,7 @@ use loom_engine::{Address, IndexId, LogKind, SourceId, Timestamp};
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
 
 /// Where the node stands.
-pub const AT: Address = Address(4096);
+const AT: Address = Address(4096);
 
 pub fn run(input: &[u8]) -> String {
     let (flags, given) = flagged(input);

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::memory::Memory;
+use crate::files::Files;
 
 /// A part of a file that changes aim at.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Region {
 
 impl Region {
     /// All of a file that is there.
-    pub fn whole(files: &Memory, path: PathBuf) -> Region {
+    pub fn whole(files: &Files, path: PathBuf) -> Region {
         let bytes = files.get(&path).map_or(0, <[u8]>::len);
         Region {
             path,
@@ -62,7 +62,7 @@ impl Input<'_> {
 }
 
 /// Applies the changes that `input` says, to at most 16 regions. Returns the paths of what was changed.
-pub fn apply(files: &mut Memory, regions: &[Region], input: &[u8]) -> Vec<PathBuf> {
+pub fn apply(files: &mut Files, regions: &[Region], input: &[u8]) -> Vec<PathBuf> {
     let mut input = Input(input);
     let mut changed = Vec::new();
     while !input.0.is_empty() {

@@ -15,17 +15,15 @@ use loom_engine::query::{
 use loom_engine::schema::{Filter, Source};
 use loom_engine::{Address, Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
 
-use crate::memory::DIR;
-use crate::memory::Memory;
 use crate::{SOUND, label};
 
 /// A scan that meets so many chunks in a row which cannot be read has shown enough: a file may claim any number of them.
 const FAILURES_MOST: u32 = 100;
 
 /// What was wrong: the labels of all errors that came, in order, between bars.
-pub fn ask(files: Memory) -> String {
+pub fn ask(dir: &Path) -> String {
     let mut errors = Errors::default();
-    if let Err(error) = questions(files, &mut errors) {
+    if let Err(error) = questions(dir, &mut errors) {
         errors.add(&error);
     }
     if errors.0.is_empty() {
@@ -48,8 +46,8 @@ impl Errors {
     }
 }
 
-fn questions(files: Memory, errors: &mut Errors) -> Result<()> {
-    let reader = LogReader::open_with(Arc::new(files), Path::new(DIR))?;
+fn questions(dir: &Path, errors: &mut Errors) -> Result<()> {
+    let reader = LogReader::open(dir)?;
     if let Some(report) = errors.of(check_logs(&reader)) {
         for damage in report.damage {
             errors.0.insert(format!("check: {}", label(&damage.what)));

@@ -2,10 +2,8 @@
 //!
 //! Input: as that of `directory`, but that `loom.json` stays sound: files as large as it says would be allocated.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom_engine::check::check;
 use loom_engine::ingest::{Writer, WriterOptions};
@@ -14,6 +12,7 @@ use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::SourceDef;
 use loom_engine::{Result, TimeRange};
 
+use crate::files::in_folder;
 use crate::world::CHUNK_BYTES;
 use crate::{SOUND, directory, label};
 
@@ -21,16 +20,7 @@ const NAME: &str = "recovered";
 const PUSHED: u64 = 300;
 
 pub fn run(input: &[u8]) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let dir = std::env::temp_dir().join(format!("loom-fuzz-{}-{number}", std::process::id()));
-    if let Err(error) = directory::write(input, &dir, &["loom.json"]) {
-        panic!("{}: {error}", dir.display());
-    }
-    let outcome = begin(&dir);
-    if let Err(error) = fs::remove_dir_all(&dir) {
-        panic!("{}: {error}", dir.display());
-    }
+    let outcome = in_folder(|dir| directory::write(input, dir, &["loom.json"]), begin);
     outcome.map_or_else(|error| label(&error), |()| SOUND.to_owned())
 }
 

@@ -3,14 +3,16 @@
 //! Input: changes (`patch.rs`) to these regions: the note, the header and the words of the logs in the control page, the staged blocks, the
 //! word of the table of pending losses, the table.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use loom_engine::format::{LOSS_TABLE_BYTES, LossTable, PendingLoss};
-use loom_engine::log::storage::FileId;
 use loom_engine::{Address, LogKind};
 
-use crate::memory::{BOOT_ID, DIR, Memory, file_id};
+use crate::files::{Files, in_folder};
 use crate::patch::{Region, apply};
 use crate::questions;
 use crate::signed::{Note, repaired, sign};
@@ -34,51 +36,48 @@ struct Words {
 }
 
 /// The staging file's name in its directory.
-pub const FILE: &str = "staged";
-
-/// What staging must bear to be that of a directory.
-pub struct Identity<'a> {
-    pub directory: FileId,
-    pub staged: FileId,
-    pub boot_id: &'a str,
-}
-
-/// The directory with staging, in memory.
-pub fn in_memory() -> &'static Memory {
-    static LIVE: LazyLock<Memory> = LazyLock::new(|| {
-        live(&Identity {
-            directory: file_id(Path::new(DIR)),
-            staged: file_id(&path(FILE)),
-            boot_id: BOOT_ID,
-        })
-    });
-    &LIVE
-}
+const FILE: &str = "staged";
+/// A note has some more.
+const NOTE_BYTES: usize = 256;
 
 pub fn run(input: &[u8]) -> String {
-    let mut files = in_memory().clone();
-    apply(&mut files, &regions(in_memory()), input);
-    if let Some(note) = files.get(&path("staging")).and_then(repaired::<Note>) {
-        files.put(path("staging"), note);
-    }
-    questions::ask(files)
+    let changed = |live: &Files| {
+        let mut files = live.clone();
+        apply(&mut files, &regions(), input);
+        if let Some(note) = files.get(&path("staging")).and_then(repaired::<Note>) {
+            files.put(path("staging"), note);
+        }
+        files
+    };
+    in_folder(|dir| write(dir, changed), questions::ask)
 }
 
-/// The note as it stands when nothing is wrong with it.
-pub fn note() -> String {
-    let note = in_memory().get(&path("staging")).unwrap_or_default();
-    String::from_utf8_lossy(note).into_owned()
+/// Writes to `dir`, where there is nothing, what `change` makes of the sound directory with staging.
+pub fn write(dir: &Path, change: impl FnOnce(&Files) -> Files) -> io::Result<()> {
+    fs::create_dir(dir)?;
+    let staged = dir.join(FILE);
+    // The note names the file by its inode.
+    fs::write(&staged, [])?;
+    let files = change(&live(dir, &staged)?);
+    if files.get(&path(FILE)).is_none() {
+        fs::remove_file(&staged)?;
+    }
+    files.write(dir)
 }
 
 /// In the order in which the fuzzer names them.
-pub fn regions(live: &Memory) -> [Region; 6] {
+pub fn regions() -> [Region; 6] {
     let staged = |from, bytes| Region {
         path: path(FILE),
         from,
         bytes,
     };
     [
-        Region::whole(live, path("staging")),
+        Region {
+            path: path("staging"),
+            from: 0,
+            bytes: NOTE_BYTES,
+        },
         staged(0, 64),
         staged(1024, 1536),
         staged(BLOCKS_OFFSET, 2 * BLOCK_BYTES.iter().sum::<usize>()),
@@ -88,31 +87,33 @@ pub fn regions(live: &Memory) -> [Region; 6] {
 }
 
 /// The directory as it would be if its writer had been killed in the next epoch, with the ends of the logs in staging.
-pub fn live(identity: &Identity<'_>) -> Memory {
+fn live(dir: &Path, staged: &Path) -> io::Result<Files> {
+    static STAGED: LazyLock<Vec<u8>> = LazyLock::new(|| staging(World::base()));
     let world = World::base();
-    let mut files = world.files.clone();
-    let hex: String = world
+    let mut uuid: String = world
         .uuid
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let mut uuid = hex;
     for at in [8, 13, 18, 23] {
         uuid.insert(at, '-');
     }
+    let (of_dir, of_file) = (fs::metadata(dir)?, fs::metadata(staged)?);
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let note = Note {
         path: FILE.to_owned(),
-        device: identity.staged.device,
-        inode: identity.staged.inode,
-        directory_device: identity.directory.device,
-        directory_inode: identity.directory.inode,
+        device: of_file.dev(),
+        inode: of_file.ino(),
+        directory_device: of_dir.dev(),
+        directory_inode: of_dir.ino(),
         uuid,
         epoch: EPOCH,
-        boot_id: identity.boot_id.to_owned(),
+        boot_id: boot_id.trim().to_owned(),
     };
+    let mut files = world.files.clone();
     files.put(path("staging"), sign(&note));
-    files.put(path(FILE), staging(world));
-    files
+    files.put(path(FILE), STAGED.as_slice());
+    Ok(files)
 }
 
 /// Above any that the directory has seen.

@@ -10,7 +10,7 @@ use loom_engine::{Address, LogKind};
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
 
 /// Where the entry stands.
-pub const AT: Address = Address(9 * TIME_ENTRY_BYTES as u64);
+const AT: Address = Address(9 * TIME_ENTRY_BYTES as u64);
 
 pub fn run(input: &[u8]) -> String {
     let (flags, given) = flagged(input);

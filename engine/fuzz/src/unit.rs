@@ -1,32 +1,30 @@
 //! A unit of a column segment, and the directory at a segment's end.
 //!
-//! Input: flags, of which two bits say what the rest is:
+//! Input: flags, of which one bit says what the rest is:
 //! - [`PATCHED`]: changes (`patch.rs`) to a sound unit, to its head, and to the directory of a segment;
 //! - [`FREE`]: the parts of a unit of one chunk and one stream: the length of its order; the number of its pieces, and in the highest bit whether any
-//!   bytes follow them; its rows; the pieces; its order; its row group;
-//! - [`ENCODED`]: four sources, each with how many pieces it has and the pieces, then records, which become a unit that gives back each byte.
+//!   bytes follow them; its rows; the pieces; its order; its row group.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use loom_engine::format::{
-    Buffers, CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, PartColumns, Piece,
-    PieceKind, PushOutcome, RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS,
-    UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitPart, UnitRow, Wanted, longest_payload, walk_runs,
+    CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
+    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
+    UnitEncoder, UnitRow, Wanted, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
 
 use crate::columns::{self, Stream};
-use crate::memory::Memory;
+use crate::files::Files;
 use crate::patch::{Region, apply};
 use crate::world::path;
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
 
 /// What the rest of the input is.
-pub const PATCHED: u8 = 0;
-pub const FREE: u8 = 2;
-pub const ENCODED: u8 = 4;
+const PATCHED: u8 = 0;
+const FREE: u8 = 2;
 
 const CHUNK_BYTES: usize = CHUNK_BYTES_MIN as usize;
 /// Where the unit stands.
@@ -34,13 +32,9 @@ const AT: Address = Address(UNIT_CHUNKS * CHUNK_BYTES as u64);
 
 pub fn run(input: &[u8]) -> String {
     let (flags, given) = flagged(input);
-    let outcome = match flags & (FREE | ENCODED) {
+    let outcome = match flags & FREE {
         PATCHED => patched(given, flags & UNREPAIRED == 0),
-        FREE => free(given),
-        _ => {
-            encoded(given);
-            Ok(())
-        }
+        _ => free(given),
     };
     outcome.map_or_else(|error| label(&error), |()| SOUND.to_owned())
 }
@@ -48,7 +42,7 @@ pub fn run(input: &[u8]) -> String {
 fn patched(changes: &[u8], is_repaired: bool) -> Result<(), FormatError> {
     const STARTS: [u64; 4] = [0, 1000, 1800, 2048];
     let (unit_path, directory_path) = (path("unit"), path("directory"));
-    let mut files = Memory::default();
+    let mut files = Files::default();
     files.put(unit_path.clone(), sound().to_vec());
     files.put(
         directory_path.clone(),
@@ -175,7 +169,7 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
                 };
                 let found = other.rows(nth, &take, &mut out, &mut rows);
                 if let Ok(true) = found {
-                    hold_columns(bytes, &mut other, nth, &take, &out, &rows);
+                    hold_columns(&mut other, nth, &take, &out, &rows);
                 }
                 if let Err(error) = &found {
                     of_rows = of_rows.and(Err(error.clone()));
@@ -194,14 +188,7 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
 }
 
 /// The same rows column by column must be the same, of this chunk alone and of all behind it.
-fn hold_columns(
-    bytes: &[u8],
-    unit: &mut Unit,
-    nth: usize,
-    take: &Take<'_>,
-    out: &[u8],
-    rows: &[UnitRow],
-) {
+fn hold_columns(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
     for chunks in [nth..nth + 1, nth..usize::MAX] {
         // With what rows always have.
         let wanted = Wanted {
@@ -221,7 +208,6 @@ fn hold_columns(
         };
         assert!(end > nth && end <= unit.chunks());
         hold_wanted(unit, chunks, &take);
-        hold_part(bytes, unit, nth..end, &take);
         let Some(found) = unit.found() else {
             assert!(rows.is_empty());
             continue;
@@ -293,50 +279,6 @@ fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
     assert!(matches!(again, Ok(Some(_))), "{again:?}");
 }
 
-/// Of the unit, no more is read than these columns need: they hold the same rows.
-fn hold_part(bytes: &[u8], whole: &Unit, chunks: Range<usize>, take: &Take<'_>) {
-    let opened = Unit::of_head(&UUID, AT, CHUNK_BYTES_MIN, bytes, bytes.len());
-    let mut unit = opened.unwrap_or_else(|error| panic!("its head was read before: {error}"));
-    unit.lend(Buffers::default());
-    let part = UnitPart::Columns(PartColumns {
-        source: take.template.source,
-        chunks: chunks.clone(),
-        wanted: Some(take.wanted),
-        addresses: take.addresses,
-    });
-    let read = |start: usize, out: &mut [u8]| {
-        let bytes = bytes
-            .get(start..start + out.len())
-            .ok_or("beside the unit")?;
-        out.copy_from_slice(bytes);
-        Ok(())
-    };
-    let filled = unit.fill(&part, &mut Vec::new(), read, |_| "no memory");
-    assert_eq!(filled, Ok(()));
-    let end = unit.columns(chunks.clone(), take);
-    assert_eq!(end, Ok(Some(chunks.end)));
-    let (own, all) = (unit.found(), whole.found());
-    assert_eq!(own.map(|own| own.count()), all.map(|all| all.count()));
-    let (Some(own), Some(all)) = (own, all) else {
-        return;
-    };
-    assert_eq!(
-        (own.arrivals(), own.addresses()),
-        (all.arrivals(), all.addresses())
-    );
-    for nth in (0..take.template.pieces.len()).filter(|nth| take.wanted.piece(*nth)) {
-        assert_eq!(own.piece(nth), all.piece(nth));
-    }
-    if take.wanted.tails && take.template.has_rest {
-        assert!(
-            own.strings(0)
-                .into_iter()
-                .flatten()
-                .eq(all.strings(0).into_iter().flatten())
-        );
-    }
-}
-
 /// The rows of a source in a chunk must be its records, as far as the chunk holds any.
 fn hold(chunk: &[u8], template: &Template, wanted: &Wanted, out: &[u8], rows: &[UnitRow]) {
     let mut anchors = Vec::new();
@@ -399,7 +341,7 @@ fn template(source: u16) -> Template {
 }
 
 /// A unit in columns with each kind of stream, a family, several row groups, and a chunk with later anchors.
-pub fn sound() -> &'static [u8] {
+fn sound() -> &'static [u8] {
     static SOUND_UNIT: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut chunks = Chunks::new();
         for nth in 0..2600u64 {
@@ -487,60 +429,4 @@ impl Chunks {
         self.bytes.truncate(UNIT_CHUNKS as usize * CHUNK_BYTES);
         self.bytes
     }
-}
-
-/// Any records of any templates come back byte for byte.
-fn encoded(given: &[u8]) {
-    let mut rest = given;
-    let mut byte = || {
-        let (byte, after) = flagged(rest);
-        rest = after;
-        byte
-    };
-    let templates: Vec<Template> = (1..=4)
-        .map(|source| {
-            let shape = byte();
-            let pieces = (0..shape & 7).map(|_| byte());
-            let pieces: Vec<Piece> = pieces.map(|byte| piece_of(byte & 15, byte >> 4)).collect();
-            let has_lengths = pieces.iter().any(|piece| piece.kind == PieceKind::Length);
-            Template {
-                source: SourceId(source),
-                pieces,
-                has_rest: shape >> 7 == 1 && !has_lengths,
-            }
-        })
-        .collect();
-    let mut chunks = Chunks::new();
-    while !rest.is_empty() && chunks.bytes.len() < UNIT_CHUNKS as usize * CHUNK_BYTES {
-        let (what, after) = flagged(rest);
-        let (length, after) = flagged(after);
-        let length = usize::from(length) % longest_payload(CHUNK_BYTES_MIN);
-        let (payload, after) = after.split_at(after.len().min(length));
-        rest = after;
-        let step = [0, 1, 1000, 5_000_000_000].get(usize::from(what >> 2 & 3));
-        for _ in 0..=what >> 4 {
-            chunks.push(u16::from(what & 3) + 1, step.copied().unwrap_or(0), payload);
-        }
-    }
-    let chunks = chunks.sealed();
-    let template_of = |source: u16| {
-        templates
-            .iter()
-            .find(|template| template.source.0 == source)
-    };
-    let unit = unit_of(&chunks, |source| {
-        template_of(source)
-            .cloned()
-            .unwrap_or_else(|| template(source))
-    });
-    let decoded = Unit::of(&UUID, AT, CHUNK_BYTES_MIN, unit.clone());
-    let mut decoded = decoded.unwrap_or_else(|error| panic!("a unit of ours: {error}"));
-    for (nth, expected) in chunks.chunks_exact(CHUNK_BYTES).enumerate() {
-        let mut chunk = vec![0xEE; CHUNK_BYTES];
-        if let Err(error) = decoded.chunk(nth, &mut chunk) {
-            panic!("chunk {nth} of a unit of ours: {error}");
-        }
-        assert!(chunk == expected, "chunk {nth} does not come back");
-    }
-    assert_eq!(look_at(&unit, &templates), Ok(()));
 }

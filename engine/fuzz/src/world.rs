@@ -1,16 +1,15 @@
 //! The small sound directory that the targets of files put their bytes into: `base/`, which the program `base` writes.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use loom_engine::format::{TIME_ENTRY_BYTES, Template, TimeEntry, UNIT_CHUNKS, UnitEncoder};
-use loom_engine::log::LogReader;
 use loom_engine::query::Directory;
 use loom_engine::schema::Pieces;
 use loom_engine::{Address, ChunkNo, LogKind, Result, SourceId};
 
 use crate::columns;
-use crate::memory::{DIR, Memory};
+use crate::files::Files;
 
 pub const CHUNK_BYTES: usize = 4096;
 /// Of a segment of the record log.
@@ -29,7 +28,7 @@ pub struct NodePlace {
 /// The directory, and where its parts stand.
 #[derive(Debug)]
 pub struct World {
-    pub files: Memory,
+    pub files: Files,
     pub uuid: [u8; 16],
     pub nodes: Vec<NodePlace>,
 }
@@ -44,8 +43,7 @@ impl World {
     }
 
     fn read(dir: &Path) -> std::io::Result<World> {
-        let mut files = Memory::default();
-        put_all(&mut files, dir, Path::new(DIR))?;
+        let files = Files::read(dir)?;
         let json: serde_json::Value =
             serde_json::from_slice(&std::fs::read(dir.join("loom.json"))?)?;
         let hex: String = json
@@ -81,21 +79,8 @@ fn nodes_of(uuid: &[u8; 16], times: &[u8]) -> Vec<NodePlace> {
         .collect()
 }
 
-fn put_all(files: &mut Memory, from: &Path, to: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            put_all(files, &entry.path(), &to)?;
-        } else {
-            files.put(to, std::fs::read(entry.path())?);
-        }
-    }
-    Ok(())
-}
-
 pub fn path(name: &str) -> PathBuf {
-    Path::new(DIR).join(name)
+    PathBuf::from(name)
 }
 
 /// The one segment of a log.
@@ -116,8 +101,7 @@ pub fn in_columns() -> &'static [u8] {
 }
 
 fn encoded(world: &World) -> Result<Vec<u8>> {
-    let reader = LogReader::open_with(Arc::new(world.files.clone()), Path::new(DIR))?;
-    let snapshot = Directory::of(reader).snapshot()?;
+    let snapshot = Directory::open(&crate::home().join("base"))?.snapshot()?;
     let template_of = |source: SourceId, chunk: Address| match snapshot.catalog().source(source) {
         Some(known) => Pieces::of(source, known.layout_at(chunk)).into_template(),
         None => Template {
