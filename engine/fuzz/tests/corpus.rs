@@ -11,7 +11,7 @@ use std::path::Path;
 use loom_fuzz::{Target, corpus, home, label};
 
 /// Decoders, and the targets through which their errors show.
-const DECODERS: [(&str, &[&str]); 43] = [
+const DECODERS: [(&str, &[&str]); 47] = [
     ("engine/src/format/chunk.rs", &["chunk", "durable"]),
     ("engine/src/format/runs.rs", &["chunk"]),
     ("engine/src/format/node.rs", &["node"]),
@@ -24,9 +24,13 @@ const DECODERS: [(&str, &[&str]); 43] = [
     ("engine/src/format/columns/template.rs", &["unit"]),
     ("engine/src/format/columns/rows.rs", &["unit"]),
     ("engine/src/format/columns/chunk_rows.rs", &["unit"]),
-    ("engine/src/format/columns/numbers.rs", &["unit"]),
     ("engine/src/format/columns/bits.rs", &["unit"]),
-    ("engine/src/format/columns/floats.rs", &["unit"]),
+    ("engine/src/format/columns/codec/block.rs", &["unit"]),
+    ("engine/src/format/columns/codec/cursor.rs", &["unit"]),
+    ("engine/src/format/columns/codec/dictionary.rs", &["unit"]),
+    ("engine/src/format/columns/codec/encoding.rs", &["unit"]),
+    ("engine/src/format/columns/codec/runs.rs", &["unit"]),
+    ("engine/src/format/columns/codec/scaled.rs", &["unit"]),
     ("engine/src/format/columns/segment.rs", &["unit"]),
     ("engine/src/log/files/column_file.rs", &["directory"]),
     ("engine/src/format/line.rs", &["catalog"]),

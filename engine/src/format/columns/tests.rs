@@ -476,9 +476,9 @@ fn forge_head(unit: &[u8]) {
 /// A few bytes of Zstandard may claim any length, in each of many streams.
 #[test]
 fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_are_unpacked() {
+    use super::codec::{ColumnEncoder, TAIL};
     use super::groups::{SectionTable, section_checksum};
     use super::head::{Form, StreamTable, Tables, encode_head};
-    use super::numbers::{TAIL, encode};
     const STREAMS: u16 = 40;
     const CLAIMED: usize = 60_000;
     let zeroes = zstd::bulk::compress(&[0; CLAIMED], 1).unwrap();
@@ -493,7 +493,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
         }
     };
     let mut order = Vec::new();
-    encode(
+    ColumnEncoder::default().put(
         &(0..u64::from(STREAMS)).collect::<Vec<_>>(),
         None,
         &[],
@@ -503,8 +503,8 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     let mut orders = vec![section(&order)];
     orders.extend((1..UNIT_CHUNKS).map(|_| section(&[])));
     let mut group = Vec::new();
-    encode(&[1], None, &[], &mut group);
-    encode(&[CLAIMED as u64], None, &[], &mut group);
+    ColumnEncoder::default().put(&[1], None, &[], &mut group);
+    ColumnEncoder::default().put(&[CLAIMED as u64], None, &[], &mut group);
     group.push(super::groups::TailForm::Zstd as u8);
     crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
     group.extend_from_slice(&zeroes);
@@ -570,17 +570,17 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
 
 /// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
 fn of_most_streams(members_a_group: u64) -> Vec<u8> {
+    use super::codec::{ColumnEncoder, TAIL};
     use super::families::FamilyTable;
     use super::groups::{SectionTable, section_checksum};
     use super::head::{Form, Tables, encode_head};
-    use super::numbers::{TAIL, encode};
     const STREAMS: u64 = u16::MAX as u64;
     const IN_CHUNK: u64 = 1 << 12;
     let mut body = Vec::new();
     let mut ordinal = 0;
     let mut section = |numbers: &[u64]| {
         let start = body.len();
-        encode(numbers, None, &[], &mut body);
+        ColumnEncoder::default().put(numbers, None, &[], &mut body);
         body.extend_from_slice(&TAIL);
         ordinal += 1;
         SectionTable {
