@@ -16,6 +16,8 @@ pub const SLACK_BYTES: usize = 8;
 const WIDTH_ODD_MOST: u8 = 57;
 /// Numbers that are looked at before any is noted.
 const WORD_ROWS: usize = 64;
+/// Numbers that are mapped before they are packed: whole bytes of any width.
+const MAPPED_ROWS: usize = 256;
 /// Of a word that is looked through one by one.
 const FEW_ONES: u32 = 6;
 
@@ -65,6 +67,53 @@ macro_rules! by_width {
 /// Appends numbers, each below `2^width`.
 pub fn pack(numbers: &[u64], width: u8, out: &mut Vec<u8>) {
     by_width!(width, (), WIDTH => pack_of::<WIDTH>(numbers, out));
+}
+
+/// The same of what `map` makes of numbers.
+pub fn pack_by(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(u64) -> u64) {
+    pack_mapped(numbers, width, out, |numbers, mapped| {
+        for (mapped, number) in mapped.iter_mut().zip(numbers) {
+            *mapped = map(*number);
+        }
+    });
+}
+
+/// The same of numbers whose bits are gathered as the runs of a mask say.
+pub fn pack_gathered(numbers: &[u64], runs: &[(u32, u64)], width: u8, out: &mut Vec<u8>) {
+    pack_mapped(numbers, width, out, |numbers, mapped| {
+        mapped.fill(0);
+        for (shift, bits) in runs {
+            for (mapped, number) in mapped.iter_mut().zip(numbers) {
+                *mapped |= (number >> shift) & bits;
+            }
+        }
+    });
+}
+
+/// `map`: fills as many places as there are numbers.
+fn pack_mapped(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(&[u64], &mut [u64])) {
+    let mut mapped = [0; MAPPED_ROWS];
+    for numbers in numbers.chunks(MAPPED_ROWS) {
+        let mapped = at_mut(&mut mapped, ..numbers.len());
+        map(numbers, mapped);
+        pack(mapped, width, out);
+    }
+}
+
+/// The same of how far each difference from the number before exceeds `least`.
+pub fn pack_steps(numbers: &[u64], least: u64, width: u8, out: &mut Vec<u8>) {
+    let mut mapped = [0; MAPPED_ROWS];
+    let mut rest = numbers;
+    while let [_, after @ ..] = rest
+        && !after.is_empty()
+    {
+        let mapped = at_mut(&mut mapped, ..after.len().min(MAPPED_ROWS));
+        for ((mapped, before), after) in mapped.iter_mut().zip(rest).zip(after) {
+            *mapped = after.wrapping_sub(*before).wrapping_sub(least);
+        }
+        pack(mapped, width, out);
+        rest = at(rest, mapped.len()..);
+    }
 }
 
 fn pack_of<const WIDTH: usize>(numbers: &[u64], out: &mut Vec<u8>) {
@@ -140,6 +189,10 @@ impl<'a> Packed<'a> {
             width,
         };
         Ok((packed, at(bytes, length..)))
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// Number `nth`, from 0.
@@ -408,15 +461,7 @@ pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     }
 }
 
-/// Moves the bits of `number` that a mask with these runs names to the lowest places.
-#[inline]
-pub fn gather_bits(number: u64, runs: &[(u32, u64)]) -> u64 {
-    runs.iter().fold(0, |gathered, (shift, bits)| {
-        gathered | (number >> shift) & bits
-    })
-}
-
-/// The reverse of `gather_bits`.
+/// Moves bits that were gathered in the lowest places back to where a mask with these runs has them.
 #[inline]
 pub fn scatter_bits(gathered: u64, runs: &[(u32, u64)]) -> u64 {
     runs.iter().fold(0, |number, (shift, bits)| {
@@ -493,9 +538,12 @@ mod tests {
         fn gathered_bits_are_scattered_to_their_places(number in any::<u64>(), mask in prop_oneof![any::<u64>(), Just(0), Just(u64::MAX), Just(1 << 63)]) {
             let mut runs = Vec::new();
             runs_of(mask, &mut runs);
-            let gathered = gather_bits(number, &runs);
-            prop_assert!(mask.count_ones() == 64 || gathered >> mask.count_ones() == 0);
-            prop_assert_eq!(scatter_bits(gathered, &runs), number & mask);
+            let width = width_of_bits(mask.count_ones());
+            let mut bytes = Vec::new();
+            pack_gathered(&[number; 3], &runs, width, &mut bytes);
+            bytes.extend_from_slice(&[0; SLACK_BYTES]);
+            let (packed, _) = Packed::split(&bytes, 3, width).unwrap();
+            prop_assert_eq!(scatter_bits(packed.get(2), &runs), number & mask);
         }
     }
 

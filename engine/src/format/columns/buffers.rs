@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::numbers::Run;
+use super::codec::Run;
 use super::rows::Rows;
 
 /// The rows of a unit, as far as they are decoded. The memory serves the next unit.

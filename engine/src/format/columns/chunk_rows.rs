@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::codec::Run;
 use super::head::Head;
-use super::numbers::Run;
 use super::rows::{Rows, Tail, Wanted};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
@@ -11,6 +11,9 @@ use crate::format::record::{
 };
 use crate::proven::{at, at_mut};
 use crate::types::Timestamp;
+
+/// Records that are put together at a time, so that they are written to memory once.
+const TILE_ROWS: usize = 64;
 
 /// A row of a chunk: when it arrived, where its payload stands in the chunk, and the payload's bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -36,6 +39,36 @@ struct Cursor<'a> {
     next: usize,
     source: u64,
     fixed_bytes: usize,
+}
+
+impl Cursor<'_> {
+    /// Writes the headers of records of one length, of which none needs another anchor, and notes their payloads. Returns where they end; `None`: they are
+    /// not so, or there is no room.
+    fn put_equal(
+        &self,
+        arrivals: &[u64],
+        anchor: u64,
+        place: usize,
+        places: &mut Vec<u32>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let is_near = |arrival: &u64| arrival.wrapping_sub(anchor) <= u64::from(u32::MAX);
+        let payload_bytes = u16::try_from(self.fixed_bytes).ok()?;
+        if !self.tails.is_empty() || !arrivals.iter().all(is_near) {
+            return None;
+        }
+        let stride = record_bytes(self.fixed_bytes);
+        let end = place + arrivals.len() * stride;
+        let records = out.get_mut(place..end)?.chunks_exact_mut(stride);
+        let same = self.source | u64::from(payload_bytes) << 16;
+        for (record, arrival) in records.zip(arrivals) {
+            let header = same | arrival.wrapping_sub(anchor) << 32;
+            at_mut(record, ..RECORD_HEADER_BYTES).copy_from_slice(&header.to_le_bytes());
+        }
+        let starts = (place + RECORD_HEADER_BYTES..).step_by(stride);
+        places.extend(starts.take(arrivals.len()).map(|start| start as u32));
+        Some(end)
+    }
 }
 
 /// Records of one stream that stand one behind the other and are equally long.
@@ -209,15 +242,23 @@ impl ChunkRows<'_> {
                     run as u64,
                 );
             };
+            let Some(first) = arrivals.first() else {
+                continue;
+            };
+            let anchor = anchor.get_or_insert_with(|| {
+                at_mut(out, ..CHUNK_HEADER_BYTES).copy_from_slice(&first.to_le_bytes());
+                *first
+            });
+            if let Some(end) = cursor.put_equal(arrivals, *anchor, place, places, out) {
+                place = end;
+                cursor.next += run;
+                continue;
+            }
             for (nth, &arrival) in arrivals.iter().enumerate() {
                 let row = cursor.row + cursor.next + nth;
                 let tail_bytes: usize = cursor.tails.iter().map(|tail| tail.length(row)).sum();
                 let payload_bytes = cursor.fixed_bytes + tail_bytes;
-                let from = *anchor.get_or_insert_with(|| {
-                    at_mut(out, ..CHUNK_HEADER_BYTES).copy_from_slice(&arrival.to_le_bytes());
-                    arrival
-                });
-                let mut delta = arrival.wrapping_sub(from);
+                let mut delta = arrival.wrapping_sub(*anchor);
                 if delta > u64::from(u32::MAX) {
                     let Some(entry) = out.get_mut(place..place + ANCHOR_ENTRY_BYTES) else {
                         return invalid("the length of a chunk's records", place as u64);
@@ -225,7 +266,7 @@ impl ChunkRows<'_> {
                     let (head, time) = entry.split_at_mut(8);
                     head.copy_from_slice(&(ANCHOR_LENGTH << 16).to_le_bytes());
                     time.copy_from_slice(&arrival.to_le_bytes());
-                    (anchor, delta) = (Some(arrival), 0);
+                    (*anchor, delta) = (arrival, 0);
                     place += ANCHOR_ENTRY_BYTES;
                 }
                 let end = place + record_bytes(payload_bytes);
@@ -251,30 +292,22 @@ impl ChunkRows<'_> {
         }
         let rows = self.rows(stream);
         let template = &self.head.stream(stream).template;
-        let mut offset = 0;
-        for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
-            if !wanted.piece(nth) {
+        for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
+            let first = range.start + tile * TILE_ROWS;
+            let mut offset = 0;
+            for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
+                if wanted.piece(nth) {
+                    let column = at(column, first..first + places.len());
+                    put_piece(piece.bytes, column, places, offset, out);
+                }
                 offset += usize::from(piece.bytes);
-                continue;
             }
-            let column = at(column, range.clone());
-            match piece.bytes {
-                1 => put_piece::<1>(column, places, offset, out),
-                2 => put_piece::<2>(column, places, offset, out),
-                3 => put_piece::<3>(column, places, offset, out),
-                4 => put_piece::<4>(column, places, offset, out),
-                5 => put_piece::<5>(column, places, offset, out),
-                6 => put_piece::<6>(column, places, offset, out),
-                7 => put_piece::<7>(column, places, offset, out),
-                _ => put_piece::<8>(column, places, offset, out),
-            }
-            offset += usize::from(piece.bytes);
         }
         if rows.tails.is_empty() || !wanted.tails {
             return;
         }
         for (row, place) in range.zip(places) {
-            let mut start = *place as usize + offset;
+            let mut start = *place as usize + template.fixed_bytes();
             for tail in &rows.tails {
                 let bytes = tail.string(row);
                 at_mut(out, start..start + bytes.len()).copy_from_slice(bytes);
@@ -284,10 +317,24 @@ impl ChunkRows<'_> {
     }
 }
 
-#[inline(always)]
-fn put_piece<const BYTES: usize>(column: &[u64], places: &[u32], offset: usize, out: &mut [u8]) {
+/// Writes numbers of so many bytes, each at a place and so far behind it.
+fn put_piece(bytes: u8, column: &[u64], places: &[u32], offset: usize, out: &mut [u8]) {
+    let put = match bytes {
+        1 => put_bytes::<1>,
+        2 => put_bytes::<2>,
+        3 => put_bytes::<3>,
+        4 => put_bytes::<4>,
+        5 => put_bytes::<5>,
+        6 => put_bytes::<6>,
+        7 => put_bytes::<7>,
+        _ => put_bytes::<8>,
+    };
+    put(column, places, at_mut(out, offset..));
+}
+
+fn put_bytes<const BYTES: usize>(column: &[u64], places: &[u32], out: &mut [u8]) {
     for (number, place) in column.iter().zip(places) {
-        let start = *place as usize + offset;
+        let start = *place as usize;
         let number = number.to_le_bytes();
         at_mut(out, start..start + BYTES).copy_from_slice(at(&number, ..BYTES));
     }

@@ -5,8 +5,8 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::codec::{Block, ColumnEncoder, Cursor, Decode, TAIL};
 use super::groups::{Group, GroupPart, GroupTable, Places, put_group};
-use super::numbers::{self, Blocks, TAIL};
 use super::stream::Stream;
 use super::template::Template;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
@@ -80,7 +80,7 @@ pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
         before = source.0;
     }
     let mut counts = Vec::new();
-    numbers::encode(&family.counts, None, &[], &mut counts);
+    ColumnEncoder::default().put(&family.counts, None, &[], &mut counts);
     counts.extend_from_slice(&TAIL);
     put_leb128(head, counts.len() as u64);
     head.extend_from_slice(&counts);
@@ -93,7 +93,7 @@ pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
 impl Family {
     /// The next family, of at most so many members. `slot`: where the rows of its first group are decoded.
     pub fn decode(
-        head: &mut Blocks<'_>,
+        head: &mut Cursor<'_>,
         places: &mut Places,
         chunks: usize,
         members_most: usize,
@@ -118,9 +118,9 @@ impl Family {
             }
         }
         let bytes = head.number()?;
-        let mut counted = Blocks::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
+        let mut counted = Cursor::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
         let mut numbers = memory::zeroed(members * chunks)?;
-        counted.decode(None, &mut numbers)?;
+        Block::open(&mut counted, numbers.len(), None, &[])?.decode(&mut numbers)?;
         if let Some(count) = numbers.iter().find(|count| **count >= FAMILY_ROWS as u64) {
             return invalid("the records of a stream in a chunk", *count);
         }

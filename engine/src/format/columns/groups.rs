@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::COLUMNS_LOG;
-use super::numbers::Blocks;
+use super::codec::Cursor;
 use crate::format::bytes::{FormatError, invalid, put_leb128, u32_at};
 use crate::format::checksum::checksum_for;
 use crate::proven::at;
@@ -105,7 +105,7 @@ impl Places {
     /// The parts of a row group of so many blocks, one at least.
     pub fn parts(
         &mut self,
-        tables: &mut Blocks<'_>,
+        tables: &mut Cursor<'_>,
         blocks: usize,
     ) -> Result<Arc<[GroupPart]>, FormatError> {
         let mut parts = Vec::new();
@@ -116,7 +116,7 @@ impl Places {
     /// Gives `each` the parts of a row group.
     pub fn group(
         &mut self,
-        tables: &mut Blocks<'_>,
+        tables: &mut Cursor<'_>,
         blocks: usize,
         mut each: impl FnMut(GroupPart),
     ) -> Result<(), FormatError> {
@@ -140,7 +140,7 @@ impl Places {
         Ok(())
     }
 
-    pub fn section(&mut self, tables: &mut Blocks<'_>) -> Result<Section, FormatError> {
+    pub fn section(&mut self, tables: &mut Cursor<'_>) -> Result<Section, FormatError> {
         let bytes = tables.number()?;
         let checksum = u32_at(tables.bytes(4)?, 0);
         let start = self.next;

@@ -4,9 +4,9 @@
 
 use std::cell::OnceCell;
 
+use super::codec::Cursor;
 use super::families::{Family, FamilyTable, put_family};
 use super::groups::{Group, GroupTable, Places, Section, SectionTable, put_group, put_section};
-use super::numbers::Blocks;
 use super::stream::Stream;
 use super::template::{Template, TemplateCheck};
 use super::{COLUMNS_LOG, UNIT_CHUNKS};
@@ -229,7 +229,7 @@ impl Head {
             return family.stream(nth);
         };
         let read = || {
-            let mut tables = Blocks::new(at(&self.tables, described.start..));
+            let mut tables = Cursor::new(at(&self.tables, described.start..));
             let chunks = self.orders.len();
             let stream = stream_of(&mut tables, &mut described.places.clone(), chunks, nth);
             Box::new(stream.expect("the streams of a head were checked"))
@@ -296,7 +296,7 @@ impl Head {
         bytes: &[u8],
         chunk_bytes: u32,
     ) -> Result<Head, FormatError> {
-        let mut tables = Blocks::new(at(bytes, UNIT_HEADER_BYTES..));
+        let mut tables = Cursor::new(at(bytes, UNIT_HEADER_BYTES..));
         let mut places = Places {
             next: header.head_bytes,
             end: header.unit_bytes,
@@ -318,7 +318,7 @@ impl Head {
         };
         let tables = memory::copied(tables.rest())?;
         let mut checked = Checked {
-            blocks: Blocks::new(&tables),
+            blocks: Cursor::new(&tables),
             places,
             room: vec![chunk_bytes as usize; header.chunks],
         };
@@ -346,7 +346,7 @@ impl Head {
 
 /// What was checked of what describes the streams, up to where the blocks begin.
 struct Checked<'a> {
-    blocks: Blocks<'a>,
+    blocks: Cursor<'a>,
     places: Places,
     /// What is left of each chunk for the records of further streams.
     room: Vec<usize>,
@@ -409,7 +409,7 @@ impl<'a> Checked<'a> {
 }
 
 fn stream_of(
-    tables: &mut Blocks<'_>,
+    tables: &mut Cursor<'_>,
     places: &mut Places,
     chunks: usize,
     slot: usize,

@@ -8,10 +8,10 @@ use zstd::zstd_safe::DCtx;
 
 use super::bits::accumulate;
 use super::bytes::Bytes;
+use super::codec::{Block, Cursor, Decode, Run};
 use super::groups::{Group, TailForm};
 use super::head::Head;
 use super::number_range::NumberRange;
-use super::numbers::{Blocks, Run};
 use super::stream::Stream;
 use super::template::{PieceKind, Template};
 use crate::format::bytes::{FormatError, invalid};
@@ -200,44 +200,66 @@ impl<'a> StreamRows<'a> {
 pub struct GroupBlocks<'a> {
     bytes: &'a Bytes,
     group: &'a Group,
-    /// The part that is looked at, its blocks that follow, and which the next of them is.
-    part: Option<(usize, Blocks<'a>, usize)>,
+    template: &'a Template,
+    /// The part that is looked at, what of it follows, and which block that begins with.
+    part: Option<(usize, Cursor<'a>, usize)>,
 }
 
 impl<'a> GroupBlocks<'a> {
-    pub fn of(bytes: &'a Bytes, group: &'a Group) -> GroupBlocks<'a> {
+    pub fn of(bytes: &'a Bytes, group: &'a Group, template: &'a Template) -> GroupBlocks<'a> {
         GroupBlocks {
             bytes,
             group,
+            template,
             part: None,
         }
     }
 
-    /// The block of a piece, which is taken next. None behind it was.
-    pub fn piece(&mut self, nth: usize) -> Result<&mut Blocks<'a>, FormatError> {
+    /// The block of the arrivals. None was taken before.
+    pub fn arrivals(&mut self) -> Result<Block<'a>, FormatError> {
+        self.block(0)
+    }
+
+    /// The block of a piece, or of how many bytes follow all pieces. None behind it was taken.
+    pub fn piece(&mut self, nth: usize) -> Result<Block<'a>, FormatError> {
         // The arrivals come first.
         self.block(nth + 1)
     }
 
-    /// Block `nth`, which is taken next. None behind it was.
-    pub fn block(&mut self, nth: usize) -> Result<&mut Blocks<'a>, FormatError> {
+    /// The strings, which are the last.
+    pub fn strings(&mut self) -> Result<&mut Cursor<'a>, FormatError> {
+        self.skip_to(self.template.blocks() - 1)
+    }
+
+    fn block(&mut self, nth: usize) -> Result<Block<'a>, FormatError> {
+        let (group, floats) = (self.group, self.floats(nth));
+        Block::open(self.skip_to(nth)?, group.rows, floats, group.members())
+    }
+
+    /// As for the opening of a block.
+    fn floats(&self, block: usize) -> Option<u8> {
+        let piece = self.template.pieces.get(block.checked_sub(1)?)?;
+        piece.float_bytes()
+    }
+
+    /// What begins with block `nth`.
+    fn skip_to(&mut self, nth: usize) -> Result<&mut Cursor<'a>, FormatError> {
         let (part, first) = self.group.part_of(nth);
-        let held = self.part.take().filter(|(held, ..)| *held == part);
-        let (_, blocks, next) = self.part.insert(match held {
-            Some(held) => held,
-            None => {
-                let section = self.bytes.section(&at(&self.group.parts, part).section)?;
-                let blocks = Blocks::of_members(section, self.group.members());
-                (part, blocks, first)
+        let (mut cursor, next) = match self.part.take() {
+            Some((held, cursor, next)) if held == part => (cursor, next),
+            _ => {
+                let section = &at(&self.group.parts, part).section;
+                (Cursor::new(self.bytes.section(section)?), first)
             }
-        });
+        };
         // No block is asked for behind which one was taken.
-        assert!(*next <= nth);
-        for _ in *next..nth {
-            blocks.skip(self.group.rows)?;
+        assert!(next <= nth);
+        for passed in next..nth {
+            let (rows, members) = (self.group.rows, self.group.members());
+            Block::open(&mut cursor, rows, self.floats(passed), members)?;
         }
-        *next = nth + 1;
-        Ok(blocks)
+        let (_, cursor, _) = self.part.insert((part, cursor, nth + 1));
+        Ok(cursor)
     }
 }
 
@@ -255,7 +277,9 @@ impl Bytes {
             order.clear();
             return Ok(());
         }
-        Blocks::new(self.section(at(&head.orders, nth))?).decode_runs(records, order)
+        order.clear();
+        let mut section = Cursor::new(self.section(at(&head.orders, nth))?);
+        Block::open(&mut section, records, None, &[])?.runs(order)
     }
 
     /// Decodes how long the records of chunk `nth` are whose lengths differ, and notes which rows of their groups they are.
@@ -346,8 +370,8 @@ impl Bytes {
         if decoded.has.covers(wanted) {
             return Ok(());
         }
-        let blocks = GroupBlocks::of(self, group);
-        let result = decoded.decode(blocks, &stream.template, group.rows, wanted, tail_room);
+        let blocks = GroupBlocks::of(self, group, &stream.template);
+        let result = decoded.decode(blocks, wanted, tail_room);
         if result.is_err() {
             decoded.forget(tail_room);
         }
@@ -426,21 +450,17 @@ impl Rows {
     pub fn pick(
         &mut self,
         mut blocks: GroupBlocks<'_>,
-        template: &Template,
         wanted: &Wanted,
         rows: &[u32],
     ) -> Result<(), FormatError> {
-        let count = blocks.group.rows;
         if wanted.arrivals {
-            blocks
-                .block(0)?
-                .pick(None, count, rows, &mut self.arrivals)?;
+            blocks.arrivals()?.pick(rows, &mut self.arrivals)?;
         }
-        self.pieces.resize_with(template.pieces.len(), Vec::new);
-        for (nth, (piece, column)) in template.pieces.iter().zip(&mut self.pieces).enumerate() {
+        self.pieces
+            .resize_with(blocks.template.pieces.len(), Vec::new);
+        for (nth, column) in self.pieces.iter_mut().enumerate() {
             if wanted.piece(nth) {
-                let block = blocks.piece(nth)?;
-                block.pick(piece.float_bytes(), count, rows, column)?;
+                blocks.piece(nth)?.pick(rows, column)?;
             }
         }
         Ok(())
@@ -462,11 +482,10 @@ impl Rows {
     fn decode(
         &mut self,
         mut blocks: GroupBlocks<'_>,
-        template: &Template,
-        rows: usize,
         wanted: &Wanted,
         tail_room: &mut usize,
     ) -> Result<(), FormatError> {
+        let (template, rows) = (blocks.template, blocks.group.rows);
         let all = self.has.and(wanted);
         let before = std::mem::replace(&mut self.has, all);
         let needs_tails = self.has.tails && !before.tails;
@@ -474,7 +493,7 @@ impl Rows {
         self.has.lengths |= needs_lengths;
         if self.has.arrivals && !before.arrivals {
             memory::resize(&mut self.arrivals, rows)?;
-            blocks.block(0)?.decode(None, &mut self.arrivals)?;
+            blocks.arrivals()?.decode(&mut self.arrivals)?;
         }
         if needs_lengths {
             self.forget_tails(tail_room);
@@ -484,7 +503,7 @@ impl Rows {
             let is_length = needs_lengths && piece.kind == PieceKind::Length;
             if wanted.piece(nth) && !before.piece(nth) || is_length {
                 memory::resize(column, rows)?;
-                blocks.piece(nth)?.decode(piece.float_bytes(), column)?;
+                blocks.piece(nth)?.decode(column)?;
             }
             if is_length {
                 self.tails.push(Tail::of_lengths(memory::copied(column)?));
@@ -496,14 +515,14 @@ impl Rows {
         if template.has_rest {
             let mut ends = memory::zeroed(rows)?;
             let block = blocks.piece(template.pieces.len())?;
-            block.decode(None, &mut ends)?;
+            block.decode(&mut ends)?;
             self.tails.push(Tail::of_lengths(ends));
         }
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;
         }
         if needs_tails && !self.tails.is_empty() {
-            let strings = blocks.block(template.blocks() - 1)?;
+            let strings = blocks.strings()?;
             for tail in &mut self.tails {
                 tail.decode(strings)?;
             }
@@ -549,15 +568,15 @@ impl Tail {
     }
 
     /// Takes the bytes.
-    fn decode(&mut self, blocks: &mut Blocks<'_>) -> Result<(), FormatError> {
+    fn decode(&mut self, strings: &mut Cursor<'_>) -> Result<(), FormatError> {
         let bytes = self.all_bytes;
-        match blocks.byte()? {
+        match strings.byte()? {
             form if form == TailForm::Plain as u8 => {
-                self.bytes = memory::copied(blocks.bytes(bytes)?)?;
+                self.bytes = memory::copied(strings.bytes(bytes)?)?;
             }
             form if form == TailForm::Zstd as u8 => {
-                let length = usize::try_from(blocks.number()?).unwrap_or(usize::MAX);
-                let compressed = blocks.bytes(length)?;
+                let length = usize::try_from(strings.number()?).unwrap_or(usize::MAX);
+                let compressed = strings.bytes(length)?;
                 let mut plain = memory::zeroed(bytes)?;
                 // By the plain function a context that is refused would be a panic.
                 let context = DCtx::try_create().ok_or(NoMemory {

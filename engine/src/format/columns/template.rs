@@ -1,6 +1,6 @@
 //! Which pieces the payloads of a source consist of, as an encoder needs to know it and a unit describes it.
 
-use super::numbers::Blocks;
+use super::codec::Cursor;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::format::record::record_bytes;
 use crate::types::SourceId;
@@ -83,14 +83,14 @@ impl Template {
         out.extend(pieces.map(|piece| piece.bytes | (piece.kind as u8) << 4));
     }
 
-    pub(super) fn decode(head: &mut Blocks<'_>) -> Result<Template, FormatError> {
+    pub(super) fn decode(head: &mut Cursor<'_>) -> Result<Template, FormatError> {
         let source = source_of(head)?;
         Template::decode_pieces(head, source)
     }
 
     /// What [`Template::encode_pieces`] wrote.
     pub(super) fn decode_pieces(
-        head: &mut Blocks<'_>,
+        head: &mut Cursor<'_>,
         source: SourceId,
     ) -> Result<Template, FormatError> {
         let (has_rest, pieces) = pieces_of(head)?;
@@ -129,7 +129,7 @@ pub(super) struct TemplateCheck<'a> {
 
 impl<'a> TemplateCheck<'a> {
     /// Passes over the next template.
-    pub fn pass(&mut self, head: &mut Blocks<'a>) -> Result<(SourceId, TemplateSize), FormatError> {
+    pub fn pass(&mut self, head: &mut Cursor<'a>) -> Result<(SourceId, TemplateSize), FormatError> {
         let mut ahead = head.clone();
         let source = source_of(&mut ahead)?;
         let (has_rest, pieces) = pieces_of(&mut ahead)?;
@@ -151,7 +151,7 @@ impl<'a> TemplateCheck<'a> {
     }
 }
 
-fn source_of(head: &mut Blocks<'_>) -> Result<SourceId, FormatError> {
+fn source_of(head: &mut Cursor<'_>) -> Result<SourceId, FormatError> {
     let source = head.number()?;
     match u16::try_from(source) {
         Ok(source) if source > 0 => Ok(SourceId(source)),
@@ -160,7 +160,7 @@ fn source_of(head: &mut Blocks<'_>) -> Result<SourceId, FormatError> {
 }
 
 /// Whether a template has a rest, and its pieces.
-fn pieces_of<'a>(head: &mut Blocks<'a>) -> Result<(bool, &'a [u8]), FormatError> {
+fn pieces_of<'a>(head: &mut Cursor<'a>) -> Result<(bool, &'a [u8]), FormatError> {
     let count = head.number()?;
     let bytes = usize::try_from(count >> 1).unwrap_or(usize::MAX);
     Ok((count & 1 == 1, head.bytes(bytes)?))
@@ -199,7 +199,7 @@ mod tests {
         fn what_is_passed_over_is_what_would_be_decoded(all in prop::collection::vec(described(), 0..6), cut in 0..3usize) {
             let bytes = all.concat();
             let bytes = at(&bytes, ..bytes.len().saturating_sub(cut));
-            let (mut passed, mut decoded) = (Blocks::new(bytes), Blocks::new(bytes));
+            let (mut passed, mut decoded) = (Cursor::new(bytes), Cursor::new(bytes));
             let mut check = TemplateCheck::default();
             for _ in &all {
                 let found = check.pass(&mut passed).ok();

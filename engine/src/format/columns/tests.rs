@@ -5,10 +5,10 @@ mod parts;
 
 use proptest::prelude::*;
 
+use super::codec::{ColumnEncoder, TAIL};
 use super::families::FamilyTable;
 use super::groups::{SectionTable, TailForm, section_checksum};
 use super::head::{Form, StreamTable, Tables, encode_head};
-use super::numbers::{self, TAIL};
 use super::*;
 use crate::format::{CHUNK_BYTES_MIN, ChunkBuilder};
 use crate::types::{Address, SourceId, Timestamp};
@@ -496,7 +496,7 @@ impl Body {
 
     fn numbers(&mut self, numbers: &[u64]) -> SectionTable {
         let mut bytes = Vec::new();
-        numbers::encode(numbers, None, &[], &mut bytes);
+        ColumnEncoder::default().put(numbers, None, &[], &mut bytes);
         bytes.extend_from_slice(&TAIL);
         self.section(&bytes)
     }
@@ -536,8 +536,8 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
     let mut orders = vec![body.numbers(&(0..u64::from(STREAMS)).collect::<Vec<_>>())];
     orders.extend((1..UNIT_CHUNKS).map(|_| body.section(&[])));
     let mut group = Vec::new();
-    numbers::encode(&[1], None, &[], &mut group);
-    numbers::encode(&[CLAIMED as u64], None, &[], &mut group);
+    ColumnEncoder::default().put(&[1], None, &[], &mut group);
+    ColumnEncoder::default().put(&[CLAIMED as u64], None, &[], &mut group);
     group.push(TailForm::Zstd as u8);
     crate::format::bytes::put_leb128(&mut group, zeroes.len() as u64);
     group.extend_from_slice(&zeroes);

@@ -8,7 +8,7 @@ use super::UNIT_CHUNKS;
 use super::buffers::Buffers;
 use super::bytes::{Bytes, UNREAD};
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::groups::Group;
+use super::codec::Decode;
 use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::number_range::{NumberRange, RangeTotals};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
@@ -368,7 +368,11 @@ impl Unit {
                 bytes.decode_pieces(stream, wanted, decoded, room)?;
                 decoded.find(first..first + count, wanted, rows)?;
             } else {
-                find_rows(bytes, group, wanted, rows)?;
+                find_rows(
+                    || GroupBlocks::of(bytes, group, &stream.template),
+                    wanted,
+                    rows,
+                )?;
                 if count < group.rows {
                     rows.retain(|row| (first..first + count).contains(&(*row as usize)));
                 }
@@ -378,9 +382,9 @@ impl Unit {
                 continue;
             }
             if rows.len() < count / FEW && !has_more && !is_shared {
-                let blocks = GroupBlocks::of(bytes, group);
+                let blocks = GroupBlocks::of(bytes, group, &stream.template);
                 let selected = &mut self.buffers.selected;
-                selected.pick(blocks, take.template, take.wanted, rows)?;
+                selected.pick(blocks, take.wanted, rows)?;
                 (next, picked) = (group_end, picked + rows.len());
                 continue;
             }
@@ -435,9 +439,8 @@ impl Unit {
             let rows = |chunks: Range<usize>| at(&stream.counts, chunks).iter().sum::<usize>();
             let first = rows(group.first_chunk..chunks.start.max(group.first_chunk));
             let last = rows(group.first_chunk..end.min(group.end_chunk));
-            let mut blocks = GroupBlocks::of(&self.bytes, group);
-            let block = blocks.piece(piece)?;
-            totals.add(block.totals(group.rows, first..last, wanted)?);
+            let block = GroupBlocks::of(&self.bytes, group, &stream.template).piece(piece)?;
+            totals.add(block.totals(first..last, wanted)?);
         }
         Ok(Some((end, totals)))
     }
@@ -511,23 +514,19 @@ impl Unit {
 }
 
 /// Finds the rows of a group that hold wanted numbers in each of some pieces.
-fn find_rows(
-    bytes: &Bytes,
-    group: &Group,
+fn find_rows<'a>(
+    blocks: impl Fn() -> GroupBlocks<'a>,
     wanted: &[(usize, NumberRange)],
     rows: &mut Vec<u32>,
 ) -> Result<(), FormatError> {
     let Some(((piece, range), others)) = wanted.split_first() else {
         unreachable!("what is wanted is named");
     };
-    let (count, blocks) = (group.rows, || GroupBlocks::of(bytes, group));
-    blocks().piece(*piece)?.find(count, *range, rows)?;
+    blocks().piece(*piece)?.find(*range, rows)?;
     let mut numbers = Vec::new();
     for (piece, range) in others {
         numbers.clear();
-        blocks()
-            .piece(*piece)?
-            .pick(None, count, rows, &mut numbers)?;
+        blocks().piece(*piece)?.pick(rows, &mut numbers)?;
         let mut numbers = numbers.iter();
         rows.retain(|_| numbers.next().is_some_and(|number| range.contains(*number)));
     }

@@ -1,0 +1,26 @@
+//! A column of numbers as a block of bytes, a file for each encoding. FORMAT.md, *Column segments*.
+//!
+//! Numbers are 64 bits, compared as signed; differences wrap. A block says how it is encoded and not how many numbers it holds: its row group knows.
+//! [`ColumnEncoder`] writes the shortest block, [`Block`] reads any; both know every encoding, and no encoding knows another.
+
+mod block;
+mod constant;
+mod cursor;
+mod dictionary;
+mod differences;
+mod encoder;
+mod encoding;
+mod look;
+mod masked;
+mod members;
+mod nest;
+mod packed;
+mod runs;
+mod scaled;
+#[cfg(test)]
+mod tests;
+
+pub use block::Block;
+pub use cursor::{Cursor, TAIL};
+pub use encoder::ColumnEncoder;
+pub use encoding::{Decode, Run};

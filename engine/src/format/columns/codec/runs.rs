@@ -1,0 +1,102 @@
+//! Encoding 3: runs of equal numbers, as two blocks within.
+
+use super::cursor::Cursor;
+use super::encoding::{Decode, Encode, Encoding, Put, Run, Within};
+use super::look::Look;
+use crate::format::bytes::{FormatError, invalid, put_leb128};
+use crate::format::columns::bits::packed_bytes;
+use crate::memory;
+use crate::proven::at_mut;
+
+pub struct ToRun<'a> {
+    pub numbers: &'a [u64],
+    pub look: &'a Look,
+}
+
+impl Encode for ToRun<'_> {
+    fn encoding(&self) -> Encoding {
+        Encoding::Runs
+    }
+
+    /// A run's number and length, each a little narrower than the widest.
+    fn estimate(&self) -> usize {
+        let look = self.look;
+        let width = look.width().min(look.step_width().saturating_add(4));
+        packed_bytes(look.runs, width + 6) + 16
+    }
+
+    fn encode(&self, put: &mut Put<'_>, out: &mut Vec<u8>) {
+        let (mut values, mut lengths) = (Vec::new(), Vec::new());
+        for run in self.numbers.chunk_by(|a, b| a == b) {
+            values.extend(run.first());
+            lengths.push(run.len() as u64);
+        }
+        put_leb128(out, values.len() as u64);
+        put(Within::Inner, &values, out);
+        put(Within::Flat, &lengths, out);
+    }
+}
+
+/// `V`, `L`: the blocks of the numbers and of the lengths.
+pub struct Runs<V, L> {
+    rows: usize,
+    values: V,
+    lengths: L,
+}
+
+impl<V: Decode, L: Decode> Runs<V, L> {
+    /// `values` and `lengths` open a block of so many numbers.
+    pub fn open<'a>(
+        cursor: &mut Cursor<'a>,
+        rows: usize,
+        values: impl FnOnce(&mut Cursor<'a>, usize) -> Result<V, FormatError>,
+        lengths: impl FnOnce(&mut Cursor<'a>, usize) -> Result<L, FormatError>,
+    ) -> Result<Runs<V, L>, FormatError> {
+        let count = cursor.count(rows)?;
+        Ok(Runs {
+            rows,
+            values: values(cursor, count)?,
+            lengths: lengths(cursor, count)?,
+        })
+    }
+
+    /// Gives `each` the runs, of which all together cover the rows.
+    fn each(&self, mut each: impl FnMut(Run)) -> Result<(), FormatError> {
+        let (values, lengths) = (self.values.decoded()?, self.lengths.decoded()?);
+        let mut left = self.rows;
+        for (value, length) in values.iter().zip(lengths.iter()) {
+            let length = usize::try_from(*length).unwrap_or(usize::MAX);
+            let Some(after) = left.checked_sub(length) else {
+                return invalid("the length of a run in a column", length as u64);
+            };
+            each(Run {
+                number: *value,
+                rows: length,
+            });
+            left = after;
+        }
+        match left {
+            0 => Ok(()),
+            _ => invalid("the rows that no run of a column covers", left as u64),
+        }
+    }
+}
+
+impl<V: Decode, L: Decode> Decode for Runs<V, L> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn decode(&self, out: &mut [u64]) -> Result<(), FormatError> {
+        let mut done = 0;
+        self.each(|run| {
+            at_mut(out, done..done + run.rows).fill(run.number);
+            done += run.rows;
+        })
+    }
+
+    fn runs(&self, out: &mut Vec<Run>) -> Result<(), FormatError> {
+        memory::reserve(out, self.values.rows())?;
+        self.each(|run| out.push(run))
+    }
+}
