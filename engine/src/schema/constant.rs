@@ -64,6 +64,10 @@ impl FieldDef {
         let whole = text.parse().ok().map(Number::Int);
         let exact = whole.or_else(|| Number::exact(text));
         is_value.then(|| match exact {
+            // Rounded to a float of the field's width, as digits with a fraction are.
+            Some(Number::Int(value)) if !domain.is_integer() && nearest != 0.0 => {
+                Number::Decimal { value, scale: 0 }
+            }
             Some(exact) if domain.is_integer() || nearest != 0.0 => exact,
             _ => Number::Float(nearest),
         })
@@ -270,6 +274,9 @@ mod tests {
                 let number = match number {
                     Number::Float(number) if domain.is_integer() => {
                         Number::exact(&text).unwrap_or(Number::Float(number))
+                    }
+                    Number::Int(value) if !domain.is_integer() => {
+                        Number::Decimal { value, scale: 0 }
                     }
                     number => number,
                 };
