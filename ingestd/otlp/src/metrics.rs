@@ -193,7 +193,7 @@ impl<'a> Metric<'a> {
             }
         };
         let labels = labels(origin, &read.attributes)?;
-        let sample = |(suffix, own, value): (&str, Option<(&str, f64)>, f64)| {
+        let sample = |(suffix, own, value): ReadSample| {
             let own = own.map(|(name, number)| (name.to_owned(), number_text(number)));
             Sample {
                 metric: format!("{}{suffix}", self.shown),
@@ -209,16 +209,16 @@ impl<'a> Metric<'a> {
     }
 }
 
-/// A sample of a data point: the suffix of its metric, the label that it alone has, and its value.
-type Piece = (&'static str, Option<(&'static str, f64)>, f64);
-
 /// A data point as it is sent.
 struct Read {
     time_ns: u64,
     flags: u32,
     attributes: Vec<KeyValue>,
-    samples: Vec<Piece>,
+    samples: Vec<ReadSample>,
 }
+
+/// The suffix of a sample's metric, the label that it alone has, and its value.
+type ReadSample = (&'static str, Option<(&'static str, f64)>, f64);
 
 fn number(point: NumberDataPoint) -> Result<Read, &'static str> {
     let value = match point.value {
