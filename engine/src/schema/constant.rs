@@ -56,21 +56,23 @@ impl FieldDef {
         }
         let nearest: f64 = text.parse().ok()?;
         let is_word = !text.bytes().any(|byte| byte.is_ascii_digit());
-        let is_value = match domain.is_integer() {
-            true => !nearest.is_nan(),
-            // Digits beyond the greatest float are not infinity.
-            false => nearest.is_finite() || is_word,
-        };
-        let whole = text.parse().ok().map(Number::Int);
-        let exact = whole.or_else(|| Number::exact(text));
-        is_value.then(|| match exact {
-            // Rounded to a float of the field's width, as digits with a fraction are.
-            Some(Number::Int(value)) if !domain.is_integer() && nearest != 0.0 => {
-                Number::Decimal { value, scale: 0 }
+        match domain {
+            Domain::Unsigned { .. } | Domain::Signed { .. } => {
+                let whole = text.parse().ok().map(Number::Int);
+                let exact = whole.or_else(|| Number::exact(text));
+                // No value of an integer is NaN.
+                (!nearest.is_nan()).then(|| exact.unwrap_or(Number::Float(nearest)))
             }
-            Some(exact) if domain.is_integer() || nearest != 0.0 => exact,
-            _ => Number::Float(nearest),
-        })
+            // Digits beyond the greatest float are not infinity.
+            Domain::F32 | Domain::F64 if nearest.is_infinite() && !is_word => None,
+            // As in a filter: with an exponent it is a float of 64 bits.
+            Domain::F32 if !text.contains(['e', 'E']) => {
+                let single: f32 = text.parse().ok()?;
+                let is_held = single.is_infinite() == nearest.is_infinite();
+                Some(Number::Float(if is_held { single.into() } else { nearest }))
+            }
+            Domain::F32 | Domain::F64 => Some(Number::Float(nearest)),
+        }
     }
 }
 
@@ -266,19 +268,19 @@ mod tests {
                 let keys = field.keys(op, Constant::Typed(&text));
                 let is_nan = matches!(number, Number::Float(number) if number.is_nan());
                 prop_assert_eq!(keys.is_none(), is_nan && domain.is_integer());
-                // The digits of a float are those of a decimal, which is rounded to the field's width.
-                let is_itself = !single || !matches!(number, Number::Float(_));
-                let Some(keys) = keys.filter(|_| is_itself) else {
+                let Some(keys) = keys else {
                     continue;
                 };
-                let number = match number {
-                    Number::Float(number) if domain.is_integer() => {
+                let number = match (number, domain) {
+                    (Number::Float(number), _) if domain.is_integer() => {
                         Number::exact(&text).unwrap_or(Number::Float(number))
                     }
-                    Number::Int(value) if !domain.is_integer() => {
-                        Number::Decimal { value, scale: 0 }
-                    }
-                    number => number,
+                    (Number::Int(number), Domain::F32) => Number::Float((number as f32).into()),
+                    (Number::Int(number), Domain::F64) => Number::Float(number as f64),
+                    // The digits of a float of 64 bits are rounded to 32, and an exponent makes 64 of them.
+                    (Number::Float(_), Domain::F32) => continue,
+                    (Number::Decimal { .. }, Domain::F32) if exponent => continue,
+                    (number, _) => number,
                 };
                 prop_assert_eq!(keys, domain.keys(op, number), "'{}' {:?}", text, op);
             }
