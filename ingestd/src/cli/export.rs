@@ -128,6 +128,17 @@ impl Args {
         };
         let within = bounds.iter().map(|(_, op, bound)| keys(field, *op, bound));
         let within = RangeSet::intersection(within.collect::<anyhow::Result<Vec<_>>>()?);
+        if within.is_empty() {
+            let bounds = bounds
+                .iter()
+                .map(|(flag, _, bound)| format!(" {flag} {bound}"));
+            bail!(
+                "no value of field '{}' ({}) lies within{}; widen the range",
+                field.name,
+                field.ty,
+                bounds.collect::<String>()
+            );
+        }
         Ok((index.id, Some(within)))
     }
 }
