@@ -2,8 +2,8 @@
 //!
 //! Input: an answer, read in both formats.
 
-use crate::{SOUND, label};
 use crate::answers::{Format, parse};
+use crate::{SOUND, label};
 
 pub fn run(input: &[u8]) -> String {
     let answers = [Format::Text, Format::OpenMetrics].map(|format| match parse(input, format) {
