@@ -171,7 +171,10 @@ fn windows_are_half_open_and_values_closed() {
         numbers(&["--index", "n", "--min", "-5", "--max", "7"]),
         ["-5", "7", "0"]
     );
-    assert_eq!(numbers(&["--index", "n", "--min", "1e9"]), [""; 0]);
+    assert_eq!(
+        numbers(&["--index", "n", "--min", "8", "--max", "9"]),
+        [""; 0]
+    );
     assert_eq!(numbers(&["--index", "sets"]), ["7"]);
     assert_eq!(numbers(&["--index", "sets", "--max", "6"]), [""; 0]);
 }

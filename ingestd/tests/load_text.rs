@@ -8,6 +8,7 @@ mod place;
 mod values;
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use loom_engine::log::LogReader;
@@ -441,6 +442,22 @@ fn text_without_declared_fields_is_one_message_with_the_statement_that_loads_it(
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert_eq!(loaded.output.status.code(), Some(1));
         assert!(!loaded.dir.exists());
+    }
+    // The words of the pipe are those of a shell, and DuckDB does not unpack every file.
+    let mut packed = Vec::new();
+    let best = bzip2::Compression::best();
+    let mut packer = bzip2::read::BzEncoder::new(&b"a,b\n1,2\n"[..], best);
+    packer.read_to_end(&mut packed).unwrap();
+    let odd = place.file("a $b.csv.bz2", &packed);
+    let errors = place.load(&["--ts", "it's"], &odd).said();
+    let path = odd.with_extension("").display().to_string();
+    for part in [
+        "unpack it, for DuckDB reads no .bz2, and let DuckDB 2 load it: ".to_owned(),
+        format!("read_csv('{path}')) TO '"),
+        format!("read_csv('{}')) TO '/dev/stdout'", path.replace('$', "\\$")),
+        r"--ts 'it'\''s' ".to_owned(),
+    ] {
+        assert!(errors.contains(&part), "{part}: {errors}");
     }
     // A source that exists decides.
     place.load_into("a i64, b i64?", &[], &csv);

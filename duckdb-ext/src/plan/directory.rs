@@ -28,7 +28,7 @@ pub fn open(path: &Path) -> Result<Arc<Directory>> {
     if canonical.is_file() {
         let path = path.display();
         return Err(Problem::Io(format!(
-            "cannot open Loom directory '{path}': it is a file; load it into a directory with 'ingestd load DIR {path}'"
+            "cannot open Loom directory '{path}': it is a file; load it into a directory with 'ingestd load DIR --source NAME {path}'"
         )));
     }
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

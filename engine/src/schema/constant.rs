@@ -21,14 +21,15 @@ pub enum Constant<'a> {
 
 impl FieldDef {
     /// The keys of the values `v` of this field for which `v op constant` holds. `None` where the constant is not a value that the field
-    /// compares with. A text that shows two numbers stands for both.
+    /// compares with. A text that shows two numbers equals both, and is ordered as its label.
     pub fn keys(&self, op: Op, constant: Constant<'_>) -> Option<RangeSet<Key>> {
         let domain = Domain::of(self.ty)?;
         match (op, constant) {
             (_, Constant::Number(number)) => Some(domain.keys(op, number)),
             (Op::Ne, Constant::Shown(_)) => Some(self.keys(Op::Eq, constant)?.complement()),
             (_, Constant::Shown(text)) => {
-                let numbers = self.numbers_shown_as(text);
+                let count = if op == Op::Eq { 2 } else { 1 };
+                let numbers = self.numbers_shown_as(text).take(count);
                 let keys: Vec<_> = numbers.map(|number| domain.keys(op, number)).collect();
                 (!keys.is_empty()).then(|| RangeSet::union(keys))
             }
@@ -300,6 +301,7 @@ mod tests {
         assert_eq!(shown(Op::Eq, "GET"), keys(&[(1, 1)]));
         assert_eq!(shown(Op::Eq, "7"), keys(&[(2, 2), (7, 7)]));
         assert_eq!(shown(Op::Ge, "9"), keys(&[(9, 255)]));
+        assert_eq!(shown(Op::Le, "7"), keys(&[(0, 2)]));
         assert_eq!(shown(Op::Ne, "GET"), keys(&[(0, 0), (2, u64::MAX)]));
         assert_eq!(shown(Op::Eq, "1"), None, "it shows as its label");
         assert_eq!(shown(Op::Eq, "SET"), None);

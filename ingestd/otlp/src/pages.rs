@@ -13,12 +13,12 @@ use axum::response::Response;
 use axum::routing::get;
 use tokio::task::spawn_blocking;
 
-use crate::server::{Limits, Server};
+use crate::server::{Limits, Patience, Server};
 
 const LIMITS: Limits = Limits {
     connections_max: 64,
     head: Duration::from_secs(2),
-    idle: Duration::from_secs(2),
+    patience: Patience::Whole(Duration::from_secs(2)),
 };
 
 /// A page, or why there is none.

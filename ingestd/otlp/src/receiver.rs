@@ -23,7 +23,7 @@ use tower_http::timeout::RequestBodyDeadlineLayer;
 use crate::body::Shared;
 use crate::handler::Handler;
 use crate::http::{Form, code_of};
-use crate::server::{Limits, Server};
+use crate::server::{Limits, Patience, Server};
 use crate::service::Service;
 use crate::signal::Signal;
 use crate::tls::{Tls, TlsError};
@@ -32,7 +32,7 @@ use crate::{grpc, http};
 const LIMITS: Limits = Limits {
     connections_max: 256,
     head: Duration::from_secs(10),
-    idle: Duration::from_secs(300),
+    patience: Patience::Idle(Duration::from_secs(300)),
 };
 /// How long a sender may take to send a request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -124,10 +124,16 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     let signal = Signal::at(request.uri().path());
     let (mut head, body) = request.into_parts();
     // Encodings have no case (RFC 9110, 8.4.1), but the layer that unpacks has.
-    if let Some(encoding) = head.headers.get_mut(CONTENT_ENCODING)
-        && let Ok(small) = encoding.as_bytes().to_ascii_lowercase().try_into()
-    {
-        *encoding = small;
+    match head.headers.get_mut(CONTENT_ENCODING) {
+        Some(encoding) if encoding.as_bytes().trim_ascii().is_empty() => {
+            head.headers.remove(CONTENT_ENCODING);
+        }
+        Some(encoding) => {
+            if let Ok(small) = encoding.as_bytes().to_ascii_lowercase().try_into() {
+                *encoding = small;
+            }
+        }
+        None => {}
     }
     let body = Shared::new(body);
     let request = Request::from_parts(head, Body::new(body.clone()));
@@ -168,10 +174,11 @@ fn refusal(response: &Response, body_bytes_max: usize) -> Option<(StatusCode, St
             "the request is longer than body_max, {body_bytes_max} bytes; send less at once"
         )),
         (_, Some(status)) => status,
-        (StatusCode::NOT_FOUND, None) => Status::unimplemented(
+        (StatusCode::NOT_FOUND, None) => Status::new(
+            Code::Unimplemented,
             "not found; use /v1/logs, /v1/traces or /v1/metrics, or over gRPC Export of LogsService, TraceService or MetricsService of opentelemetry.proto.collector",
         ),
-        (StatusCode::METHOD_NOT_ALLOWED, None) => Status::unimplemented("use POST"),
+        (StatusCode::METHOD_NOT_ALLOWED, None) => Status::new(Code::Unimplemented, "use POST"),
         (StatusCode::UNSUPPORTED_MEDIA_TYPE, None) => Status::invalid_argument(
             "the content encoding is not gzip; set OTEL_EXPORTER_OTLP_COMPRESSION=gzip at the sender",
         ),

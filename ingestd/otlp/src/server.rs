@@ -43,8 +43,16 @@ pub(crate) struct Limits {
     pub(crate) connections_max: usize,
     /// How long a TLS handshake and the head of a request may take.
     pub(crate) head: Duration,
-    /// How long a connection may have no request; twice as long after one.
-    pub(crate) idle: Duration,
+    pub(crate) patience: Patience,
+}
+
+/// How long a connection lasts.
+#[derive(Copy, Clone)]
+pub(crate) enum Patience {
+    /// So long at most, over HTTP/1 alone.
+    Whole(Duration),
+    /// It may have no request for so long; up to twice as long after one.
+    Idle(Duration),
 }
 
 /// The parts that all connections share.
@@ -124,7 +132,7 @@ async fn run(
     let places = Arc::new(Semaphore::new(shared.limits.connections_max));
     let connections = GracefulShutdown::new();
     let mut reports = interval(CLOSED_EVERY);
-    let mut closed = 0;
+    let (mut closed, mut turn) = (0, 0);
     loop {
         tokio::select! {
             // `stop` drops the other end.
@@ -132,7 +140,7 @@ async fn run(
             _ = reports.tick() => if closed > 0 && report(closed) {
                 closed = 0;
             },
-            accepted = accept(&listeners) => match accepted {
+            accepted = accept(&listeners, &mut turn) => match accepted {
                 Ok((stream, from)) => match Arc::clone(&places).try_acquire_owned() {
                     Ok(place) => {
                         let (shared, watcher) = (Arc::clone(&shared), connections.watcher());
@@ -156,10 +164,16 @@ async fn run(
     let _ = timeout(STOP_WAIT, connections.shutdown()).await;
 }
 
-/// The next connection to one of the listeners.
-async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+/// The next connection to one of the listeners. Each is asked first in its turn, so that a flood at one starves no other.
+async fn accept(
+    listeners: &[TcpListener],
+    turn: &mut usize,
+) -> io::Result<(TcpStream, SocketAddr)> {
+    *turn = (*turn + 1) % listeners.len();
+    let (later, first) = listeners.split_at(*turn);
     poll_fn(|context| {
-        let mut polls = listeners.iter().map(|one| one.poll_accept(context));
+        let in_turn = first.iter().chain(later);
+        let mut polls = in_turn.map(|one| one.poll_accept(context));
         polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
     .await
@@ -208,17 +222,25 @@ async fn serve(
             response
         }
     });
+    let builder = match shared.limits.patience {
+        Patience::Whole(_) => builder.http1_only(),
+        Patience::Idle(_) => builder,
+    };
     let serving = builder.serve_connection(TokioIo::new(stream), answering);
     tokio::select! {
         ended = watcher.watch(serving) => if let Err(error) = ended {
             tracing::debug!("a connection failed: {error}");
         },
-        () = silence(&served, shared.limits.idle) => {}
+        () = over(&served, shared.limits.patience) => {}
     }
 }
 
-/// Ends when a connection has had no request for a while.
-async fn silence(served: &Arc<AtomicU64>, idle: Duration) {
+/// Ends when a connection has lasted long enough.
+async fn over(served: &Arc<AtomicU64>, patience: Patience) {
+    let idle = match patience {
+        Patience::Whole(whole) => return sleep(whole).await,
+        Patience::Idle(idle) => idle,
+    };
     let mut before = 0;
     loop {
         sleep(idle).await;

@@ -19,7 +19,8 @@ impl Backlog {
     /// How many connections wait.
     pub(super) fn connections(&self) -> u64 {
         let peers = self.messages.iter().filter_map(Message::peer);
-        peers.map(|peer| peer.id).collect::<BTreeSet<u64>>().len() as u64
+        let clients = peers.filter(|peer| !peer.is_inlet);
+        clients.map(|peer| peer.id).collect::<BTreeSet<u64>>().len() as u64
     }
 
     /// Whether a message must wait, because its connection does.

@@ -13,7 +13,7 @@ use super::csv::Csv;
 use super::json::Json;
 use super::parquet::Parquet;
 use super::pcap::Pcap;
-use super::plan::LoadOptions;
+use super::plan::{LoadOptions, packed};
 
 /// No input of a format that has a mark of its own is shorter.
 const MARK_BYTES: usize = 8;
@@ -120,11 +120,14 @@ impl Format {
             ),
             Some(function) if options.declared.is_none() => {
                 let source = &options.source;
+                let unpack = packed(path)
+                    .map(|suffix| format!("unpack it, for DuckDB reads no .{suffix}, and "));
                 bail!(
-                    "cannot load {} into source '{source}': {} does not say the types of its columns; declare them with --fields, or let DuckDB 2 load \
+                    "cannot load {} into source '{source}': {} does not say the types of its columns; declare them with --fields, or {}let DuckDB 2 load \
                      it: {}; from DuckDB 1: {}",
                     blocks.name(),
                     self.name(),
+                    unpack.unwrap_or_default(),
                     options.copy_statement(path, function),
                     options.copy_pipe(path, function)
                 )

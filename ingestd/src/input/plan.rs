@@ -84,12 +84,15 @@ impl LoadOptions {
     /// The pipe through which DuckDB 1 gives it the file's rows with their types.
     pub(super) fn copy_pipe(&self, path: &Path, function: &str) -> String {
         let ts = self.ts_column.iter();
-        let ts: String = ts.map(|ts| format!(" --ts {ts}")).collect();
+        let ts: String = ts.map(|ts| format!(" --ts {}", word(ts))).collect();
+        let mut select = select(path, function);
+        for special in ['\\', '"', '$', '`'] {
+            select = select.replace(special, &format!("\\{special}"));
+        }
         format!(
-            "duckdb -c \"COPY ({}) TO '/dev/stdout' (FORMAT parquet)\" | ingestd load {} --source {}{ts} --format parquet -",
-            select(path, function),
-            self.dir.display(),
-            self.source
+            "duckdb -c \"COPY ({select}) TO '/dev/stdout' (FORMAT parquet)\" | ingestd load {} --source {}{ts} --format parquet -",
+            word(&self.dir.to_string_lossy()),
+            word(&self.source)
         )
     }
 
@@ -99,14 +102,30 @@ impl LoadOptions {
     }
 }
 
-/// What DuckDB reads a file with.
+/// The suffix of a file that DuckDB cannot unpack.
+pub(super) fn packed(path: &Path) -> Option<&str> {
+    let suffix = path.extension()?.to_str()?;
+    ["bz2", "xz"].contains(&suffix).then_some(suffix)
+}
+
+/// The query with which DuckDB reads a file, unpacked if it cannot do that itself.
 fn select(path: &Path, function: &str) -> String {
-    let path = match is_stream(path) {
-        true => Path::new("/dev/stdin"),
-        false => path,
+    let path = match path {
+        _ if is_stream(path) => Path::new("/dev/stdin").to_owned(),
+        _ if packed(path).is_some() => path.with_extension(""),
+        _ => path.to_owned(),
     };
     let path = quoted(&path.to_string_lossy());
     format!("SELECT * FROM {function}({path})")
+}
+
+/// A word of a command line.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// The source to load into.

@@ -1,6 +1,6 @@
 //! What comes over OTLP: logs and spans into a source each, data points into the groups of their sender, as scrapes go into those of a target.
 //!
-//! The network is the crate `loom-otlp`'s. Its one thread for requests calls a [`Taker`], which takes a request whole or not at all, except
+//! The network is the crate `loom-otlp`'s. It calls a [`Taker`] for one request at a time, which takes a request whole or not at all, except
 //! what it counts as refused. What it has answered a kill of the daemon does not lose.
 
 mod batch;

@@ -4,7 +4,7 @@
 
 use memchr::memchr2;
 
-use super::object::Values;
+use super::values::Values;
 
 /// Whether a key is written as it is.
 pub(super) fn is_plain(key: &str) -> bool {

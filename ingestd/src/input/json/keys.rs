@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::columns::Column;
 use super::super::naming::{field_name, shown};
 use super::alike::{self, is_plain};
-use super::object::Values;
+use super::values::Values;
 use crate::counted;
 
 /// How many different keys are kept, so that hostile input cannot fill memory.

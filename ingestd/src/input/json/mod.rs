@@ -6,6 +6,7 @@
 mod alike;
 mod keys;
 mod object;
+mod values;
 
 use std::path::Path;
 
@@ -22,7 +23,8 @@ use super::columns::Column;
 use super::plan::LoadOptions;
 use super::text_rows::{Data, Step, TextFormat, TextReader, unended};
 use keys::Keys;
-use object::{Values, parse_object};
+use object::parse_object;
+use values::Values;
 
 pub(super) struct Json {
     columns: Vec<Column>,
