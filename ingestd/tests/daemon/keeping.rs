@@ -126,12 +126,14 @@ fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
     assert_eq!(counts.stored, 1_000_000);
     client.sync().unwrap();
     assert_eq!(here.daemon().status().unwrap().evicted_segments, 0);
-    // It answers again.
-    std::fs::OpenOptions::new()
+    // It answers again: whoever waits, or opens it until it is gone, finds a writer.
+    let answering = std::fs::OpenOptions::new()
+        .read(true)
         .write(true)
         .open(&position)
         .unwrap();
     std::fs::remove_file(&position).unwrap();
+    drop(answering);
     let mut archiver = ingestd();
     archiver.arg("archive").arg(here.path());
     assert!(
