@@ -84,7 +84,7 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
             ("lengths of 0 and 2^64-1", "an error, or no harm"),
             ("chain links astray", "an error, or no harm"),
             (
-                "bins that do not ascend or are no numbers",
+                "bins that do not ascend or are not numbers",
                 "refused, in the catalog too",
             ),
             ("another version", "refused, named"),

@@ -418,7 +418,7 @@ mod tests {
         );
     }
 
-    // case Corruption: bins that do not ascend or are no numbers
+    // case Corruption: bins that do not ascend or are not numbers
     #[test]
     fn edges_that_do_not_ascend_or_fit_are_refused() {
         for (json, kind) in [

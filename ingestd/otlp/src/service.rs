@@ -72,7 +72,7 @@ impl Service {
         })
     }
 
-    /// Tells the handler. False if too many requests wait for it now.
+    /// Reports to the handler. False if too many requests wait for it now.
     pub(crate) fn tell(&self, word: impl FnOnce(&mut dyn Handler) + Send + 'static) -> bool {
         self.hand(word).map(tokio::spawn).is_some()
     }

@@ -1,7 +1,8 @@
 //! The way in for producers in the daemon's own process: captures, scrapes, OTLP and rules hand their records to the writer thread through it.
 //!
 //! To the writer thread an inlet is one more connection, which nobody can answer on a socket. Records gather in a buffer until it is full or flushed;
-//! a producer waits while the writer thread has all of its buffers. Records that find the log full when the daemon stops are dropped and counted.
+//! a producer waits while the writer thread has all of its buffers. Records that find the log full when the daemon stops are dropped and counted; those of
+//! built-in sources are dropped alone.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ impl Inlet {
             self.add(source, payload)?;
             framed = rest;
         }
+        assert!(framed.is_empty(), "half a length ends framed records");
         Ok(())
     }
 

@@ -99,7 +99,7 @@ impl Recorder {
     /// Enters rows that a client could not make records of, as if it had sent them, and keeps them before the client is answered.
     pub(super) fn enter_refused(
         &mut self,
-        peer: Option<&Peer>,
+        peer: &Peer,
         source: &str,
         records: u32,
         reason: &str,
@@ -112,9 +112,7 @@ impl Recorder {
             bytes: None,
             detail: reason,
         };
-        if let Some(peer) = peer {
-            self.enter_unstored(peer, &lost);
-        }
+        self.enter_unstored(peer, &lost);
         self.losses.settle(&mut self.writer);
         Ok(())
     }

@@ -10,6 +10,9 @@ use super::message::{Defined, Growth, Known, Request};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
+/// Why a request has a peer.
+const OF_A_CONNECTION: &str = "only a connection asks this";
+
 impl Recorder {
     /// Carries a request out, of the connection that asks if one does.
     pub(super) fn carry_out(&mut self, peer: Option<&Peer>, request: Request) {
@@ -58,7 +61,10 @@ impl Recorder {
                 records,
                 reason,
                 answer,
-            } => answer.give(self.enter_refused(peer, &source, records, &reason)),
+            } => {
+                let peer = peer.expect(OF_A_CONNECTION);
+                answer.give(self.enter_refused(peer, &source, records, &reason));
+            }
             Request::Lost {
                 source,
                 records,
@@ -68,7 +74,7 @@ impl Recorder {
                 answer,
             } => answer.give(self.enter_lost(&source, records, span, cause, &reason)),
             Request::Ring(source, answer) => {
-                answer.give(peer.and_then(|peer| self.ring(peer, source)));
+                answer.give(self.ring(peer.expect(OF_A_CONNECTION), source));
             }
             Request::Calibration(answer) => answer.give(self.calibration()),
             Request::HoldRetention(answer) => {

@@ -230,7 +230,7 @@ mod tests {
             let _ = decoded(&bytes);
         }
 
-        // case Corruption: bins that do not ascend or are no numbers
+        // case Corruption: bins that do not ascend or are not numbers
         #[test]
         fn events_that_verify_but_say_anything_never_panic(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any_fragment()), 1..6),

@@ -134,10 +134,11 @@ impl Taker {
                 self.spans.spans(body, &mut batch)?;
                 self.spans.id
             }
-            Signal::Logs | Signal::Metrics => {
+            Signal::Logs => {
                 self.logs.logs(body, &mut batch)?;
                 self.logs.id
             }
+            Signal::Metrics => unreachable!("the senders take data points"),
         };
         let source = source.ok_or(Gone)?;
         let Batch {

@@ -166,9 +166,11 @@ impl Keeper {
         let sources = vec![alerts_source(), rules_source()];
         let defined = self.inlet.ask(|answer| Request::DefineOwn(sources, answer));
         // A writer that is gone defines none, and ends the thread at the next pass.
-        if let Ok(defined) = defined
-            && let [alerts, rules] = *defined?
-        {
+        if let Ok(defined) = defined {
+            let ids = defined?;
+            let [alerts, rules] = *ids else {
+                unreachable!("each of two definitions has an id: {ids:?}");
+            };
             self.sources = Some(OwnSources { alerts, rules });
         }
         Ok(())

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use arrow::array::LargeStringBuilder;
+use loom_engine::proven::at;
 use loom_engine::schema::FieldType;
 
 use super::blocks::Blocks;
@@ -65,7 +66,7 @@ fn header(blocks: &mut Blocks, delimiter: u8) -> anyhow::Result<Vec<String>> {
         let (data, name) = (blocks.data(), blocks.name());
         match find(data, delimiter, blocks.ended(), &mut spans) {
             Found::Row { bytes, .. } => {
-                let row = data.get(..bytes).unwrap_or_default();
+                let row = at(data, ..bytes);
                 let row = std::str::from_utf8(row).with_context(|| {
                     format!(
                         "cannot read the first row of {name}: it is not UTF-8; convert the file"
@@ -133,7 +134,7 @@ impl TextFormat for Csv {
             Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
             Found::More => return unended(data),
         };
-        // A line without anything is no row, except of a single column: then it is a row with an empty value.
+        // An empty line is not a row, except where there is a single column: then it is a row with an empty value.
         if self.columns.len() > 1 && matches!(data.get(..bytes), Some(b"\n" | b"\r\n")) {
             return Step::Blank(bytes);
         }

@@ -209,7 +209,7 @@ mod tests {
             let error = error.err().unwrap().to_string();
             assert!(error.contains("COPY (SELECT * FROM read_json('"), "{error}");
         }
-        // White space alone is no row.
+        // White space alone is not a row.
         let loaded = json("a i64", "\u{feff} \n{\"a\":1}\n");
         assert_eq!(loaded.lines(), ["1"]);
     }

@@ -55,7 +55,10 @@ impl Request {
             Found::Refused(metric, why) => {
                 // Names of all metrics would be as many words as there are metrics.
                 let known = self.refused.words_for(why);
-                let why = known.unwrap_or_else(|| format!("{why}, such as {metric}"));
+                let why = known.unwrap_or_else(|| match metric.is_empty() {
+                    true => why.to_owned(),
+                    false => format!("{why}, such as {metric}"),
+                });
                 self.refused.add(LossReason::Malformed, &why, 1);
             }
         }

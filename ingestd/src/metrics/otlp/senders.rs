@@ -43,7 +43,7 @@ pub(crate) struct Senders {
     forgot: Instant,
 }
 
-/// What became of the data points of one sender.
+/// The outcome of storing the data points of one sender.
 struct Became {
     /// How many are refused, by why.
     refused: BTreeMap<String, u64>,
