@@ -153,7 +153,7 @@ clean:
 # What a package in JavaScript depends on.
 %/node_modules/.package-lock.json: %/package-lock.json
 	@command -v npm >/dev/null || { echo "make: no npm; install Node.js 18 or later with npm (Debian, Ubuntu: nodejs npm)." >&2; exit 1; }
-	cd $* && npm ci --no-audit --no-fund --ignore-scripts --silent
+	cd $* && npm ci --no-audit --no-fund --ignore-scripts --loglevel error
 	@touch $@
 
 # What the clients' tests download, apart from the environments.
