@@ -1,4 +1,4 @@
-//! `loom_chunks`: what each chunk holds of each source, from the summaries, a chunk at a time.
+//! `loom_chunks`: the records of each source in each chunk, from the summaries, one chunk at a time.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::columns::{Column, columns};
 use super::directory;
 use super::function::{Function, Plan};
 use super::holders::Holders;
-use super::parameters::{DIR, Parameter, SOURCE};
+use super::parameters::{DIR, SOURCE};
 use super::paths::Given;
 use super::time::micros;
 use super::types::SqlType;
@@ -22,19 +22,16 @@ use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces, TableRun};
 use crate::exec::run::Run;
 
-const PARAMETERS: &[Parameter] = &[SOURCE];
-
 pub const FUNCTION: Function = Function {
     name: "loom_chunks",
     description: "The chunks of a Loom directory, and what each holds of each source.",
     columns: "`dir`, `source`, `chunk`, `addr`, `records`, `first_ts`, `last_ts`, `first_arrival`, `last_arrival`, `previous_chunk`",
     examples: &["FROM loom_chunks('telemetry.loom', source := 'requests')"],
     positional: &[DIR],
-    named: PARAMETERS,
+    named: &[SOURCE],
     bind: |arguments, ambient| Ok(Box::new(ChunksPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct ChunksPlan {
     given: Given,
     source: Option<String>,
@@ -104,9 +101,9 @@ impl Plan for ChunksPlan {
     }
 }
 
-/// The rows of an execution, a chunk a piece.
+/// The rows of an execution, one chunk at a time.
 struct ChunkPieces {
-    /// Those that are still to be listed, the one at work first.
+    /// The directories that are not listed yet; the first is in progress.
     directories: VecDeque<Listed>,
 }
 
@@ -114,7 +111,7 @@ struct Listed {
     dir: String,
     snapshot: Snapshot,
     list: ChunkList,
-    /// Looked up last.
+    /// The source that was looked up last; most rows repeat it.
     latest: Option<Arc<Source>>,
 }
 

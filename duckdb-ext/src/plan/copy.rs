@@ -1,4 +1,4 @@
-//! `COPY … TO 'dir' (FORMAT loom, SOURCE 'name')`: which field of the source takes which column, and what the source is if it is new.
+//! `COPY … TO 'dir' (FORMAT loom, SOURCE 'name')`: which field takes which column, and the definition of the source if it is new.
 
 use std::path::{Path, PathBuf};
 
@@ -13,25 +13,25 @@ use crate::error::{Problem, Result};
 /// The name of the format.
 pub const FORMAT: &str = "loom";
 
-/// What a column holds, as far as fields tell it apart.
+/// The type of a column, as far as fields distinguish it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ColumnType {
     Bool,
     Signed(u8),
     Unsigned(u8),
-    /// 128 bits: a row whose number needs more than 64 is refused.
+    /// 128 bits; a row whose number needs more than 64 bits is refused.
     Huge,
     F32,
     F64,
     Text,
     Json,
     Blob,
-    /// A moment since the Unix epoch: how many nanoseconds its unit has.
+    /// A time since the Unix epoch; the number is the nanoseconds of its unit.
     Time(i64),
 }
 
 impl ColumnType {
-    /// The field that keeps it, of a source that is new.
+    /// The field type for a new source.
     fn field(self) -> FieldType {
         match self {
             ColumnType::Bool => FieldType::Bool,
@@ -52,7 +52,7 @@ impl ColumnType {
         }
     }
 
-    /// Whether a field of a source that exists may take it; single values may still not fit.
+    /// Whether an existing field can take the column; single values may still not fit.
     fn fits(self, field: FieldType) -> bool {
         use FieldType as F;
         let is_integer = matches!(
@@ -80,12 +80,12 @@ pub struct CopyColumn {
     pub ty: ColumnType,
 }
 
-/// What the statement says in parentheses.
+/// The options of the statement.
 #[derive(Clone, PartialEq, Debug)]
 struct Options {
     source: String,
     ts: Option<String>,
-    /// Nanoseconds of the unit of numbers in the column of `ts`.
+    /// The nanoseconds of `TS_UNIT`, if the column of `ts` holds numbers.
     ts_unit: Option<i64>,
     indexes: Vec<String>,
     add_fields: bool,
@@ -169,22 +169,22 @@ fn unit(text: &str) -> Result<i64> {
     }
 }
 
-/// How the rows of a query become payloads of a source.
+/// The way from the rows of a query to the payloads of a source.
 pub struct CopyPlan {
     pub dir: PathBuf,
     pub def: SourceDef,
     pub encoder: PayloadEncoder,
-    /// For each field the column that fills it; without one it is NULL.
+    /// The column for each field; `None` leaves the field NULL.
     pub fields: Vec<Option<usize>>,
-    /// The column of the rows' own times, and the nanoseconds of its unit if it holds numbers.
+    /// The column with the records' own times, and the nanoseconds of its unit if it holds numbers.
     pub time: Option<(usize, i64)>,
-    /// Whether a row that is refused ends the statement with an error.
+    /// Whether a refused row ends the statement with an error.
     pub is_strict: bool,
 }
 
 impl CopyPlan {
     /// # Errors
-    /// Options and columns that do not go with each other or with the source that exists, a directory that may not be written.
+    /// The options or columns contradict each other or the existing source, or the directory may not be written.
     pub fn bind(
         dir: &str,
         columns: &[CopyColumn],
@@ -259,7 +259,7 @@ impl Options {
         }
     }
 
-    /// A source that is new.
+    /// The definition of a new source.
     fn source(&self, columns: &[CopyColumn], time: Option<(usize, i64)>) -> Result<SourceDef> {
         let mut def = SourceDef::new(&self.source);
         if time.is_some() {
@@ -273,7 +273,7 @@ impl Options {
         Ok(def)
     }
 
-    /// The fields of columns, each of which may be NULL.
+    /// The fields for the columns; each may be NULL.
     fn new_fields<'a>(
         &self,
         columns: &'a [CopyColumn],
@@ -287,7 +287,7 @@ impl Options {
         })
     }
 
-    /// The source that exists, with what the statement adds to it.
+    /// The definition of the existing source, with the additions of the statement.
     fn extended(
         &self,
         existing: &SourceDef,
@@ -358,7 +358,7 @@ impl Options {
     }
 }
 
-/// Names of columns and fields have no case, as in SQL.
+/// The names of columns and fields ignore case, as in SQL.
 fn same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
@@ -374,7 +374,7 @@ fn position(columns: &[CopyColumn], option: &str, name: &str) -> Result<usize> {
     })
 }
 
-/// What the way into a directory says, as a problem of the statement.
+/// Turns an error of the sink into a problem of the statement.
 pub fn problem(error: loom_sink::SinkError) -> Problem {
     match error {
         loom_sink::SinkError::Engine(error) => error.into(),
@@ -382,7 +382,7 @@ pub fn problem(error: loom_sink::SinkError) -> Problem {
     }
 }
 
-/// Whether a path that DuckDB gives is the directory itself.
+/// Whether DuckDB gives the path of the directory itself.
 pub fn is_itself(dir: &Path, given: &str) -> bool {
     at_home(given) == dir
 }

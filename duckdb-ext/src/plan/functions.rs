@@ -1,4 +1,4 @@
-//! The table functions, as a list that both adapters register.
+//! All table functions; both adapters register them.
 
 use super::function::Function;
 use super::{

@@ -1,4 +1,4 @@
-//! The parameters that functions share, each declared once, with what it means.
+//! The parameters of all functions, each declared once with its meaning.
 
 use super::types::SqlType;
 
@@ -6,9 +6,10 @@ use super::types::SqlType;
 pub struct Parameter {
     pub name: &'static str,
     pub ty: SqlType,
-    /// For `duckdb_functions()`.
+    /// The meaning, which `duckdb_functions()` shows.
     pub about: &'static str,
-    /// What DuckDB 2, which passes every parameter, passes where it is omitted, so that NULL is one that was written. `None`: NULL is as omitted.
+    /// The value that DuckDB 2, which passes every parameter, passes for an omitted one, so that NULL can be told from it. With `None`,
+    /// NULL counts as omitted.
     pub omitted: Option<&'static str>,
 }
 
@@ -36,7 +37,7 @@ pub const INDEX: Parameter = parameter(
     SqlType::Text,
     "the name of an index of the source; loom_indexes(dir) lists them",
 );
-/// Any type, so that a call without it fails here, not with a cast of another argument.
+/// This takes any type, so that a call without it gets an error from the function instead of a failed cast of another argument.
 pub const N: Parameter = parameter("n", SqlType::Any, "how many records");
 pub const T_FROM: Parameter = parameter(
     "t_from",
@@ -143,7 +144,7 @@ pub const SERIES_LABELS: Parameter = parameter(
     SqlType::TextMap,
     "a regular expression for each label, for the whole of its value; a series without the label has the value ''",
 );
-/// Any type, so that a text in place of the list gets an error that says what to write.
+/// This takes any type, so that a text in place of the list gets an error that says what to write.
 pub const BY: Parameter = parameter(
     "by",
     SqlType::Any,

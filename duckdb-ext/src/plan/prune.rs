@@ -1,5 +1,5 @@
-//! From a [`Clause`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
-//! of the field, and may only grow on the way. An index with a filter of its own helps where the clause implies that filter.
+//! Turns a [`Clause`] into the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index of the
+//! field; no step may make the set smaller. An index with a filter is used if the clause implies the filter.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::clause::{Clause, Step, Term};
 use super::columns::{Shown, shown};
 use super::datum::Datum;
 
-/// What the clause says of a source of the directory `dir`, of which the `fields` first fields were bound.
+/// The predicate for a source of the directory `dir`. The call was bound with the first `fields` fields.
 pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> Predicate {
     let reader = Reader {
         dir,
@@ -23,7 +23,7 @@ pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> 
     reader.conjunction(&[meaning], &Known::default())
 }
 
-/// The keys that fields have in every row that passes, by field; none of them is NULL there.
+/// The keys that each field can have in rows that pass; none of these fields is NULL there.
 pub fn known_keys(
     clause: &Clause,
     dir: &str,
@@ -42,7 +42,7 @@ pub fn known_keys(
     known
 }
 
-/// What a clause says, in terms of times and keys.
+/// A clause in terms of times and keys.
 enum Meaning {
     All,
     Nothing,
@@ -53,7 +53,7 @@ enum Meaning {
     Or(Vec<Meaning>),
 }
 
-/// The keys that fields are known to have, none of them NULL.
+/// The keys that fields can have; none of these fields is NULL.
 type Known = HashMap<usize, RangeSet<Key>>;
 
 struct Reader<'a> {
@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The rows that pass at least one of the tests of one term.
+    /// The rows that pass at least one of the tests of a term.
     fn one_of<'d>(&self, term: &Term, tests: impl Iterator<Item = (Op, &'d Datum)>) -> Meaning {
         if let Some(text) = self.constant(term) {
             let mut tests = tests;
@@ -117,7 +117,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text that a column shows in every row of the source.
+    /// The text that a column has in every row of the source.
     fn constant(&self, term: &Term) -> Option<&str> {
         match shown(term.column, self.fields) {
             _ if !term.steps.is_empty() => None,
@@ -127,7 +127,7 @@ impl Reader<'_> {
         }
     }
 
-    /// None for columns that nothing summarises.
+    /// The subject of a term; `None` for columns without summaries.
     fn subject(&self, term: &Term) -> Option<Subject> {
         match shown(term.column, self.fields) {
             Shown::Ts => Some(Subject::Time),
@@ -144,7 +144,7 @@ impl Reader<'_> {
         }
     }
 
-    /// None where the comparison cannot be read.
+    /// The keys that pass a comparison; `None` if it is not understood.
     fn keys(
         &self,
         subject: Subject,
@@ -168,13 +168,13 @@ impl Reader<'_> {
                 }
                 let def = self.source.fields.get(field)?;
                 let keys = def.keys(op, Constant::Shown(label));
-                // No row shows another text.
+                // The text of every row is a label or a number, so no row has this text.
                 Some(keys.unwrap_or_else(RangeSet::none))
             }
         }
     }
 
-    /// All of the parts. Together they say what is known of the fields.
+    /// The conjunction of the parts, which together limit the keys of fields.
     fn conjunction(&self, parts: &[Meaning], outer: &Known) -> Predicate {
         let mut known = outer.clone();
         let mut flat = Vec::new();
@@ -213,7 +213,7 @@ impl Reader<'_> {
     }
 }
 
-/// The parts without the conjunctions around them, and what is known of the fields from them.
+/// Flattens nested conjunctions, and collects the keys that they allow for each field.
 fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
     for part in parts {
         match part {
@@ -239,14 +239,14 @@ fn is_implied(index: &Index, known: &Known) -> bool {
     })
 }
 
-/// What a comparison is about, and so what its keys mean.
+/// The subject of a comparison; it decides the meaning of the keys.
 #[derive(Clone, Copy)]
 enum Subject {
-    /// `ts`: keys of nanoseconds.
+    /// `ts`, with nanoseconds as keys.
     Time,
-    /// `ts_ns`, likewise, compared as a number.
+    /// `ts_ns`, with nanoseconds as keys, compared as a number.
     TimeNumber,
-    /// A field of nanoseconds.
+    /// A field of type `timestamp_ns`.
     TimeField(usize),
     Number(usize, Domain),
     Labels(usize),

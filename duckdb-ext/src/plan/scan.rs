@@ -1,5 +1,5 @@
-//! `loom_scan`: bind settles the source's columns and the meaning of the arguments; init settles, for each execution, the snapshots,
-//! `last` and the index definitions of that instant.
+//! `loom_scan`: binding settles the source's columns and the meaning of the arguments. Each execution settles the snapshots, `last` and the
+//! index definitions of its instant.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,8 +13,8 @@ use super::clause::Clause;
 use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{
-    AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, Parameter, SOURCE, T_FROM, T_TO,
-    V_MAX, V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, SOURCE, T_FROM, T_TO, V_MAX,
+    V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
@@ -26,10 +26,6 @@ use crate::exec::fill::Fill;
 use crate::exec::run::Run;
 use crate::exec::scan::{ScanPart, ScanRun};
 
-const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
-];
-
 pub const FUNCTION: Function = Function {
     name: "loom_scan",
     description: "The records of a source of a Loom directory, in log order.",
@@ -39,19 +35,20 @@ pub const FUNCTION: Function = Function {
         "FROM loom_scan('hosts/*.loom', 'requests', index := 'latency', v_min := 1000000)",
     ],
     positional: &[DIR, SOURCE],
-    named: PARAMETERS,
+    named: &[
+        T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
+    ],
     bind: |arguments, ambient| Ok(Box::new(ScanPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call. It may be executed many times, also at once.
 struct ScanPlan {
     selection: Selection,
     times: TimeArguments,
     after: Option<Address>,
     columns: Vec<Column>,
-    /// Of the whole source when it was bound.
+    /// The number of records in the source when the call was bound.
     records: u64,
-    /// The `WHERE` clause as last offered: each offer stands for all before it.
+    /// The latest `WHERE` clause; each offer replaces the earlier ones.
     offered: Mutex<Clause>,
 }
 
@@ -142,8 +139,7 @@ impl Plan for ScanPlan {
     }
 }
 
-/// The address that a call reads from on must be one of the log, and what follows it must still be there: else rows would be missing
-/// without a word.
+/// Requires that `after` is an address of the log and that everything after it is still retained; otherwise rows would be missing silently.
 fn require_present(after: Option<Address>, parts: &[Part]) -> Result<()> {
     let Some(after) = after else { return Ok(()) };
     let [part] = parts else {
@@ -169,7 +165,7 @@ fn require_present(after: Option<Address>, parts: &[Part]) -> Result<()> {
     Ok(())
 }
 
-/// What the source holds in all directories.
+/// The number of records of the source in all directories.
 pub fn records(parts: &[Part]) -> Result<u64> {
     let mut records = 0;
     for part in parts {

@@ -10,9 +10,7 @@ use super::bucket;
 use super::columns::Column;
 use super::datum::Datum;
 use super::function::{Function, Plan};
-use super::parameters::{
-    AT, BUCKET, BY, COMPLETE, DIR, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
-};
+use super::parameters::{AT, BUCKET, BY, COMPLETE, DIR, LAST, METRIC, SERIES_LABELS, T_FROM, T_TO};
 use super::series::SamplesAsked;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
@@ -20,9 +18,7 @@ use crate::exec::run::Run;
 use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesColumn};
 use crate::exec::series_groups::SeriesGroups;
 
-const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
-
-/// The columns; without buckets all but the first, of groups all but the last.
+/// All columns. `bucket` is shown only with buckets, and `dir` only without groups.
 const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
     (SeriesColumn::Bucket, "bucket", SqlType::TimestampTz),
     (SeriesColumn::Labels, "labels", SqlType::TextMap),
@@ -44,15 +40,14 @@ pub const FUNCTION: Function = Function {
         "FROM loom_series_aggregate('telemetry.loom', 'http_requests_total', by := ['code'], last := INTERVAL 1 HOUR)",
     ],
     positional: &[DIR, METRIC],
-    named: PARAMETERS,
+    named: &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE],
     bind: |arguments, ambient| Ok(Box::new(SeriesAggregatePlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct SeriesAggregatePlan {
     samples: SamplesAsked,
     bucket: Option<Bucket>,
-    /// The labels that make groups of series; `None`: each series is one.
+    /// The labels that form groups of series; `None` if each series is a group.
     by: Option<Vec<String>>,
     shown: Vec<SeriesColumn>,
     columns: Vec<Column>,
@@ -64,7 +59,7 @@ impl SeriesAggregatePlan {
         let by = labels_of(arguments)?;
         let is_shown = |column: SeriesColumn| match column {
             SeriesColumn::Bucket => bucket.is_some(),
-            // A group may be of several directories.
+            // A group may hold series of several directories.
             SeriesColumn::Dir => by.is_none(),
             _ => true,
         };
@@ -102,7 +97,6 @@ impl Plan for SeriesAggregatePlan {
     }
 }
 
-/// The labels of `by`.
 fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
     let labels = match arguments.get(BY.name) {
         Some(other) if !matches!(other, Datum::List(_)) => {

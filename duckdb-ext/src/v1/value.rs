@@ -1,5 +1,5 @@
-//! Values and types of C API v1 as ours. A value is tested for NULL before anything else: the API's conversions throw on a NULL, and
-//! no exception may come through here.
+//! Converts values and types of C API v1. A value is tested for NULL first, because the API's conversions throw on NULL, and an exception
+//! must not pass through Rust.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -20,7 +20,7 @@ impl Drop for OwnedValue {
 }
 
 impl OwnedValue {
-    /// None where DuckDB gave no value.
+    /// Returns `None` if DuckDB gave no value.
     ///
     /// # Safety
     ///
@@ -44,12 +44,12 @@ impl OwnedValue {
         self.read(false)
     }
 
-    /// The same of a value that is to hold texts by texts: what a MAP or STRUCT holds as text, unless that holds values itself.
+    /// Reads a value from texts to texts: the values of a MAP or STRUCT are converted to text, unless they are nested.
     pub fn texts_by_text(&self) -> Result<Datum> {
         self.read(true)
     }
 
-    /// What a MAP or STRUCT holds.
+    /// A value inside a MAP or STRUCT.
     fn held(raw: ffi::duckdb_value, as_text: bool) -> Result<Datum> {
         // SAFETY: DuckDB gave the value to us.
         match unsafe { OwnedValue::new(raw) } {
@@ -191,7 +191,7 @@ impl OwnedValue {
     }
 }
 
-/// A text of DuckDB's as ours; none where there is none.
+/// Copies and frees a text of DuckDB; `None` without one.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! From values to a payload: the mirror of `Layout`. What a field cannot hold exactly is refused, but floats round.
+//! Encodes values into a payload, the reverse of `Layout`. A value that a field cannot hold exactly is refused, except that floats round.
 
 use super::field::{FieldDef, FieldType};
 use super::layout::TimeKind;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::proven;
 use crate::types::Timestamp;
 
-/// A value to be encoded. Any integer variant fits any numeric field that can hold the value.
+/// A value to encode. Any integer variant fits any numeric field that can hold the value.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum FieldValue<'a> {
     Null,
@@ -26,7 +26,7 @@ pub struct PayloadEncoder {
     names: Vec<String>,
 }
 
-/// Why a value does not fit, said of the field by the caller.
+/// The reason why a value does not fit; the caller adds the field.
 type Misfit = String;
 
 impl PayloadEncoder {
@@ -38,12 +38,12 @@ impl PayloadEncoder {
         })
     }
 
-    /// The layout that payloads get.
+    /// The layout of the payloads.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Appends one payload to `out`; on an error `out` is as before. A source without fields takes one `Bytes` value.
+    /// Appends one payload to `out`; after an error `out` is unchanged. A source without fields takes one `Bytes` value.
     pub fn encode(
         &mut self,
         own: Option<Timestamp>,
@@ -177,7 +177,7 @@ impl PayloadEncoder {
 }
 
 fn append_value(ty: FieldType, value: &FieldValue, out: &mut Vec<u8>) -> Result<(), Misfit> {
-    /// Appends an integer of the named type, where the value fits it.
+    /// Appends an integer of this type, if the value fits.
     macro_rules! integer {
         ($int:ty) => {{
             let fitting = match *value {

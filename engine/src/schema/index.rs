@@ -1,4 +1,4 @@
-//! An index: what a source's records are summarised by. `Index::key` is called for every record of the source.
+//! An index: it summarises the records of a source. `Index::key` is called for every record of the source.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,10 @@ pub const INDEXES_MAX: usize = 64;
 #[serde(deny_unknown_fields)]
 pub struct IndexDef {
     pub name: String,
-    /// The field that is summarised; without one the index counts records.
+    /// The field that is summarised; without it the index counts records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Which records are indexed; without one, all.
+    /// Selects the indexed records; without it all are indexed.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     #[serde(default, skip_serializing_if = "is_auto")]
@@ -47,7 +47,7 @@ impl IndexDef {
     }
 }
 
-/// What an index does with a record: a definition, resolved against the fields.
+/// A definition, resolved against the fields.
 #[derive(Clone, PartialEq, Debug)]
 struct Rule {
     value: Option<usize>,
@@ -93,7 +93,7 @@ impl Rule {
     }
 }
 
-/// An index's filter: it costs every record of the source, so it compares no texts of any length.
+/// Parses the filter of an index. It runs for every record of the source, so it may not compare texts of variable length.
 fn filter_of(text: &str, fields: &[FieldDef]) -> Result<Filter> {
     let filter = Filter::parse(text, fields)?;
     let mut long = None;
@@ -119,7 +119,7 @@ pub struct Index {
     pub source: SourceId,
     pub name: String,
     pub def: IndexDef,
-    /// How its keys decode; `Unsigned` without a value.
+    /// The kind of value to which keys decode; `Unsigned` without a value.
     pub kind: ValueKind,
     pub bins: BinMap,
     /// The first address that it covers.
@@ -143,7 +143,7 @@ impl Index {
         Ok(Index::of_rule(id, source, def, rule, false, since))
     }
 
-    /// An index whose keys a closure of the writing process makes.
+    /// An index whose keys a closure of the writing process computes.
     pub(super) fn new_native(
         id: IndexId,
         source: SourceId,
@@ -189,8 +189,8 @@ impl Index {
         }
     }
 
-    /// The record's key: `None` where the filter does not match, the value is NULL, or the layout is older than the
-    /// field. Without a value it is key 0 for a match. A native index has no key here: its closure makes it.
+    /// The record's key: `None` if the filter does not match, the value is NULL, or the layout is older than the field. Without a value, a
+    /// match has key 0. A native index has no key here, because its closure computes it.
     #[inline]
     pub fn key(&self, layout: &Layout, payload: &[u8]) -> Option<Key> {
         if self.native
@@ -207,7 +207,7 @@ impl Index {
         }
     }
 
-    /// Appends what `key` returns for each payload. False, perhaps with some appended, where one may have none.
+    /// Appends the result of `key` for each payload. Returns false, perhaps with some appended, if a payload may have no key.
     pub fn load_keys<'a>(
         &self,
         layout: &Layout,
@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    /// The same of the numbers of the field that it is of, for so many records.
+    /// The same for `records` records, from the numbers of the index's field.
     pub fn number_keys(
         &self,
         layout: &Layout,
@@ -257,7 +257,7 @@ impl Index {
         self.filter.as_ref()
     }
 
-    /// Whether a closure makes its keys, so that only the writing process can evaluate it. Hidden from SQL.
+    /// Whether a closure computes its keys, so only the writing process can evaluate it. SQL does not show such an index.
     pub fn is_native(&self) -> bool {
         self.native
     }
@@ -266,7 +266,7 @@ impl Index {
         self.until.is_none()
     }
 
-    /// Whether a definition over `fields` says the same, be it in other words.
+    /// Whether a definition over `fields` means the same, even if it is written differently.
     pub(super) fn is_same(&self, def: &IndexDef, fields: &[FieldDef]) -> Result<bool> {
         let rule = Rule::new(def, fields)?;
         Ok(!self.native

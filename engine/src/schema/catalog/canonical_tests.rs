@@ -22,7 +22,7 @@ fn rewritten(catalog: &Catalog, below: Address, gone: &[&str]) -> Catalog {
     again
 }
 
-/// What a catalog says of records from an address on: all but the layouts that ended below.
+/// The content of a catalog about records from an address on: everything except the layouts that ended below.
 fn described(catalog: &Catalog, below: Address) -> String {
     let sources = catalog.sources.iter().map(|source| {
         let addresses = (0..50).map(|chunk| below + chunk * 65_536);
@@ -131,7 +131,7 @@ proptest! {
         for (n, action) in actions.iter().enumerate() {
             let _refused = act(&mut catalog, action, place(n));
         }
-        // As far as the log can be retained: nothing is defined above where it ends.
+        // The log can be retained up to here: nothing is defined above its end.
         let below = at(begin).min(place(actions.len()));
         let mut again = rewritten(&catalog, below, &[]);
         prop_assert_eq!(described(&again, below), described(&catalog, below));

@@ -452,7 +452,7 @@ pub(super) enum Action {
     /// A source by its name, so many fields, and perhaps an index.
     Define(usize, usize, Option<usize>),
     Close(u16),
-    /// Of a source, an index by its name, and perhaps its filter.
+    /// Looks up a source, its index by name, and perhaps the filter of the index.
     Index(u16, usize, Option<i8>),
     CloseIndex(u32),
 }
