@@ -74,7 +74,7 @@ impl From<loom_engine::Error> for Problem {
             Error::Evicted { ref dir, .. } => Problem::Io(match oldest_utc(dir) {
                 Some(oldest) => {
                     format!(
-                        "{error}; the oldest record is now of {oldest}: ask from a later time, or attach again where a view has an archive"
+                        "{error}; the oldest record is now from {oldest}; query a later time, or attach again if a view has an archive"
                     )
                 }
                 None => error.to_string(),

@@ -22,7 +22,7 @@ use crate::exec::cells::Cell;
 pub const FUNCTION: Function = Function {
     name: "loom_aggregate",
     description: "Exact count, sum, min, max, avg and quantiles of an index of a source, from summaries.",
-    columns: "`bucket` if it is asked for, `count`, `sum`, `min`, `max`, `avg`, one for each of `quantiles`",
+    columns: "`bucket` if it is given, `count`, `sum`, `min`, `max`, `avg`, one for each of `quantiles`",
     examples: &[
         "FROM loom_aggregate('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE, quantiles := [0.5, 0.9999])",
     ],

@@ -106,7 +106,7 @@ fn of_indexes(most: &Part, other: &Part) -> Option<String> {
         }
     };
     Some(format!(
-        "index '{}' is of {} in the first, of {} in the second",
+        "index '{}' summarises {} in the first, {} in the second",
         here.name,
         text(here),
         text(there)

@@ -94,7 +94,7 @@ impl Archive {
         ambient.access.require(&path)?;
         if given.contains(['*', '?', '[']) {
             return Err(Problem::binder(format!(
-                "archive: '{given}' holds a character that DuckDB takes for a glob; rename the folder"
+                "archive: '{given}' contains a character that DuckDB reads as a glob; rename the folder"
             )));
         }
         // The position is read first, so the manifest that is read after it has all files below it.

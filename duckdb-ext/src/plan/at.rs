@@ -49,7 +49,7 @@ impl At {
         match rows.iter().find(|(dir, _)| is_gone(Path::new(dir))) {
             None => Ok(()),
             Some((dir, _)) => Err(Problem::Io(format!(
-                "at: Loom directory '{dir}' is in the cut and exists no longer; take another cut with loom_snapshot, or remove its row from at"
+                "at: Loom directory '{dir}' is in the cut but no longer exists; take another cut with loom_snapshot, or remove its row from at"
             ))),
         }
     }

@@ -33,7 +33,7 @@ pub const NAME: Parameter = Parameter {
 pub const ARCHIVE: Parameter = Parameter {
     name: "archive",
     ty: SqlType::Text,
-    about: "the folder that 'ingestd archive' wrote of the directory: the views of sources then hold its records too, up to the address that it has reached now",
+    about: "the archive that 'ingestd archive' wrote for the directory; views of sources then show its records too, up to the address that it has reached now",
     omitted: Some(NO_ARCHIVE),
 };
 
@@ -139,7 +139,7 @@ impl AttachPlan {
         };
         if archive.is_some() && paths.len() > 1 {
             return Err(Problem::binder(
-                "dir names several directories, and an archive is that of one; attach each with its own",
+                "dir names several directories, but an archive belongs to one; attach each directory with its own archive",
             ));
         }
         Ok(AttachPlan {

@@ -93,7 +93,7 @@ impl Buckets {
         let partial = arguments.boolean("partial")?.unwrap_or(true);
         if !partial && matches!(width, Width::Whole) {
             return Err(Problem::binder(
-                "partial leaves out buckets, and there are none; give bucket or points",
+                "partial omits buckets, but the call has none; give bucket or points",
             ));
         }
         Ok(Buckets {

@@ -201,7 +201,7 @@ impl CopyPlan {
         }
         if dir.exists() && !dir.is_dir() {
             return Err(Problem::Io(format!(
-                "'{}' is a file; name a Loom directory, or a path where one can be made",
+                "'{}' is a file; name a Loom directory, or a path where one can be created",
                 dir.display()
             )));
         }
@@ -246,15 +246,15 @@ impl Options {
             (ColumnType::Time(unit), None) => Ok(Some((at, unit))),
             (ColumnType::Signed(_) | ColumnType::Unsigned(_), Some(unit)) => Ok(Some((at, unit))),
             (ColumnType::Time(_), Some(_)) => Err(Problem::binder(format!(
-                "column '{ts}' holds times already; leave out TS_UNIT"
+                "column '{ts}' already holds times; omit TS_UNIT"
             ))),
             (ColumnType::Signed(_) | ColumnType::Unsigned(_), None) => {
                 Err(Problem::binder(format!(
-                    "column '{ts}' holds numbers; say in which unit they count from 1970: TS_UNIT 's', 'ms', 'us' or 'ns'"
+                    "column '{ts}' holds numbers; give their unit since 1970: TS_UNIT 's', 'ms', 'us' or 'ns'"
                 )))
             }
             _ => Err(Problem::binder(format!(
-                "column '{ts}' holds no times; cast it: {ts}::TIMESTAMP_NS"
+                "column '{ts}' does not hold times; cast it: {ts}::TIMESTAMP_NS"
             ))),
         }
     }
@@ -298,12 +298,12 @@ impl Options {
         match (existing.time, time) {
             (TimeKind::Own, None) => {
                 return Err(Problem::binder(format!(
-                    "the records of source '{name}' have times of their own; name their column: TS 'column'"
+                    "the records of source '{name}' have their own times; name their column: TS 'column'"
                 )));
             }
             (TimeKind::Arrival, Some(_)) => {
                 return Err(Problem::binder(format!(
-                    "the records of source '{name}' have the time at which they arrive; leave out TS, or copy into another source"
+                    "the records of source '{name}' use arrival times; omit TS, or copy into another source"
                 )));
             }
             _ => {}
@@ -325,7 +325,7 @@ impl Options {
                 None if self.add_fields => def.fields.push(new),
                 None => {
                     return Err(Problem::binder(format!(
-                        "source '{name}' has no field '{}'; ADD_FIELDS true adds it, or leave the column out of the query",
+                        "source '{name}' has no field '{}'; add it with ADD_FIELDS true, or omit the column from the query",
                         column.name
                     )));
                 }
@@ -335,7 +335,7 @@ impl Options {
             let is_given = columns.iter().any(|column| same(&column.name, &field.name));
             if !is_given && !field.nullable {
                 return Err(Problem::binder(format!(
-                    "field '{}' of source '{name}' is never NULL, and the query has no such column; add it",
+                    "field '{}' of source '{name}' cannot be NULL, and the query has no such column; add the column",
                     field.name
                 )));
             }

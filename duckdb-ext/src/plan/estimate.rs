@@ -20,7 +20,7 @@ use crate::exec::cells::Cell;
 
 pub const FUNCTION: Function = Function {
     name: "loom_estimate",
-    description: "About what a scan of a source would read, and with an index what its aggregate and its quantiles would read, in chunks and bytes: the summaries say it, no record is read.",
+    description: "An estimate of how much a scan of a source would read, and with an index its aggregate and its quantiles, in chunks and bytes. It reads summaries and no records.",
     columns: "`operation`, `chunks`, `bytes`",
     examples: &[
         "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",

@@ -19,8 +19,8 @@ use crate::exec::cells::Cell;
 
 pub const FUNCTION: Function = Function {
     name: "loom_histogram",
-    description: "The number of values in each bin of an index of a source, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL means no end, or an end beyond the type. Empty bins are omitted.",
-    columns: "`bucket` if it is asked for, `bin`, `lower`, `upper`, `count`, `sum`, `min`, `max`",
+    description: "The number of values in each bin of an index of a source, with their sum, min and max where the bins are defined. A bin is [lower, upper); NULL means that it has no end, or that the end is beyond the type. Empty bins are omitted.",
+    columns: "`bucket` if it is given, `bin`, `lower`, `upper`, `count`, `sum`, `min`, `max`",
     examples: &[
         "FROM loom_histogram('telemetry.loom', 'requests', 'latency', bucket := INTERVAL 1 MINUTE)",
     ],
@@ -62,7 +62,7 @@ pub const FUNCTION: Function = Function {
                 histogram.keep(&window.kept);
                 Ok(Box::new(move |poll: &Poll<'_>| {
                     let rows = histogram.next(poll)?;
-                    let cells = |row| cells(values, bucket, histogram.bins(), row);
+                    let cells = |row: &HistogramRow| cells(values, bucket, histogram.bins(), row);
                     Ok(rows.map(|rows| rows.iter().map(cells).collect()))
                 }))
             },

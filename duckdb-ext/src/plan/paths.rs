@@ -137,7 +137,7 @@ fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<Pat
             "no path matches '{given}'; give the path of a Loom directory, or a glob that matches one"
         ))),
         (found, true) => Err(Problem::Io(format!(
-            "'{given}' matches {found} {}, and none is a Loom directory, which has a file loom.json; give the path of one",
+            "'{given}' matches {found} {}, but none is a Loom directory (which has a file loom.json); give the path of one",
             if found == 1 { "path" } else { "paths" }
         ))),
         _ => Ok(directories),
@@ -154,7 +154,7 @@ fn is_loom(path: &Path) -> Result<bool> {
         }
         // Another process removed it during the search, or it is a dangling link.
         Err(_) if !path.exists() => Err(Problem::Io(format!(
-            "cannot open Loom directory '{}': it was listed and does not exist; run the statement again, or remove the link",
+            "cannot open Loom directory '{}': it was listed but does not exist; run the statement again, or remove the link",
             path.display()
         ))),
         Err(_) => Ok(false),

@@ -94,7 +94,7 @@ impl Selection {
             || !pairs.all(|(bound, now)| agreement::is_same_column(bound, now))
         {
             return Err(Problem::input(format!(
-                "source '{}' has other columns than when the statement was prepared; prepare it again",
+                "source '{}' has changed its columns since the statement was prepared; prepare it again",
                 self.source
             )));
         }

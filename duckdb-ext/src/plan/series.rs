@@ -33,7 +33,7 @@ use crate::exec::series::{Series, SeriesPart, SeriesScan};
 
 pub const SERIES: Function = Function {
     name: "loom_series",
-    description: "The values of time series, found by their labels.",
+    description: "The values of time series, selected by labels.",
     columns: "`ts`, `labels`, `value`, `ts_ns`, `dir`",
     examples: &[
         "FROM loom_series('telemetry.loom', 'http_requests_total', labels := MAP {'method': 'GET', 'code': '5..'}, last := INTERVAL 1 HOUR)",
@@ -48,7 +48,7 @@ pub const SERIES: Function = Function {
 
 pub const SAMPLES: Function = Function {
     name: "loom_samples",
-    description: "The values of time series by their labels, with the number of each series; loom_labels has their labels, and loom_series shows both.",
+    description: "The values of time series, selected by labels, with the number of each series. loom_labels returns the labels, and loom_series both.",
     columns: "`series`, `ts`, `ts_ns`, `value`",
     examples: &[
         "FROM loom_samples('telemetry.loom', 'node_load1', label_names := ['job'], label_patterns := ['node'], last := INTERVAL 1 HOUR)",
@@ -71,7 +71,7 @@ pub const SAMPLES: Function = Function {
 
 pub const LABELS: Function = Function {
     name: "loom_labels",
-    description: "The labels of time series, one a row, and where their values stand.",
+    description: "The labels of time series, one in each row, with the source and the field that hold the values.",
     columns: "`dir`, `source`, `field`, `series`, `label`, `value`",
     examples: &["FROM loom_labels('telemetry.loom', 'node_load1')"],
     positional: &[DIR, METRIC],
@@ -166,7 +166,7 @@ fn test_of(pattern: &str) -> Result<LabelTest> {
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default();
             Err(Problem::binder(format!(
-                "'{pattern}' is not a regular expression: {why}; write \\ before a character that stands for itself"
+                "'{pattern}' is not a regular expression: {why}; escape special characters with \\"
             )))
         }
     }

@@ -34,7 +34,7 @@ const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
 pub const FUNCTION: Function = Function {
     name: "loom_series_aggregate",
     description: "Statistics of the values of each time series, or of groups of them, over a window, whole or by buckets of time.",
-    columns: "`bucket` if it is asked for, `labels`, `count`, `sum`, `min`, `max`, `avg`, `last`, `dir` without `by`",
+    columns: "`bucket` if it is given, `labels`, `count`, `sum`, `min`, `max`, `avg`, `last`, `dir` without `by`",
     examples: &[
         "FROM loom_series_aggregate('telemetry.loom', 'node_load1', bucket := INTERVAL 1 MINUTE, last := INTERVAL 1 HOUR)",
         "FROM loom_series_aggregate('telemetry.loom', 'http_requests_total', by := ['code'], last := INTERVAL 1 HOUR)",
@@ -111,7 +111,7 @@ fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
     let has_empty = |labels: &Vec<String>| labels.iter().any(String::is_empty);
     if labels.as_ref().is_some_and(has_empty) {
         return Err(Problem::binder(
-            "by holds an empty text; give the names of labels: loom_labels(dir, metric) lists them",
+            "by contains an empty text; give names of labels; loom_labels(dir, metric) lists them",
         ));
     }
     Ok(labels)

@@ -87,7 +87,7 @@ pub const INDEXES: Function = Function {
 
 pub const SNAPSHOT: Function = Function {
     name: "loom_snapshot",
-    description: "The position up to which a Loom directory is published now, and several directories at one moment; pass it, or a list of the rows, as at.",
+    description: "The position up to which a Loom directory is published now. For several directories, the rows are positions at one moment. Pass a position, or a list of the rows, as at.",
     columns: "`dir`, `position`, `apart_ns`",
     examples: &[
         "SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))",
@@ -135,7 +135,7 @@ pub const LOSSES: Function = Function {
 
 pub const PINS: Function = Function {
     name: pins::FUNCTION,
-    description: "The pins of a Loom directory: what its rules kept around their alerts, each a folder of Parquet files at path.",
+    description: "The pins of a Loom directory: the records that its rules kept around their alerts, each a folder of Parquet files at path.",
     columns: "`dir`, `id`, `rule`, `from_ts`, `to_ts`, `path`, `records`, `bytes`, `missing`",
     examples: &["FROM loom_pins('telemetry.loom') ORDER BY to_ts DESC LIMIT 10"],
     positional: &[DIR],
@@ -171,7 +171,7 @@ pub const STATUS: Function = Function {
 
 pub const SCAN_STATS: Function = Function {
     name: "loom_scan_stats",
-    description: "What the latest scans of this process opened, pruned and read.",
+    description: "The latest scans of this process, and how much they opened, pruned and read.",
     columns: "`scan`, `dir`, `source`, `nodes_opened`, `chunks_total`, `chunks_pruned`, `chunks_read`, `bytes_read`, `note`",
     examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
     positional: &[],

@@ -20,7 +20,7 @@ use crate::exec::top::{TopPart, TopRun};
 
 pub const FUNCTION: Function = Function {
     name: "loom_top",
-    description: "The n records of a source with the greatest values of an index, the greatest first; of equal values those that arrived first.",
+    description: "The n records of a source with the greatest values of an index, the greatest first. Equal values are in the order of arrival.",
     columns: "those of `loom_scan`",
     examples: &["FROM loom_top('telemetry.loom', 'requests', 'latency', 10)"],
     positional: &[DIR, SOURCE, INDEX, N],

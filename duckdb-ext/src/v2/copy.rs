@@ -81,7 +81,7 @@ impl CopyToFunctionCallbacks for Copy {
         guard(Callback::Init, || {
             if !is_itself(&bound.plan.dir, path) {
                 return Err(Problem::binder(format!(
-                    "COPY (FORMAT {FORMAT}) stores into one directory, not into '{path}'; leave out PARTITION_BY, PER_THREAD_OUTPUT, FILE_SIZE_BYTES \
+                    "COPY (FORMAT {FORMAT}) stores into one directory, not into '{path}'; omit PARTITION_BY, PER_THREAD_OUTPUT, FILE_SIZE_BYTES \
                      and USE_TMP_FILE"
                 )));
             }

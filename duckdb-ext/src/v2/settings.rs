@@ -79,7 +79,7 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     .register(extension)?;
     CustomOptionBuilder::new(
         "loom_directories",
-        "Directories whose Loom directories stay open where enable_external_access is false; DuckDB itself may not write there",
+        "Directories whose Loom directories can be read even if enable_external_access is false; DuckDB itself may not write there",
         List::<String>::logical_type(link)?,
         Setting(until_disabled),
     )
@@ -87,7 +87,7 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     .register(extension)?;
     CustomOptionBuilder::new(
         cache::SETTING,
-        "How much of what it read Loom keeps in memory for the next question, of all directories together, such as 64MB: at most a quarter of memory_limit",
+        "The memory for read data that Loom keeps for the next query, for all directories together, such as 64MB; at most a quarter of memory_limit",
         String::logical_type(link)?,
         Setting(cache_size),
     )

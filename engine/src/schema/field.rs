@@ -173,8 +173,8 @@ fn sized_type(text: &str) -> Result<FieldType> {
     sized("char").map(FieldType::Char).or_else(|| sized("bytes").map(FieldType::Bytes)).ok_or_else(
         || {
             Error::schema(format!(
-                "unknown field type '{}'; there are u8, u16, u32, u64, i8, i16, i32, i64, f32, \
-                 f64, bool, timestamp_ns, char[N], bytes[N] (N from 1 to 65535), utf8, bytes and json",
+                "unknown field type '{}'; use u8, u16, u32, u64, i8, i16, i32, i64, f32, \
+                 f64, bool, timestamp_ns, char[N], bytes[N] (N from 1 to 65535), utf8, bytes or json",
                 shown(text, 40)
             ))
         },

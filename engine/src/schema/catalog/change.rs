@@ -195,7 +195,7 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
     }
     if let Some(missing) = source.fields.get(def.fields.len()) {
         return refused(format!(
-            "the definition is without its field '{}'; repeat all fields that it has",
+            "the definition omits its field '{}'; repeat all existing fields",
             missing.name
         ));
     }

@@ -61,7 +61,7 @@ impl<'a> Column<'a> {
     fn flag(self) -> Result<Expr> {
         if self.def.ty != FieldType::Bool {
             return Err(Error::schema(format!(
-                "'{}' is {}, not bool; compare it with something",
+                "'{}' is {}, not bool; compare it with a value",
                 self.def.name, self.def.ty
             )));
         }
