@@ -52,7 +52,7 @@ where
     }
 
     fn offer(&self, clause: Clause) {
-        self.buckets.offer(clause);
+        self.buckets.offered.set(clause);
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {

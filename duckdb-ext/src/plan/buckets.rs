@@ -1,7 +1,5 @@
 //! The window and the buckets of a call: `bucket` or `points`, `partial`, and the limits that a `WHERE` clause sets on the column `bucket`.
 
-use std::sync::{Mutex, PoisonError};
-
 use loom_engine::query::Bucket;
 use loom_engine::schema::{Op, RangeSet};
 use loom_engine::{TimeRange, Timestamp, ValueRange};
@@ -10,7 +8,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::bounds::time_range;
 use super::bucket;
-use super::clause::Clause;
+use super::clause::{Clause, Offered};
 use super::part::Part;
 use super::selection::{Selection, newest};
 use super::time::TimeArguments;
@@ -41,8 +39,7 @@ pub struct Buckets {
     times: TimeArguments,
     width: Width,
     partial: bool,
-    /// The latest `WHERE` clause; each offer replaces the earlier ones.
-    offered: Mutex<Clause>,
+    pub offered: Offered,
 }
 
 /// The most separate ranges of buckets. A clause that lets more through is read from the first to the last, because each range costs a
@@ -100,16 +97,12 @@ impl Buckets {
             times,
             width,
             partial,
-            offered: Mutex::new(Clause::Opaque),
+            offered: Offered::none(),
         })
     }
 
     pub fn is_bucketed(&self) -> bool {
         !matches!(self.width, Width::Whole)
-    }
-
-    pub fn offer(&self, clause: Clause) {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
     }
 
     /// The window of one execution. Fails if the call asks for a complete window and records of it are missing.
@@ -133,8 +126,7 @@ impl Buckets {
         let asked = time;
         let mut kept = RangeSet::from(asked);
         if let Some(bucket) = bucket {
-            let offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
-            kept = kept.intersect(&buckets_of(&offered, bucket));
+            kept = kept.intersect(&buckets_of(&self.offered.get(), bucket));
         }
         selection.require_complete(parts, &kept, ambient)?;
         Ok(Window {

@@ -1,7 +1,6 @@
 //! `loom_chunks`: the records of each source in each chunk, from the summaries, one chunk at a time.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use loom_engine::query::{ChunkList, ChunkSource, Poll, Snapshot};
@@ -11,11 +10,11 @@ use loom_engine::{SourceId, Timestamp};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::{Column, columns};
-use super::directory;
 use super::function::{Function, Plan};
 use super::holders::Holders;
 use super::parameters::{DIR, SOURCE};
 use super::paths::Given;
+use super::selection::snapshots;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;
@@ -56,20 +55,11 @@ impl ChunksPlan {
                 ("previous_chunk", SqlType::U64),
             ]),
         };
-        let snapshots = plan.snapshots(ambient)?;
+        let snapshots = snapshots(&plan.given, None, ambient)?;
         if let Some(source) = &plan.source {
             Holders::find(snapshots, source, &plan.given)?;
         }
         Ok(plan)
-    }
-
-    fn snapshots(&self, ambient: &Ambient<'_>) -> Result<Vec<(String, Snapshot)>> {
-        let paths = self.given.paths(ambient)?;
-        let snapshot = |path: &PathBuf| {
-            let snapshot = directory::open(path)?.snapshot()?;
-            Ok((path.display().to_string(), snapshot))
-        };
-        paths.iter().map(snapshot).collect()
     }
 }
 
@@ -79,7 +69,7 @@ impl Plan for ChunksPlan {
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
-        let snapshots = self.snapshots(ambient)?;
+        let snapshots = snapshots(&self.given, None, ambient)?;
         let listed = |dir: String, snapshot: Snapshot, source: Option<SourceId>| Listed {
             list: ChunkList::new(&snapshot, source),
             snapshot,

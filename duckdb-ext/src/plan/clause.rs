@@ -1,6 +1,8 @@
 //! A `WHERE` clause, as far as the extension understands it. Other parts become [`Clause::Opaque`], which prunes nothing. DuckDB checks
 //! every row again, so this may be weaker than the clause and must never be stronger.
 
+use std::sync::{Mutex, PoisonError};
+
 use loom_engine::schema::Op;
 
 use super::datum::{Datum, Interval};
@@ -45,6 +47,24 @@ pub enum Step {
     Truncate {
         width: Interval,
     },
+}
+
+/// The latest `WHERE` clause that DuckDB offered; each offer replaces the earlier ones.
+pub struct Offered(Mutex<Clause>);
+
+impl Offered {
+    pub fn none() -> Offered {
+        Offered(Mutex::new(Clause::Opaque))
+    }
+
+    pub fn set(&self, clause: Clause) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = clause;
+    }
+
+    pub fn get(&self) -> Clause {
+        let clause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clause.clone()
+    }
 }
 
 impl Clause {

@@ -1,7 +1,7 @@
 //! `loom_scan`: binding settles the source's columns and the meaning of the arguments. Each execution settles the snapshots, `last` and the
 //! index definitions of its instant.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use loom_engine::query::{Predicate, Scan, ScanSpec};
 use loom_engine::{Address, Timestamp};
@@ -9,7 +9,7 @@ use loom_engine::{Address, Timestamp};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at;
-use super::clause::Clause;
+use super::clause::{Clause, Offered};
 use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{
@@ -48,8 +48,7 @@ struct ScanPlan {
     columns: Vec<Column>,
     /// The number of records in the source when the call was bound.
     records: u64,
-    /// The latest `WHERE` clause; each offer replaces the earlier ones.
-    offered: Mutex<Clause>,
+    offered: Offered,
 }
 
 impl ScanPlan {
@@ -65,7 +64,7 @@ impl ScanPlan {
         Ok(ScanPlan {
             columns: selection.columns(),
             records: records(&parts)?,
-            offered: Mutex::new(Clause::Opaque),
+            offered: Offered::none(),
             selection,
             times,
             after,
@@ -104,7 +103,7 @@ impl Plan for ScanPlan {
     }
 
     fn offer(&self, clause: Clause) {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
+        self.offered.set(clause);
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
@@ -113,11 +112,7 @@ impl Plan for ScanPlan {
         let newest = newest(&parts, &self.times)?;
         self.selection
             .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
-        let offered = self
-            .offered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let offered = self.offered.get();
         let shown = self.selection.shown(projected);
         let fields = self.selection.fields().len();
         let mut chunks_before = 0;

@@ -1,7 +1,7 @@
 //! The arguments that the functions about a source share: a source of one or more directories, and perhaps a range of an index's values.
 //! Directories are looked up by their paths each time, so a prepared statement reads the current data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loom_engine::query::{Poll, Predicate, Snapshot};
@@ -70,17 +70,7 @@ impl Selection {
     }
 
     fn holders(&self, ambient: &Ambient<'_>) -> Result<Holders> {
-        let paths = self.given.paths(ambient)?;
-        if let Some(at) = &self.at {
-            at.require_present(ambient)?;
-        }
-        let mut directories = Vec::with_capacity(paths.len());
-        for path in &paths {
-            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
-            let dir = path.display().to_string();
-            let snapshot = snapshot(path, &dir, at.transpose()?)?;
-            directories.push((dir, snapshot));
-        }
+        let directories = snapshots(&self.given, self.at.as_ref(), ambient)?;
         Holders::find(directories, &self.source, &self.given)
     }
 
@@ -146,12 +136,7 @@ impl Selection {
             true => source,
             false => without_labels(&source),
         };
-        let (index, keys) = self.resolve(&source, &dir)?;
-        let chosen = Chosen {
-            index,
-            keys,
-            filter,
-        };
+        let chosen = self.chosen(&source, &dir, filter)?;
         Ok(Part::new(dir, snapshot, source, chosen))
     }
 
@@ -167,14 +152,14 @@ impl Selection {
     }
 
     /// Looks up the index, and turns the bounds into its keys.
-    fn resolve(
-        &self,
-        source: &Source,
-        dir: &str,
-    ) -> Result<(Option<Arc<Index>>, Option<RangeSet<Key>>)> {
+    fn chosen(&self, source: &Source, dir: &str, filter: Predicate) -> Result<Chosen> {
         let Some(name) = &self.index else {
             return match (&self.v_min, &self.v_max) {
-                (None, None) => Ok((None, None)),
+                (None, None) => Ok(Chosen {
+                    index: None,
+                    keys: None,
+                    filter,
+                }),
                 _ => Err(Problem::binder(format!(
                     "v_min and v_max bound the values of an index; give index too; loom_indexes('{dir}') lists them"
                 ))),
@@ -192,7 +177,11 @@ impl Selection {
             let within = bound(source, index, name, op, value)?;
             keys = Some(keys.map_or(within.clone(), |keys| within.intersect(&keys)));
         }
-        Ok((Some(Arc::clone(index)), keys))
+        Ok(Chosen {
+            index: Some(Arc::clone(index)),
+            keys,
+            filter,
+        })
     }
 }
 
@@ -228,7 +217,26 @@ pub fn newest<'a>(
     })
 }
 
-pub fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
+/// The directories of a call as they are now, or as they were at the requested position, each with its path as text.
+pub fn snapshots(
+    given: &Given,
+    at: Option<&At>,
+    ambient: &Ambient<'_>,
+) -> Result<Vec<(String, Snapshot)>> {
+    let paths = given.paths(ambient)?;
+    if let Some(at) = at {
+        at.require_present(ambient)?;
+    }
+    let snapshot = |path: &PathBuf| {
+        let dir = path.display().to_string();
+        let at = at.map(|at| at.position(path, paths.len())).transpose()?;
+        let snapshot = snapshot(path, &dir, at)?;
+        Ok((dir, snapshot))
+    };
+    paths.iter().map(snapshot).collect()
+}
+
+fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     let directory = directory::open(path)?;
     let Some(position) = at else {
         return Ok(directory.snapshot()?);

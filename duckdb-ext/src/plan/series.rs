@@ -21,7 +21,7 @@ use super::parameters::{
 };
 use super::part::{Chosen, Part};
 use super::paths::Given;
-use super::selection::{newest, snapshot};
+use super::selection::{newest, snapshots};
 use super::stats::ScanEntry;
 use super::time::TimeArguments;
 use super::types::SqlType;
@@ -179,10 +179,8 @@ fn number(directory: usize, source: &Source, field: usize) -> u64 {
 
 fn labels(asked: &Asked, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
     let mut rows = Vec::new();
-    let paths = asked.given.paths(ambient)?;
-    for (directory, path) in paths.iter().enumerate() {
-        let dir = path.display().to_string();
-        let snapshot = snapshot(path, &dir, None)?;
+    let snapshots = snapshots(&asked.given, None, ambient)?;
+    for (directory, (dir, snapshot)) in snapshots.into_iter().enumerate() {
         for Group { source, fields } in asked.groups(snapshot.catalog()) {
             for field in fields {
                 let def = proven::at(&source.fields, field);
@@ -351,15 +349,9 @@ impl SamplesAsked {
     }
 
     fn parts(&self, ambient: &Ambient<'_>) -> Result<Vec<GroupPart>> {
-        let paths = self.asked.given.paths(ambient)?;
-        if let Some(at) = &self.at {
-            at.require_present(ambient)?;
-        }
+        let snapshots = snapshots(&self.asked.given, self.at.as_ref(), ambient)?;
         let mut parts = Vec::new();
-        for (directory, path) in paths.iter().enumerate() {
-            let dir = path.display().to_string();
-            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
-            let snapshot = snapshot(path, &dir, at.transpose()?)?;
+        for (directory, (dir, snapshot)) in snapshots.into_iter().enumerate() {
             for Group { source, fields } in self.asked.groups(snapshot.catalog()) {
                 let all = Chosen {
                     index: None,

@@ -71,34 +71,24 @@ impl OwnedValue {
         }
         // SAFETY: the value is live and not NULL, so its type, which it goes on owning, is one.
         let ty = unsafe { ffi::duckdb_get_type_id(ffi::duckdb_get_value_type(self.0)) };
+        /// Calls a getter of integers.
+        macro_rules! integer {
+            ($get:ident) => {
+                Datum::Int(ffi::$get(self.0).into())
+            };
+        }
         // SAFETY: each getter is asked of a live, non-NULL value of the very type that it reads.
         let datum = unsafe {
             match ty {
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_BOOLEAN => Datum::Bool(ffi::duckdb_get_bool(self.0)),
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT => {
-                    Datum::Int(ffi::duckdb_get_int8(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT => {
-                    Datum::Int(ffi::duckdb_get_int16(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER => {
-                    Datum::Int(ffi::duckdb_get_int32(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT => {
-                    Datum::Int(ffi::duckdb_get_int64(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT => {
-                    Datum::Int(ffi::duckdb_get_uint8(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT => {
-                    Datum::Int(ffi::duckdb_get_uint16(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER => {
-                    Datum::Int(ffi::duckdb_get_uint32(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT => {
-                    Datum::Int(ffi::duckdb_get_uint64(self.0).into())
-                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT => integer!(duckdb_get_int8),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT => integer!(duckdb_get_int16),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER => integer!(duckdb_get_int32),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT => integer!(duckdb_get_int64),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT => integer!(duckdb_get_uint8),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT => integer!(duckdb_get_uint16),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER => integer!(duckdb_get_uint32),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT => integer!(duckdb_get_uint64),
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT => {
                     Datum::Int(wide(ffi::duckdb_get_hugeint(self.0)))
                 }
