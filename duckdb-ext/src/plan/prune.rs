@@ -387,12 +387,12 @@ mod tests {
             compare(LATENCY, Op::Le, Datum::Int(9)),
             Clause::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
         ]);
-        // The latency of GETs by either index, op by its own, and only chunks with a GET at all.
+        // The predicate uses both indexes of latency, that of op, and only chunks with a GET.
         assert_eq!(
             of(&both),
             Predicate::And(vec![value(1, 0, 9), value(2, 1, 1), value(5, 0, 9)])
         );
-        // Slow requests: the index that counts them shows where they are, the one of a nullable value does not.
+        // The index that counts slow requests shows their places; the one of a nullable value does not.
         let slow = compare(LATENCY, Op::Gt, Datum::Int(1000));
         assert_eq!(
             of(&slow),

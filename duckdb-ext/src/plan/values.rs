@@ -132,7 +132,7 @@ mod tests {
         let float = |ty, value| ends(ty, ValueKind::Float, edges, Key::from_f64(value));
         assert_eq!(float(FieldType::F64, 0.05), (Cell::Null, Cell::Float(0.1)));
         assert_eq!(float(FieldType::F64, 7.0), (Cell::Float(5.0), Cell::Null));
-        // The least FLOAT at or above 0.1.
+        // This is the least FLOAT at or above 0.1.
         let single = Cell::Float(f64::from(0.1f32));
         assert_eq!(float(FieldType::F32, 0.2), (single, Cell::Float(5.0)));
     }

@@ -127,12 +127,11 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
 }
 
 fn first_difference<T: PartialEq>(expected: Vec<T>, found: Vec<T>) -> Option<T> {
-    let lengths_differ = expected.len() != found.len();
-    let longer_by_found = found.len() > expected.len();
-    let shorter = expected.len().min(found.len());
-    let mut pairs = expected.iter().zip(&found);
-    let at = pairs.position(|(expected, found)| expected != found);
-    let at = at.or(lengths_differ.then_some(shorter))?;
-    let list = if longer_by_found { found } else { expected };
+    let longest = expected.len().max(found.len());
+    let at = (0..longest).find(|&at| expected.get(at) != found.get(at))?;
+    let list = match found.len() > expected.len() {
+        true => found,
+        false => expected,
+    };
     list.into_iter().nth(at)
 }

@@ -198,7 +198,7 @@ mod tests {
 
         #[test]
         fn floats_compare_with_integers_exactly(value in -1i128 << 70..1i128 << 70, step in -3i32..=3) {
-            // Values near the bound, each a whole number, so that the comparison of integers is the truth.
+            // The values are near the bound and whole, so comparing integers is the oracle.
             let mut probe = value as f64;
             for _ in 0..step.abs() {
                 probe = if step < 0 { probe.next_down() } else { probe.next_up() };

@@ -108,7 +108,7 @@ mod tests {
     }
 
     impl Value {
-        /// The one of a type that some bits give.
+        /// The value of a type that some bits give.
         fn of(ty: FieldType, bits: u64) -> Value {
             match ty {
                 FieldType::F32 => Value::Float(f32::from_bits(bits as u32).into()),
@@ -130,7 +130,7 @@ mod tests {
             }
         }
 
-        /// A number that is this value, or near it by some steps.
+        /// A number that equals this value, or is close to it.
         fn near(self, form: u8, step: i8) -> Number {
             let floats = |mut near: f64| {
                 for _ in 0..step.unsigned_abs() % 4 {
@@ -244,7 +244,7 @@ mod tests {
             let field = FieldDef::new("v", TYPES[ty]);
             let domain = Domain::of(field.ty).unwrap();
             let value = Value::of(field.ty, bits);
-            // Near the value, near another one, or what no field holds.
+            // The text is near the value, near another one, or one that no field holds.
             let number = match special {
                 0 => Number::Float(f64::NAN),
                 1 => Number::Float(f64::INFINITY),

@@ -62,6 +62,21 @@ impl Rule {
             .map_err(|error| Error::schema(format!("index '{}': {error}", def.name)))
     }
 
+    fn native(def: &IndexDef, kind: ValueKind) -> Result<Rule> {
+        check_name("index", &def.name)?;
+        if def.value.is_some() || def.filter.is_some() {
+            return Err(Error::schema(format!(
+                "index '{}' is a function and cannot have a value or a filter",
+                def.name
+            )));
+        }
+        Ok(Rule {
+            value: None,
+            filter: None,
+            bins: BinMap::new(&def.bins, kind)?,
+        })
+    }
+
     fn resolve(def: &IndexDef, fields: &[FieldDef]) -> Result<Rule> {
         let filter = def.filter.as_deref().map(|text| filter_of(text, fields));
         let filter = filter.transpose()?;
@@ -132,49 +147,20 @@ pub struct Index {
 }
 
 impl Index {
+    /// An index over `fields`. With `native`, a closure of the writing process computes its keys, of that kind.
     pub(super) fn new(
         id: IndexId,
         source: SourceId,
         def: &IndexDef,
         fields: &[FieldDef],
+        native: Option<ValueKind>,
         since: Address,
     ) -> Result<Index> {
-        let rule = Rule::new(def, fields)?;
-        Ok(Index::of_rule(id, source, def, rule, false, since))
-    }
-
-    /// An index whose keys a closure of the writing process computes.
-    pub(super) fn new_native(
-        id: IndexId,
-        source: SourceId,
-        def: &IndexDef,
-        kind: ValueKind,
-        since: Address,
-    ) -> Result<Index> {
-        check_name("index", &def.name)?;
-        if def.value.is_some() || def.filter.is_some() {
-            return Err(Error::schema(format!(
-                "index '{}' is a function and cannot have a value or a filter",
-                def.name
-            )));
-        }
-        let rule = Rule {
-            value: None,
-            filter: None,
-            bins: BinMap::new(&def.bins, kind)?,
+        let rule = match native {
+            None => Rule::new(def, fields)?,
+            Some(kind) => Rule::native(def, kind)?,
         };
-        Ok(Index::of_rule(id, source, def, rule, true, since))
-    }
-
-    fn of_rule(
-        id: IndexId,
-        source: SourceId,
-        def: &IndexDef,
-        rule: Rule,
-        native: bool,
-        since: Address,
-    ) -> Index {
-        Index {
+        Ok(Index {
             id,
             source,
             name: def.name.clone(),
@@ -185,8 +171,8 @@ impl Index {
             until: None,
             value: rule.value,
             filter: rule.filter,
-            native,
-        }
+            native: native.is_some(),
+        })
     }
 
     /// The record's key: `None` if the filter does not match, the value is NULL, or the layout is older than the field. Without a value, a
@@ -328,7 +314,8 @@ mod tests {
             filter: Some("name <> 'no'".to_owned()),
             ..IndexDef::new("latency", Some("latency"))
         };
-        let index = Index::new(IndexId(1), SourceId(1), &def, &fields(), Address(64)).unwrap();
+        let index =
+            Index::new(IndexId(1), SourceId(1), &def, &fields(), None, Address(64)).unwrap();
         let layout = Layout::new(TimeKind::Arrival, &fields()).unwrap();
         let key = |payload: &[u8]| index.key(&layout, payload);
         assert_eq!(key(b"\0\x05\0\0\0yes\0\0\0"), Some(Key::from_i64(5)));
@@ -343,7 +330,7 @@ mod tests {
     #[test]
     fn it_covers_from_its_opening_to_its_closing() {
         let def = IndexDef::new("all", None);
-        let mut index = Index::new(IndexId(1), SourceId(1), &def, &[], Address(64)).unwrap();
+        let mut index = Index::new(IndexId(1), SourceId(1), &def, &[], None, Address(64)).unwrap();
         assert!(index.covers(Address(64), Address::MAX) && !index.covers(Address(63), Address(65)));
         index.until = Some(Address(128));
         assert!(

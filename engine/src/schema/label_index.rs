@@ -170,7 +170,7 @@ mod tests {
         catalog
     }
 
-    /// A look at each series.
+    /// The naive form: it checks each series.
     fn naive(catalog: &Catalog, tests: &[(String, LabelTest)]) -> Vec<SeriesId> {
         let mut found = Vec::new();
         for source in catalog.sources() {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle is the encoder of the new layout, given NULL for what was added.
+        /// The oracle is the encoder of the new layout, with NULL for the added fields.
         #[test]
         fn a_widened_payload_is_what_the_encoder_makes_with_nulls(
             own: bool,

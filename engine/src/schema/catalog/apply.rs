@@ -249,15 +249,11 @@ impl Catalog {
                 "source '{name}' can have {INDEXES_MAX} indexes at a time, {INDEXES_EVER_MAX} in all"
             )));
         }
-        let index = match native {
-            Some(kind) => Index::new_native(id, source, def, kind, at),
-            None => Index::new(id, source, def, &entry.fields, at),
-        };
+        let index = Index::new(id, source, def, &entry.fields, native, at);
         let index = index.map_err(|error| Error::schema(format!("source '{name}': {error}")))?;
-        let parts = self.spend(if index.bins.is_auto() {
-            1
-        } else {
-            index.bins.len()
+        let parts = self.spend(match index.bins.is_auto() {
+            true => 1,
+            false => index.bins.len(),
         })?;
         self.edit(source)?.indexes.push(Arc::new(index));
         Arc::make_mut(&mut self.index_sources).push(source);

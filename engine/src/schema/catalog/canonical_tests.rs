@@ -1,4 +1,4 @@
-//! A catalog that is rewritten says the same of what is retained, and forgets what is not.
+//! A rewritten catalog says the same about retained records, and forgets the rest.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::layout::TimeKind;
 use crate::schema::source::SourceDef;
 
-/// A catalog after it was rewritten: read from its new text.
+/// A rewritten catalog, read from its new text.
 fn rewritten(catalog: &Catalog, below: Address, gone: &[&str]) -> Catalog {
     let is_gone = |source: &Source| gone.contains(&source.name.as_str());
     let text = catalog.rewritten_text(&UUID, 1000, below, is_gone);
@@ -89,7 +89,7 @@ fn a_forgotten_source_keeps_its_id_and_is_defined_again_as_another() {
         at: at(8),
     };
     assert!(again.apply(&reopened).is_err());
-    // It stays so however often the catalog is rewritten.
+    // This holds however often the catalog is rewritten.
     again = rewritten(&again, at(8), &[]);
     let other = def("gone", &[("b", FieldType::Utf8), ("c", FieldType::I8)]);
     let before = told(&again);
@@ -126,7 +126,7 @@ proptest! {
     ) {
         let mut catalog = Catalog::new();
         catalog.define_source(&redis(), at(0)).unwrap();
-        // Several at one address, as a writer makes them that stores no record in between.
+        // Several events have one address, as when a writer stores no record in between.
         let place = |n: usize| at(n as u64 / 3);
         for (n, action) in actions.iter().enumerate() {
             let _refused = act(&mut catalog, action, place(n));

@@ -108,24 +108,16 @@ impl Catalog {
                     Some(source) => source.id,
                     None => self.next_source()?,
                 };
-                let SourceDef {
-                    name,
-                    time,
-                    on_overload,
-                    fields,
-                    ..
-                } = def.clone();
-                (
+                let def = def.clone();
+                let event = Event::SourceDefined {
                     source,
-                    vec![Event::SourceDefined {
-                        source,
-                        at,
-                        name,
-                        time,
-                        on_overload,
-                        fields,
-                    }],
-                )
+                    at,
+                    name: def.name,
+                    time: def.time,
+                    on_overload: def.on_overload,
+                    fields: def.fields,
+                };
+                (source, vec![event])
             }
         };
         for event in &events {

@@ -1,4 +1,4 @@
-//! The catalog: what definitions do, and that a replay gives the same.
+//! Tests of the catalog: the effects of definitions, and that a replay gives the same catalog.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn of_redis() -> (Catalog, SourceId) {
     (catalog, id)
 }
 
-/// Why a definition is refused.
+/// The reason why a definition is refused.
 fn refusal(catalog: &mut Catalog, def: &SourceDef) -> String {
     catalog.define_source(def, at(1)).unwrap_err().to_string()
 }
@@ -66,7 +66,7 @@ pub(super) fn decoded(text: &[u8]) -> Result<(Catalog, usize, usize)> {
     decode_catalog(&UUID, text)
 }
 
-/// Everything that a catalog says, as text.
+/// The whole content of a catalog, as text.
 pub(super) fn told(catalog: &Catalog) -> String {
     format!(
         "{:?} {:?} {}",
@@ -449,7 +449,7 @@ fn events_that_cannot_follow_are_refused() {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// A source by its name, so many fields, and perhaps an index.
+    /// A source by its name, with this many fields, and perhaps an index.
     Define(usize, usize, Option<usize>),
     Close(u16),
     /// Looks up a source, its index by name, and perhaps the filter of the index.

@@ -1,4 +1,4 @@
-//! Plans: changes that are tried out and leave no trace.
+//! Plans are changes that are tried and leave no trace.
 
 use std::sync::Arc;
 
