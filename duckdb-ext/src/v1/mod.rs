@@ -92,8 +92,8 @@ unsafe fn load(
 ///
 /// `connection` is live, and the API has been initialised.
 unsafe fn memory_limit(connection: ffi::duckdb_connection) -> Option<String> {
-    // SAFETY: a result is plain numbers and pointers, for which zeroes stand for nothing. It is filled by the query and destroyed once, whatever came of it;
-    // the text is DuckDB's until it is freed, also once.
+    // SAFETY: a result consists of numbers and pointers, so zeros are valid. The query fills it, and it is destroyed once in any case. The text
+    // belongs to DuckDB until it is freed, once.
     unsafe {
         let mut result: ffi::duckdb_result = zeroed();
         let asked = c"SELECT current_setting('memory_limit')::VARCHAR";

@@ -132,7 +132,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         }
         for parameter in function.named {
             let name = text(parameter.name);
-            // SAFETY: likewise; the name outlives the call.
+            // SAFETY: as above; the name outlives the call.
             let value = unsafe {
                 OwnedValue::new(ffi::duckdb_bind_get_named_parameter(info, name.as_ptr()))
             };
@@ -182,7 +182,7 @@ unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
         let bound = bound.ok_or_else(|| Problem::missing("bind data"))?;
         // SAFETY: the information is live for the call.
         let columns = unsafe { ffi::duckdb_init_get_column_count(info) };
-        // SAFETY: likewise, and the number is below the count.
+        // SAFETY: as above, and the number is below the count.
         let projected: Vec<usize> = (0..columns)
             .map(|at| unsafe { ffi::duckdb_init_get_column_index(info, at) } as usize)
             .collect();

@@ -69,7 +69,7 @@ impl OwnedValue {
         if unsafe { ffi::duckdb_is_null_value(self.0) } {
             return Ok(Datum::Null);
         }
-        // SAFETY: the value is live and not NULL, so its type, which it goes on owning, is one.
+        // SAFETY: the value is live and not NULL, so it has a type, which it keeps owning.
         let ty = unsafe { ffi::duckdb_get_type_id(ffi::duckdb_get_value_type(self.0)) };
         /// Calls a getter of integers.
         macro_rules! integer {

@@ -97,8 +97,8 @@ unsafe impl RawVectors for Vectors {
             Problem::require(&mut self.blank, bytes)?;
             self.blank.resize(bytes, b' ');
         }
-        // SAFETY: the vector is live and of strings, the row within its capacity; the string is copied, and being long it stands in
-        // memory of the vector, to which its entry points.
+        // SAFETY: the vector is live and of strings, and the row is within its capacity. A long string is copied into memory of the vector, to
+        // which its entry points.
         unsafe {
             ffi::duckdb_vector_assign_string_element_len(
                 vector,

@@ -103,7 +103,7 @@ unsafe fn arrange(input: &ffi::duckdb_v2_extension_input) -> Option<Vec<Function
     // SAFETY: the function is DuckDB's; it ignores the version for a file that is bound to one release.
     let given = unsafe { input.get_api?(input.extension, c"v2.0.0".as_ptr()) };
     let given = NonNull::new(given.cast_mut().cast::<Function>())?;
-    // SAFETY: DuckDB has checked that this file is for its release, whose table has so many functions.
+    // SAFETY: DuckDB has checked that this file is for its release, whose table has at least this many functions.
     let function = |at: usize| unsafe { given.add(at).read() };
     let found = positions.into_iter().map(|at| at.and_then(function));
     Some(found.collect())
