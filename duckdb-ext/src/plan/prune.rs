@@ -299,22 +299,23 @@ mod tests {
         predicate(clause, "a.loom", source, 5)
     }
 
-    fn term(column: usize) -> Term {
-        Term {
-            column,
-            steps: Vec::new(),
-        }
+    fn text(text: &str) -> Datum {
+        Datum::Text(text.into())
     }
 
-    fn stepped(column: usize, steps: &[Step]) -> Term {
-        Term {
-            column,
-            steps: steps.to_vec(),
-        }
+    fn stepped(column: usize, steps: &[Step], op: Op, value: Datum) -> Clause {
+        let steps = steps.to_vec();
+        Clause::compare(Term { column, steps }, op, value)
     }
 
     fn compare(column: usize, op: Op, value: Datum) -> Clause {
-        Clause::compare(term(column), op, value)
+        stepped(column, &[], op, value)
+    }
+
+    fn one_of(column: usize, values: Vec<Datum>) -> Clause {
+        let steps = Vec::new();
+        let term = Term { column, steps };
+        Clause::In { term, values }
     }
 
     /// Index ids count from 1 in the order above.
@@ -337,47 +338,29 @@ mod tests {
     #[test]
     fn a_comparison_prunes_by_each_index_of_its_field() {
         assert_eq!(of(&compare(LATENCY, Op::Le, Datum::Int(9))), value(1, 0, 9));
-        assert_eq!(
-            of(&compare(NOTE, Op::Eq, Datum::Text("x".into()))),
-            Predicate::All
-        );
-        assert_eq!(
-            of(&compare(0, Op::Eq, Datum::Text("request".into()))),
-            Predicate::All
-        );
-        assert_eq!(
-            of(&compare(0, Op::Eq, Datum::Text("other".into()))),
-            Predicate::Nothing
-        );
+        assert_eq!(of(&compare(NOTE, Op::Eq, text("x"))), Predicate::All);
+        assert_eq!(of(&compare(0, Op::Eq, text("request"))), Predicate::All);
+        assert_eq!(of(&compare(0, Op::Eq, text("other"))), Predicate::Nothing);
         assert_eq!(
             of(&compare(LATENCY, Op::Eq, Datum::Null)),
             Predicate::Nothing
         );
-        assert_eq!(
-            of(&compare(LATENCY, Op::Eq, Datum::Text("x".into()))),
-            Predicate::All
-        );
+        assert_eq!(of(&compare(LATENCY, Op::Eq, text("x"))), Predicate::All);
         assert_eq!(of(&compare(99, Op::Eq, Datum::Int(1))), Predicate::All);
     }
 
     // case SQL: dir
     #[test]
     fn a_directory_that_is_not_asked_for_has_nothing() {
-        let dir = |text: &str| compare(DIR, Op::Eq, Datum::Text(text.into()));
+        let dir = |path: &str| compare(DIR, Op::Eq, text(path));
         assert_eq!(of(&dir("a.loom")), Predicate::All);
         assert_eq!(of(&dir("b.loom")), Predicate::Nothing);
-        let list = |texts: &[&str]| Clause::In {
-            term: term(DIR),
-            values: texts
-                .iter()
-                .map(|text| Datum::Text((*text).into()))
-                .collect(),
-        };
+        let list = |paths: &[&str]| one_of(DIR, paths.iter().map(|path| text(path)).collect());
         assert_eq!(of(&list(&["a.loom", "b.loom"])), Predicate::All);
         assert_eq!(of(&list(&["b.loom", "c.loom"])), Predicate::Nothing);
         let either = Clause::Or(vec![dir("b.loom"), compare(LATENCY, Op::Le, Datum::Int(9))]);
         assert_eq!(of(&either), value(1, 0, 9));
-        let less = compare(DIR, Op::Lt, Datum::Text("0".into()));
+        let less = compare(DIR, Op::Lt, text("0"));
         assert_eq!(of(&less), Predicate::All);
     }
 
@@ -385,7 +368,7 @@ mod tests {
     fn an_index_with_a_filter_helps_where_the_clause_implies_it() {
         let both = Clause::And(vec![
             compare(LATENCY, Op::Le, Datum::Int(9)),
-            Clause::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
+            Clause::And(vec![compare(OP, Op::Eq, text("GET"))]),
         ]);
         // The predicate uses both indexes of latency, that of op, and only chunks with a GET.
         assert_eq!(
@@ -439,23 +422,13 @@ mod tests {
 
     #[test]
     fn labels_prune_by_their_numbers() {
-        let op = |label: &str| of(&compare(OP, Op::Eq, Datum::Text(label.into())));
+        let op = |label: &str| of(&compare(OP, Op::Eq, text(label)));
         assert_eq!(op("SET"), value(2, 2, 2));
         assert_eq!(op("7"), value(2, 7, 7));
         assert_eq!(op("2"), Predicate::Nothing, "the number 2 shows as SET");
         assert_eq!(op("DEL"), Predicate::Nothing);
-        assert_eq!(
-            of(&compare(OP, Op::Gt, Datum::Text("GET".into()))),
-            Predicate::All
-        );
-        let list = Clause::In {
-            term: term(OP),
-            values: vec![
-                Datum::Text("SET".into()),
-                Datum::Null,
-                Datum::Text("9".into()),
-            ],
-        };
+        assert_eq!(of(&compare(OP, Op::Gt, text("GET"))), Predicate::All);
+        let list = one_of(OP, vec![text("SET"), Datum::Null, text("9")]);
         assert_eq!(of(&list), keys(2, &[(2, 2), (9, 9)]));
     }
 
@@ -481,7 +454,7 @@ mod tests {
     #[test]
     fn casts_of_times_leave_a_day_for_the_time_zone() {
         let day = 86_400_000_000_000;
-        let date = Clause::compare(stepped(TS, &[Step::Date]), Op::Eq, Datum::Date(10));
+        let date = stepped(TS, &[Step::Date], Op::Eq, Datum::Date(10));
         assert_eq!(of(&date), time(9 * day, 12 * day - 1));
         let bucket = Step::Bucket {
             width: Interval {
@@ -490,31 +463,20 @@ mod tests {
                 micros: 60_000_000,
             },
         };
-        let bucketed = Clause::compare(stepped(TS, &[bucket]), Op::Eq, Datum::TimestampTz(0));
+        let bucketed = stepped(TS, &[bucket], Op::Eq, Datum::TimestampTz(0));
         assert_eq!(of(&bucketed), time(0, 60_000_000_999));
-        let due = Clause::compare(
-            stepped(DUE, &[Step::Timestamp]),
-            Op::Ge,
-            Datum::Timestamp(0),
-        );
+        let due = stepped(DUE, &[Step::Timestamp], Op::Ge, Datum::Timestamp(0));
         assert_eq!(of(&due), value(4, Key::from_i64(-day).0, u64::MAX));
         assert_eq!(
-            of(&Clause::compare(
-                stepped(TS, &[Step::Double]),
-                Op::Eq,
-                Datum::Float(1.0)
-            )),
+            of(&stepped(TS, &[Step::Double], Op::Eq, Datum::Float(1.0))),
             Predicate::All
         );
     }
 
     #[test]
     fn casts_of_numbers_only_widen() {
-        let range = |column, steps: &[Step], op, value| match of(&Clause::compare(
-            stepped(column, steps),
-            op,
-            value,
-        )) {
+        let range = |column, steps: &[Step], op, value| match of(&stepped(column, steps, op, value))
+        {
             Predicate::Value(_, keys) => keys,
             other => panic!("{other:?}"),
         };
@@ -551,10 +513,7 @@ mod tests {
     fn a_long_list_prunes_by_each_of_its_values() {
         let numbers = || (0..1000).map(|at| at * 10).chain([1 << 40]);
         let values = numbers().map(|number| Datum::Int(number.into())).collect();
-        let list = Clause::In {
-            term: term(LATENCY),
-            values,
-        };
+        let list = one_of(LATENCY, values);
         let ranges: Vec<(u64, u64)> = numbers().map(|number| (number, number)).collect();
         assert_eq!(of(&list), keys(1, &ranges));
     }

@@ -522,16 +522,12 @@ mod tests {
 
     #[test]
     fn a_payload_is_laid_out_as_the_format_says() {
-        let nullable = |name, ty| FieldDef {
-            nullable: true,
-            ..FieldDef::new(name, ty)
-        };
         let fields = [
             FieldDef::new("a", FieldType::U16),
-            nullable("b", FieldType::Utf8),
-            nullable("c", FieldType::I32),
+            FieldDef::nullable("b", FieldType::Utf8),
+            FieldDef::nullable("c", FieldType::I32),
             FieldDef::new("d", FieldType::VarBytes),
-            nullable("e", FieldType::Bool),
+            FieldDef::nullable("e", FieldType::Bool),
         ];
         let mut encoder = PayloadEncoder::new(TimeKind::Own, &fields).unwrap();
         let values = [
@@ -563,10 +559,7 @@ mod tests {
 
     #[test]
     fn bools_are_zero_or_one_unless_null() {
-        let fields = [FieldDef {
-            nullable: true,
-            ..FieldDef::new("f", FieldType::Bool)
-        }];
+        let fields = [FieldDef::nullable("f", FieldType::Bool)];
         let layout = Layout::new(TimeKind::Arrival, &fields).unwrap();
         assert_eq!(layout.validate(&[0, 1]), Ok(()));
         assert_eq!(layout.validate(&[1, 9]), Ok(()));

@@ -274,10 +274,7 @@ mod tests {
 
     fn fields() -> Vec<FieldDef> {
         vec![
-            FieldDef {
-                nullable: true,
-                ..FieldDef::new("latency", FieldType::I32)
-            },
+            FieldDef::nullable("latency", FieldType::I32),
             FieldDef::new("name", FieldType::Char(4)),
             FieldDef::new("more", FieldType::Utf8),
         ]

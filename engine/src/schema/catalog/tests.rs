@@ -128,10 +128,9 @@ fn the_same_definition_again_changes_nothing() {
 fn fields_at_the_end_begin_a_layout() {
     let (mut catalog, id) = of_redis();
     let mut wider = redis();
-    wider.fields.push(FieldDef {
-        nullable: true,
-        ..FieldDef::new("bytes", FieldType::U32)
-    });
+    wider
+        .fields
+        .push(FieldDef::nullable("bytes", FieldType::U32));
     wider.indexes.push(IndexDef::new("bytes", Some("bytes")));
     let (same, events) = catalog.define_source(&wider, at(3)).unwrap();
     assert_eq!((same, events.len()), (id, 2));
@@ -166,7 +165,7 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
     refused(|def| def.fields.swap(0, 1), "add new fields at the end");
     refused(
         |def| drop(def.fields.pop().and_then(|_| def.indexes.pop())),
-        "without its field 'op'",
+        "omits its field 'op'",
     );
     refused(
         |def| drop(def.fields[1].labels.insert(1, "PUT".to_owned())),

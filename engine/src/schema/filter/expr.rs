@@ -3,7 +3,6 @@
 //! NOT is pushed down into the tests, which only stand for TRUE. So a record matches in SQL's three-valued logic exactly if it matches here
 //! in two-valued logic, where a test of a NULL does not hold.
 
-use crate::proven::at;
 use crate::schema::comparison::Op;
 use crate::schema::field::FieldType;
 use crate::schema::layout::Layout;
@@ -122,8 +121,6 @@ pub(crate) fn compared<'a>(layout: &Layout, field: usize, bytes: &'a [u8]) -> &'
     let is_char = layout
         .slot(field)
         .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
-    match bytes.iter().position(|&byte| byte == 0) {
-        Some(end) if is_char => at(bytes, ..end),
-        _ => bytes,
-    }
+    let text = bytes.split(|&byte| byte == 0).next();
+    text.filter(|_| is_char).unwrap_or(bytes)
 }
