@@ -290,7 +290,7 @@ def test_an_explorer_that_ends_leaves_its_last_pictures(page: Page, explore: Sta
     page.goto(shown.url)
     expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
     shown.process.kill()
-    expect(page.locator("#notice")).to_contain_text("The explorer does not answer")
+    expect(page.locator("#notice")).to_contain_text("The explorer does not respond")
     expect(page.locator("#heat")).to_be_visible()
 
 

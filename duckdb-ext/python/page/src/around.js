@@ -25,7 +25,7 @@ export function showHeader(world, misled) {
   by("index-label").hidden = own.length === 0;
   by("source-label").hidden = world.sources.length === 0;
   by("hint").hidden = own.length > 0;
-  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for the records to come: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
+  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for new records: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
   const gone = state.span && world.span ? evicted(world, state.span) : null;
   const oldest = when(world.oldest ?? 0, 3);
   const removed = { all: `Retention has removed this window. The oldest record is from ${oldest}.`, part: `Retention has removed the records of this window before ${oldest}.` };
@@ -72,6 +72,6 @@ export function showEmpty(world) {
 export function showUnreadable(message, isDirectory = true) {
   showOnly("empty");
   for (const id of [...CHOOSERS, "source-label", "index-label", "notice", "daemon"]) by(id).hidden = true;
-  const remedy = isDirectory ? [make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`)] : [];
+  const remedy = isDirectory ? [make("p", {}, "Start a daemon, which creates the Loom directory; the page then shows it:"), make("pre", {}, `ingestd run ${state.dir}`)] : [];
   by("empty").replaceChildren(make("h1", {}, isDirectory ? "Cannot read the directory" : "Nothing to show"), make("p", {}, message), ...remedy);
 }

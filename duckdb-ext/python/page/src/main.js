@@ -60,7 +60,7 @@ function settle() {
 
 /** Reports that a name in the address does not exist, and drops the selection in it. */
 function mislead(what) {
-  misled = `${what} The page shows what there is instead.`;
+  misled = `${what} The page shows an existing one instead.`;
   Object.assign(state, { selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
@@ -88,8 +88,8 @@ async function refresh() {
     showHeader(world, misled);
   } catch (error) {
     if (signal.aborted) return;
-    if (error instanceof Unreachable && drawn !== null) notify("The explorer does not answer, so the pictures stand still. Start it again; the page then goes on by itself.");
-    else if (error instanceof Unreachable) showUnreadable("the explorer does not answer; start it again", false);
+    if (error instanceof Unreachable && drawn !== null) notify("The explorer does not respond, so the pictures do not change. Start it again; the page then continues.");
+    else if (error instanceof Unreachable) showUnreadable("the explorer does not respond; start it again", false);
     else {
       drawn = null;
       showUnreadable(error.message);

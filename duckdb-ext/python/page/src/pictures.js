@@ -71,7 +71,7 @@ function drawRate() {
   drawLines(frame, context, { series, width: rates.width, log: false, label: short, losses: losses.rows });
   frame.removed(context, world);
   drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "No record lies in this window." : null);
+  finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "There are no records in this window." : null);
 }
 
 function drawQuantiles() {
@@ -106,7 +106,7 @@ function drawHeatMap() {
   frame.removed(context, world);
   drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
   heading.textContent = `${state.source} ${state.index}, records by value`;
-  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no value in this window." : null);
+  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no values in this window." : null);
 }
 
 const format = () => valueFormat(world.field(state.source, state.index));

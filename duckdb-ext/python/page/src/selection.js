@@ -47,7 +47,7 @@ export class Selection {
       this.count.textContent = "Removed";
       this.around.replaceChildren();
       this.table.replaceChildren();
-      this.foot.textContent = `Retention has removed these records. The oldest that the directory still has is from ${when(world.oldest, 3)}.`;
+      this.foot.textContent = `Retention has removed these records. The oldest record in the directory is from ${when(world.oldest, 3)}.`;
       return;
     }
     this.drawer.show(`${sql.rows(dir, listed, chosen)};\n\n${sql.count(dir, listed, chosen)};`);
@@ -116,7 +116,7 @@ export class Selection {
 
   list(world, { names, rows }, index, listed) {
     if (rows.length === 0) {
-      this.table.replaceChildren(make("p", { className: "note" }, "No record lies in the selection."));
+      this.table.replaceChildren(make("p", { className: "note" }, "There are no records in the selection."));
       return;
     }
     const shown = names.filter((name) => name !== "ts_ns");
