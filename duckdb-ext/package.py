@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the loadable files from the one shared library: one for each release of DuckDB 2 in versions.toml, and one for DuckDB 1.
+"""Writes the loadable files from the shared library: one for each release of DuckDB 2 in versions.toml, and one for DuckDB 1.
 
-Each file for DuckDB 2 also says where that release has the functions of the C API; see src/v2/host.rs.
+Each file for DuckDB 2 also has the positions of the functions of the C API in that release; see src/v2/host.rs.
 
-DuckDB reads the last 512 bytes of an extension: eight fields of 32 bytes, zero padded, then 256 bytes of
-signature. The fields stand in reverse order of importance: three empty ones, the ABI, the version of the extension,
-the DuckDB or C API version that it was built for, the platform, and the number of the footer's own layout.
+DuckDB reads the last 512 bytes of an extension: eight fields of 32 bytes, padded with zeros, then 256 bytes of signature. The fields are
+three empty ones, the ABI, the version of the extension, the DuckDB or C API version that it was built for, the platform, and the number of
+the footer's layout.
 
     package.py target/release/libloom_duckdb.so dist [extension version]
 """
@@ -44,7 +44,7 @@ def place(release: str) -> bytes:
 
 
 def placed(library: bytes, release: str) -> bytes:
-    """Return the library with the functions of a release."""
+    """Return the library with the function positions of a release."""
     if library.count(place(BOUND)) != 1:
         raise SystemExit(f"package.py: the library is not compiled for DuckDB {BOUND}, the first release in versions.toml")
     return library.replace(place(BOUND), place(release))
@@ -58,13 +58,13 @@ def main() -> None:
         raise SystemExit(f"package.py: Loom is built for Linux on x86-64 and AArch64, not {platform.system()} {machine}")
     library = Path(sys.argv[1]).read_bytes()
     version = sys.argv[3] if len(sys.argv) == 4 else "v0.1.0"
-    # directory under dist, library, ABI, version: C API v2 is bound to one release, the one before it to a minimum.
+    # Each entry has a directory under dist, library, ABI and version. C API v2 requires one release, v1 a minimum.
     files = [(folder(release), placed(library, release), "C_STRUCT_UNSTABLE", f"v{release}") for release in RELEASES]
     files.append((V1, library, "C_STRUCT", f"v{TABLE['v1']['oldest']}"))
     for directory, contents, abi, api_version in files:
         target = Path(sys.argv[2]) / directory / "loom.duckdb_extension"
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A process may have the old file mapped: replace it, never write into it.
+        # A process may have mapped the old file, so it is replaced and never written.
         fresh = target.with_suffix(".new")
         fresh.write_bytes(contents + footer(abi, version, api_version, PLATFORMS[machine]))
         fresh.replace(target)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The releases of DuckDB that Loom has a file for, as versions.toml lists them, and a look at PyPI for newer ones.
+"""The releases of DuckDB that Loom has a file for, from versions.toml, and a check for newer ones on PyPI.
 
     versions.py newest          the newest release of DuckDB 2, which tests and tools use
     versions.py earlier         its other releases, a line each
@@ -20,12 +20,12 @@ from pathlib import Path
 INDEX = "https://pypi.org/simple/duckdb/"
 HERE = Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "versions.toml").read_text())
-# The release whose header the bindings of Rust are made from: its functions stand where they are.
+# The release whose header the Rust bindings are made from, so its functions have the positions that the bindings expect.
 BOUND = next(iter(TABLE["v2"]))
 RELEASES = list(TABLE["v2"])
 NEWEST = RELEASES[-1]
 V1 = "duckdb-v1"
-# A link to the folder of the newest release.
+# This is a link to the folder of the newest release.
 LINK = "duckdb-v2"
 
 
@@ -38,7 +38,7 @@ FILES = [*map(folder, RELEASES), V1]
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Run the command of the arguments."""
     match sys.argv[1:]:
         case ["newest"]:
             print(NEWEST)
@@ -78,7 +78,7 @@ def published() -> dict[str, str]:
 
 
 def line(release: str) -> str:
-    """Return the line of a release: where it has the functions that Loom is compiled against. What needs a look goes to standard error."""
+    """Return the line of a release: the positions of the functions that Loom is compiled against. Warnings go to standard error."""
     text, notes = placed(header(BOUND), header(release))
     for note in notes:
         print(f"DuckDB {release} {note}", file=sys.stderr)
@@ -86,7 +86,7 @@ def line(release: str) -> str:
 
 
 def placed(bound: dict[str, str], given: dict[str, str]) -> tuple[str, list[str]]:
-    """Compare two pairs of headers: where the second has the functions of the first, and what has changed."""
+    """Compare two pairs of headers: the positions of the first one's functions in the second, and the changes."""
     functions, there = table(bound["duckdb_extension_v2.h"]), table(given["duckdb_extension_v2.h"])
     position = {name: at for at, name in enumerate(there)}
     old, new = declarations(bound["duckdb_v2.h"]), declarations(given["duckdb_v2.h"])
@@ -108,7 +108,7 @@ def placed(bound: dict[str, str], given: dict[str, str]) -> tuple[str, list[str]
 
 
 def header(release: str) -> dict[str, str]:
-    """Return the headers of C API v2, out of the source distribution."""
+    """Return the headers of C API v2 from the source distribution."""
     url = published().get(release)
     if url is None:
         raise SystemExit(f"versions.py: PyPI has no sources of DuckDB {release}")
@@ -119,13 +119,13 @@ def header(release: str) -> dict[str, str]:
 
 
 def table(text: str) -> list[str]:
-    """Return the functions of the struct that DuckDB hands over, in their order."""
+    """Return the functions of the struct that DuckDB passes, in order."""
     struct = text[text.index("typedef struct {") : text.index("} duckdb_ext_api_v2")]
     return re.findall(r"\(\*(\w+)\)", struct)
 
 
 def declarations(text: str) -> dict[str, str]:
-    """Return what a header declares, by name: functions, types, structs and enums, without comments and spaces."""
+    """Return the declarations of a header by name: functions, types, structs and enums, without comments and spaces."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*|^\s*#[^\n]*(?:\\\n[^\n]*)*", "", text, flags=re.S | re.M)
     found = {}
     for declaration in re.findall(r"[^;{}]*(?:\{[^{}]*\}[^;{}]*)?;", text):

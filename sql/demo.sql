@@ -3,8 +3,8 @@
 --   ingestd demo demo.loom --seconds 60 &
 --   LOOM_DIR=demo.loom duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/demo.sql
 --
--- The daemon records requests, system calls and packets meanwhile. No statement here knows which ports are right: time alone finds
--- which records belong together.
+-- The daemon records requests, system calls and packets meanwhile. No statement here knows which ports are right: time alone shows which records
+-- belong together.
 
 SET TimeZone = 'UTC';
 SET VARIABLE dir = getenv('LOOM_DIR');
@@ -23,7 +23,7 @@ SELECT count, min, avg, p99_99, max
 FROM loom_aggregate(getvariable('dir'), 'redis_request', 'latency', quantiles := [0.9999]);
 .timer off
 
--- One position from here on: every source is read as of the same instant.
+-- All later statements use one position, so every source is read as of the same instant.
 SET VARIABLE position = (SELECT position FROM loom_snapshot(getvariable('dir')));
 SET VARIABLE tail = (
     SELECT p99_99 FROM loom_aggregate(getvariable('dir'), 'redis_request', 'latency', quantiles := [0.9999],

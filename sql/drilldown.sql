@@ -1,4 +1,4 @@
--- From a quantile to its cause: the drill-down, in statements that each read a handful of chunks.
+-- The drill-down from a quantile to its cause, in statements that each read a few chunks.
 --
 --   ingestd demo demo.loom --seconds 60 &
 --   duckdb -unsigned -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" -f sql/drilldown.sql
@@ -9,7 +9,7 @@
 SET TimeZone = 'UTC';
 SET VARIABLE dir = 'demo.loom';
 
--- One position for all of it: every source is read as of the same instant, while the daemon goes on.
+-- All statements use one position, so every source is read as of the same instant while the daemon continues.
 SET VARIABLE position = (SELECT position FROM loom_snapshot(getvariable('dir')));
 
 -- The exact tail, from summaries.
@@ -17,7 +17,7 @@ SET VARIABLE p = (
     SELECT p99_99 FROM loom_aggregate(getvariable('dir'), 'redis_request', 'latency', quantiles := [0.9999],
         at := getvariable('position')));
 
--- The requests far beyond it, and when they ended. The index leads to them: no other record is read.
+-- The requests far beyond it, and their ends. The index finds them without reading other chunks.
 CREATE OR REPLACE TEMP TABLE slow AS
 FROM loom_scan(getvariable('dir'), 'redis_request', index := 'latency', v_min := 5 * getvariable('p'), at := getvariable('position'));
 SET VARIABLE hits = (SELECT list(ts) FROM slow);
@@ -51,7 +51,7 @@ FROM loom_scan(getvariable('dir'), 'packet', around := getvariable('call_hits'),
     at := getvariable('position'))
 QUALIFY count(*) OVER (PARTITION BY src_port, dst_port) = 1;
 
--- What each request waited for: the latest slow call before its end, and the latest odd packet before that call's.
+-- The cause of each request's delay: the latest slow call before its end, and the latest odd packet before the end of that call.
 CREATE OR REPLACE TEMP TABLE cause AS
 SELECT slow.ts, slow.id AS request, calls.id AS call, calls.ts_ns AS call_ns
 FROM slow ASOF JOIN calls ON slow.ts_ns >= calls.ts_ns;
@@ -60,7 +60,7 @@ CREATE OR REPLACE TEMP TABLE verdict AS
 SELECT cause.ts, cause.request, cause.call, odd.id AS packet, odd.src_port, odd.dst_port
 FROM cause ASOF JOIN odd ON cause.call_ns >= odd.ts_ns;
 
--- How many of the directory's chunks were read.
+-- The number of the directory's chunks that were read.
 SELECT source, chunks_total, chunks_read, bytes_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 6;
 
 SELECT request, call, packet FROM verdict ORDER BY request;

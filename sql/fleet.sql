@@ -1,12 +1,12 @@
--- Questions to many hosts that sql/serve.sql serves, for a DuckDB with quack and httpfs loaded. List the hosts once, and read this file:
+-- Queries many hosts that sql/serve.sql serves, from a DuckDB with quack and httpfs loaded. List the hosts once, and read this file:
 --
 --   CREATE SECRET web_1 (TYPE quack, TOKEN '…', SCOPE 'quack:localhost:9494');
 --   SET VARIABLE fleet_hosts = MAP {'web-1': 'quack:localhost:9494', 'web-2': 'quack:localhost:9495'};
 --   .read sql/fleet.sql
 --
--- Text goes to the hosts and answers come back, so each host prunes its own data. One statement asks the hosts one after another; the
--- Python class loom_duckdb.Fleet asks them at the same time. If a host fails, the statement fails and names its address. DuckDB runs a
--- question when it binds it: EXPLAIN and CREATE VIEW ask the hosts too. In a question, {at} is the host's position.
+-- The hosts get the text of a question and return answers, so each host prunes its own data. One statement queries the hosts one after another;
+-- the Python class loom_duckdb.Fleet queries them at the same time. If a host fails, the statement fails and names its address. DuckDB runs a
+-- question when it binds it, so EXPLAIN and CREATE VIEW query the hosts too. In a question, {at} stands for the host's position.
 
 -- A text as a constant of SQL.
 CREATE OR REPLACE TEMP MACRO fleet_quoted(text) AS coalesce('''' || replace(text::VARCHAR, '''', '''''') || '''', 'NULL');
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO fleet_name(name) AS '"' || replace(name::VARCHAR, '
 CREATE OR REPLACE TEMP MACRO fleet_typed(value) AS
     CASE WHEN value IS NULL THEN 'NULL' ELSE fleet_quoted(value) || '::' || typeof(value) END;
 
--- What is wrong with a MAP of hosts, as a sentence; NULL where nothing is.
+-- The fault of a MAP of hosts, as a sentence; NULL if there is none.
 CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
     WITH listed AS (SELECT unnest(map_keys(hosts)) AS host, unnest(map_values(hosts)) AS address),
         scopes AS (SELECT unnest(CASE WHEN scope = [] THEN [''] ELSE scope END) AS scope FROM duckdb_secrets() WHERE type = 'quack'),
@@ -38,9 +38,9 @@ CREATE OR REPLACE TEMP MACRO fleet_wrong(hosts) AS (
         ELSE (SELECT arg_min(what, host) FROM wrong) END
 );
 
--- The statement that asks every host of a MAP, with a place for the question, at the positions of another MAP or at none. The comment
--- before the question is for a host's error, which shows where the question begins. Columns go by name from the first line on, so that
--- one host's column host is refused as those of two are.
+-- The statement that queries every host of a MAP, with a place for the question, at the positions of another MAP or at none. A host's error shows
+-- the beginning of the question, so a comment there names the host. Columns go by name from the first line on, so a column host of one host
+-- is refused like those of two.
 CREATE OR REPLACE TEMP MACRO fleet_plan(hosts, positions) AS coalesce(error(fleet_wrong(hosts)), array_to_string(
     ['SELECT NULL::VARCHAR AS host WHERE false'] || list_transform(map_entries(hosts), lambda host: 'SELECT '
         || fleet_quoted(host.key) || ' AS host, * FROM quack_query(' || fleet_quoted(host.value) || ', '
@@ -48,23 +48,23 @@ CREATE OR REPLACE TEMP MACRO fleet_plan(hosts, positions) AS coalesce(error(flee
         || ' || replace($question$, ''{at}'', ''' || coalesce(positions[host.key]::VARCHAR, 'NULL') || '''))'),
     ' UNION ALL BY NAME '));
 
--- Every host's answer to one SELECT over host_scan and its kin, with the column host.
+-- The answers of all hosts to one SELECT over host_scan and similar macros, with the column host.
 CREATE OR REPLACE TEMP MACRO fleet_ask(question) AS TABLE
     FROM query(replace(getvariable('fleet'), '$question$',
         fleet_quoted(coalesce(question, error('the question is NULL; ask one SELECT over host_scan and its kin')))));
 
--- SET VARIABLE fleet = fleet_live(): the questions from here on read what is there when they are asked.
+-- SET VARIABLE fleet = fleet_live(): later questions read the records that exist when they run.
 CREATE OR REPLACE TEMP MACRO fleet_live() AS fleet_plan(getvariable('fleet_hosts')::MAP(VARCHAR, VARCHAR), MAP {}::MAP(VARCHAR, UBIGINT));
 SET VARIABLE fleet = fleet_live();
 
--- SET VARIABLE fleet = fleet_frozen(): the questions from here on read each host at the position that it has now. The question is a
--- parameter because DuckDB asks constant ones when it creates a macro.
+-- SET VARIABLE fleet = fleet_frozen(): later questions read each host at its current position. The question is a
+-- parameter because DuckDB runs constant ones when it creates a macro.
 CREATE OR REPLACE TEMP MACRO fleet_frozen(question := 'FROM host_snapshot()') AS (
     SELECT fleet_plan(getvariable('fleet_hosts')::MAP(VARCHAR, VARCHAR), map(list(host), list(position))) FROM fleet_ask(question)
 );
 
--- Each source, or the one that is named: on how many hosts it is and how much it has; differs names the fields that not every host has
--- with the same type.
+-- Each source, or the one given: the number of hosts with it, its records and times; differs lists the fields that not every host has with the
+-- same type.
 CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
     WITH found AS (FROM fleet_ask('FROM host_sources()' || coalesce(' WHERE name = ' || nullif(fleet_quoted(source), 'NULL'), ''))),
         fields AS (SELECT name, unnest(string_split(replace(fields, ' nullable', ''), ', ')) AS field, host FROM found),
@@ -77,7 +77,7 @@ CREATE OR REPLACE TEMP MACRO fleet_sources(source := NULL) AS TABLE
         )
     SELECT sources.*, coalesce(differs, []) AS differs FROM sources LEFT JOIN differences USING (name) ORDER BY name;
 
--- True; an error where a field of the source has one type here and another there, because one column would hold both.
+-- True; an error if hosts have different types for a field of the source, because one column cannot have both.
 CREATE OR REPLACE TEMP MACRO fleet_alike(source) AS (
     SELECT CASE WHEN len(differs) = len(list_distinct(list_transform(differs, lambda each: regexp_extract(each, '^(.*) \S+ \(only ', 1))))
         THEN true ELSE error(concat('the hosts'' source ', source, ' differs: ', array_to_string(differs, '; '),
@@ -88,8 +88,8 @@ CREATE OR REPLACE TEMP MACRO fleet_alike(source) AS (
 -- An instant as text for a host.
 CREATE OR REPLACE TEMP MACRO fleet_instant(ts) AS coalesce('make_timestamptz(' || epoch_us(ts::TIMESTAMPTZ) || ')', 'NULL');
 
--- The index, as every host defines it: {'field': …}, the field that it summarises, NULL where it only counts. It asks each host once. An
--- error where hosts define it in different ways, or where the field has another type on another host: such values do not compare exactly.
+-- The index, as every host defines it: {'field': …}, the field that it summarises, NULL if it only counts. It queries each host once. An error if
+-- hosts define it in different ways, or if the types of the field differ, because such values do not compare exactly.
 CREATE OR REPLACE TEMP MACRO fleet_index(source, index) AS (
     WITH found AS MATERIALIZED (
             SELECT host, definition, definition[1] AS field, list_filter(string_split(replace(fields, ' nullable', ''), ', '),
@@ -124,12 +124,12 @@ CREATE OR REPLACE TEMP MACRO fleet_aggregate(source, index, bucket := NULL, t_fr
     WHERE fleet_index(source, index) IS NOT NULL
     GROUP BY found.bucket ORDER BY found.bucket;
 
--- The number as it is written, with 15 decimal places: 0.07 of 100 is 7, and the product of doubles is more.
+-- The number as written, with 15 decimal places: 0.07 of 100 is 7, but the product of doubles is greater.
 CREATE OR REPLACE TEMP MACRO fleet_decimal(q) AS CASE WHEN q::DOUBLE BETWEEN 0 AND 1 THEN q::VARCHAR::DECIMAL(18, 15)
     ELSE error(format('the quantile {} is not between 0 and 1', coalesce(q::VARCHAR, 'NULL'))) END;
 
 -- The first round of an exact quantile: the bin that holds its rank, from the bins of all hosts. Hosts with different bins are refused.
--- Where there are no values, the rank is NULL, and so is the quantile. The bin keeps the window and the filter for the second round.
+-- Without values, the rank and the quantile are NULL. The bin keeps the window and the filter for the second round.
 --
 --   SET VARIABLE fleet = fleet_frozen();
 --   SET VARIABLE bin = fleet_bin('request', 'latency_us', 0.9999);
@@ -156,7 +156,7 @@ CREATE OR REPLACE TEMP MACRO fleet_field(bin) AS coalesce(fleet_name(bin['field'
     error('the bin is NULL; SET VARIABLE bin = fleet_bin(…) first'));
 
 -- The second round: the values of that bin, of which the rank picks one. It equals quantile_disc over the records of all hosts; a label
--- counts as its number. An error if the bin has other values now than when it was found.
+-- counts as its number. It is an error if the values of the bin have changed since it was found.
 CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
     SELECT CASE WHEN coalesce(max(reached), 0) <> bin['count']
         THEN error(concat('the hosts have other records in the bin than fleet_bin found; SET VARIABLE fleet = fleet_frozen(), ',
@@ -173,10 +173,10 @@ CREATE OR REPLACE TEMP MACRO fleet_quantile(source, index, bin) AS (
     )
 );
 
--- How many, as text.
+-- A count as text.
 CREATE OR REPLACE TEMP MACRO fleet_count(n) AS coalesce(n::BIGINT, error('n is NULL; give a number of records'))::VARCHAR;
 
--- The n records with the greatest values of an index on all hosts; field is that of the index.
+-- The n records with the greatest values of an index on all hosts; field is the index's field.
 CREATE OR REPLACE TEMP MACRO fleet_top(source, index, field, n, filter := NULL) AS TABLE
     SELECT * EXCLUDE (fleet_value)
     FROM fleet_ask(concat('FROM host_top(', fleet_quoted(source), ', ', fleet_quoted(index), ', ', fleet_count(n),
@@ -193,12 +193,12 @@ CREATE OR REPLACE TEMP MACRO fleet_tail(source, n, filter := NULL) AS TABLE
     FROM fleet_ask(concat('FROM host_tail(', fleet_quoted(source), ', ', fleet_count(n), fleet_filter(filter), ')'))
     WHERE fleet_alike(source) ORDER BY ts_ns DESC LIMIT n;
 
--- The times around which records are asked for, and how far around.
+-- The times around which records are read, and the width.
 CREATE OR REPLACE TEMP MACRO fleet_times(hits) AS coalesce(hits::TIMESTAMPTZ[], error('hits is NULL; give a list of times'));
 CREATE OR REPLACE TEMP MACRO fleet_width(width) AS coalesce(width::INTERVAL,
     error('width is NULL; give an interval, such as INTERVAL 1 SECOND'));
 
--- The records of a source on all hosts within width of some times, which another source gave: with the time as hit, and the time since.
+-- The records of a source on all hosts within width of some times from another source, with the time as hit and the time since it.
 CREATE OR REPLACE TEMP MACRO fleet_near(source, hits, width, filter := NULL) AS TABLE
     SELECT near.hit, found.ts - near.hit AS since_hit, found.*
     FROM (SELECT DISTINCT unnest(fleet_times(hits)) AS hit) AS near

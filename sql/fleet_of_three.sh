@@ -17,7 +17,7 @@ place=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$place"' EXIT
 (umask 077 && head -c 24 /dev/urandom | base64 >"$place/token")
 
-# Until a command succeeds, for a minute.
+# Repeats a command until it succeeds, for at most a minute.
 await() {
     for _ in $(seq 300); do
         if "$@" >/dev/null 2>&1; then return; fi
@@ -31,7 +31,7 @@ has_requests() {
     "$ingestd" status "$1" | grep -q redis_request
 }
 
-# A server that listens says where; one that has ended has said why.
+# A server prints its address once it listens, and the reason if it ends.
 serves_or_ended() {
     grep -q " at $1" "$2" || ! kill -0 "$3"
 }

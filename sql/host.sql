@@ -1,8 +1,8 @@
--- What a host answers: macros over the directory in LOOM_DIR, and the guard that lets a question use these macros and nothing else.
+-- The macros of a served host, over the directory in LOOM_DIR, and the guard that lets a question use these macros and nothing else.
 --
--- The guard works on DuckDB's own syntax tree of the question, so no spelling, comment or nesting gets past it. It has lists of what may
--- be there; a statement, table, function or kind of node that is in no list is refused. It is the second layer: the extension itself reads
--- no directory but the one that is served.
+-- The guard works on DuckDB's own syntax tree of the question, so no spelling, comment or nesting gets past it. It has lists of
+-- everything allowed, and refuses a statement, table, function or kind of node that is in no list. It is the second layer: the extension itself
+-- reads only the served directory.
 
 CREATE OR REPLACE MACRO host_scan(source, t_from := NULL, t_to := NULL, last := NULL, filter := NULL, around := NULL, width := NULL, index := NULL,
         v_min := NULL, v_max := NULL, at := NULL, labels := NULL, complete := NULL) AS TABLE
@@ -45,8 +45,8 @@ CREATE OR REPLACE MACRO host_indexes() AS TABLE SELECT * EXCLUDE (dir) FROM loom
 CREATE OR REPLACE MACRO host_losses() AS TABLE SELECT * EXCLUDE (dir) FROM loom_losses(NULL::VARCHAR);
 CREATE OR REPLACE MACRO host_scan_stats() AS TABLE SELECT * EXCLUDE (dir) FROM loom_scan_stats();
 
--- The functions that a question may call in FROM. DuckDB has table functions and table macros by the names of other functions, so the two
--- lists stand apart.
+-- The functions that a question may call in FROM. DuckDB has table functions and table macros with the names of other functions, so there are
+-- two lists.
 CREATE OR REPLACE MACRO host_tables() AS [
     'host_scan', 'host_aggregate', 'host_histogram', 'host_rate', 'host_top', 'host_tail', 'host_snapshot', 'host_sources',
     'host_indexes', 'host_losses', 'host_scan_stats', 'unnest'
@@ -78,7 +78,7 @@ CREATE OR REPLACE MACRO host_functions() AS [
     'json_extract', 'json_extract_string', 'json_value', '->', '->>', 'error'
 ];
 
--- Kinds of nodes: of queries, of tables, of expressions and of types. Not among them: parameters, PIVOT, DESCRIBE and SHOW, recursion.
+-- The allowed kinds of nodes: of queries, tables, expressions and types. Parameters, PIVOT, DESCRIBE, SHOW and recursion are excluded.
 CREATE OR REPLACE MACRO host_kinds() AS '(SELECT|SET_OPERATION|CTE)_NODE|(ORDER|LIMIT|LIMIT_PERCENT|DISTINCT)_MODIFIER|ORDER_DEFAULT|'
     || 'ASCENDING|DESCENDING|BASE_TABLE|TABLE_FUNCTION|EMPTY|EXPRESSION_LIST|JOIN|SUBQUERY|(COMPARE|CONJUNCTION|OPERATOR|WINDOW)_[A-Z_]+|'
     || 'FUNCTION|COLUMN_REF|POSITIONAL_REFERENCE|STAR|LAMBDA|CASE|CASE_EXPR|CAST|COLLATE|VALUE_CONSTANT|ARRAY_(EXTRACT|SLICE|CONSTRUCTOR)|'
@@ -86,7 +86,7 @@ CREATE OR REPLACE MACRO host_kinds() AS '(SELECT|SET_OPERATION|CTE)_NODE|(ORDER|
 
 CREATE OR REPLACE MACRO host_stray(found, allowed) AS list_any_value(list_filter(found, lambda name: name NOT IN allowed));
 
--- The first thing in a question's syntax tree that no list holds, as a sentence; NULL where there is none. Each `$..key` finds that key
+-- The first part of a question's syntax tree that no list allows, as a sentence; NULL if there is none. Each `$..key` finds that key
 -- at every depth. Tables are only those that the question defines itself (WITH), by plain names. A name that the catalog has, such as
 -- duckdb_logs, may not be defined: outside its WITH it would mean the catalog's. Neither may _, which means the command line's last result.
 CREATE OR REPLACE MACRO host_refusal(tree) AS (
@@ -117,8 +117,8 @@ CREATE OR REPLACE MACRO host_refusal(tree) AS (
     FROM found
 );
 
--- What Quack asks before each statement: the statement that it shall run in place of the question. NULL refuses. A client that appends
--- rows is announced as an INSERT, of which Quack hears only whether it is refused.
+-- Quack calls this before each statement for the statement to run instead of the question; NULL refuses it. A client that appends rows is
+-- announced as an INSERT, for which Quack only uses whether it is refused.
 CREATE OR REPLACE MACRO host_authorize(session, question) AS (
     SELECT CASE
         WHEN starts_with(question::VARCHAR, 'INSERT INTO ') THEN NULL

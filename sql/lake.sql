@@ -1,5 +1,5 @@
--- Registers the files of an archive that `ingestd archive` wrote in a DuckLake, where they stand. Each file is registered once: run this
--- again after the archiver has run. One run at a time: DuckLake does not notice a file that is registered twice, and its rows count twice then.
+-- Registers the files of an archive, which `ingestd archive` wrote, in a DuckLake, in their place. Each file is registered once: run this again
+-- after the archiver has run. Start only one run at a time: DuckLake does not notice a file that is registered twice, and then counts its rows twice.
 --
 --   LOAD ducklake;
 --   ATTACH 'ducklake:lake.ducklake' AS lake (DATA_PATH 'lake_files');
@@ -9,9 +9,8 @@
 --       FROM read_parquet('/mnt/archive/web-1/source=request/*/*/*.parquet', hive_partitioning = true, union_by_name = true) LIMIT 0;
 --   .read sql/lake.sql
 --
--- The catalog is called lake, and the table like the source. Give the table a column that the source got later with ALTER TABLE … ADD
--- COLUMN.
--- Where a statement fails, those after it register nothing.
+-- The catalog is called lake, and the table has the name of the source. If the source gets a column later, add it to the table with ALTER TABLE … ADD
+-- COLUMN. If a statement fails, the ones after it register nothing.
 SET VARIABLE lake_files = []::VARCHAR[];
 SET VARIABLE lake_manifest = NULL;
 SET VARIABLE lake_archive = rtrim(regexp_replace(getvariable('archive'), '/+', '/', 'g'), '/');

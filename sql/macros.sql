@@ -2,9 +2,9 @@
 --
 --   .read sql/macros.sql
 --
--- They are temporary: nothing is written into a database. The first argument is the directory (NULL: the setting loom_dir, or else the
+-- They are temporary, so nothing is written into a database. The first argument is the directory (NULL: the setting loom_dir, or else the
 -- environment variable LOOM_DIR). Named arguments limit the time: t_from and t_to (half open), last, and at, a position. Arguments
--- are constants, getvariable() or prepared parameters, as for the functions that the macros call; the answers are as exact.
+-- are constants, getvariable() or prepared parameters, as for the functions that the macros call; answers are equally exact.
 
 -- The position up to which records are published now: SET VARIABLE position = loom_position('demo.loom').
 CREATE OR REPLACE TEMP MACRO loom_position(dir) AS (
@@ -12,7 +12,7 @@ CREATE OR REPLACE TEMP MACRO loom_position(dir) AS (
 );
 
 -- The least value that at least the fraction q of an index's values does not exceed: loom_quantile(dir, 'request', 'latency', 0.9999).
--- With approx := true it is at most the width of a bin off, and much faster over long windows.
+-- With approx := true its error is at most the width of a bin, and it is much faster over long windows.
 CREATE OR REPLACE TEMP MACRO loom_quantile(dir, source, index, q, t_from := NULL, t_to := NULL, last := NULL, approx := NULL, filter := NULL, at := NULL) AS (
     SELECT COLUMNS('^p[0-9]')
     FROM loom_aggregate(dir, source::VARCHAR, index::VARCHAR, quantiles := [q::DOUBLE], t_from := t_from::TIMESTAMPTZ,
@@ -39,8 +39,8 @@ CREATE OR REPLACE TEMP MACRO loom_near(dir, source, hits, width, filter := NULL,
         ON found.ts >= around.hit - width::INTERVAL AND found.ts < around.hit + width::INTERVAL;
 
 -- The records of a window, each with the latest record of another source up to its time, which is at most
--- lookback (a second) before the window: a STRUCT named latest, NULL where there is none. A longer lookback reads as much more of the
--- other source. Without a window both sources are read whole.
+-- lookback (a second) before the window: a STRUCT named latest, NULL if there is none. A longer lookback reads more of the
+-- other source. Without a window both sources are read completely.
 CREATE OR REPLACE TEMP MACRO loom_asof(dir, source, other, t_from := NULL, t_to := NULL, last := NULL, lookback := NULL, filter := NULL, at := NULL) AS TABLE
     SELECT found.*, CASE WHEN latest.ts_ns IS NOT NULL THEN latest END AS latest
     FROM loom_scan(dir, source::VARCHAR, t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ, last := last::INTERVAL, filter := filter::VARCHAR, at := "at") AS found
@@ -77,9 +77,9 @@ CREATE OR REPLACE TEMP MACRO loom_heatmap(dir, source, index, bucket, t_from := 
     GROUP BY grid.span
     ORDER BY grid.span;
 
--- How much counters grew within over, at times that are every apart (over if it is not given): increase() of Prometheus, with its rules for
--- resets and for the ends of the range. The times begin with t_from and go up to t_to; without t_from they are multiples of every. The
--- labels are without the name of the metric, which is required.
+-- The growth of counters within over, at times that are every apart (over by default): increase() of Prometheus, with its rules for resets and
+-- for the ends of the range. The times go from t_from to t_to; without t_from they are multiples of every. The labels omit the name of the
+-- metric, which is required.
 CREATE OR REPLACE TEMP MACRO loom_increase(dir, metric, over, labels := NULL, every := NULL, t_from := NULL, t_to := NULL, last := NULL, at := NULL, complete := NULL) AS TABLE
     WITH samples AS MATERIALIZED (
         SELECT found.series, found.ts_ns, found.value,
@@ -146,7 +146,7 @@ CREATE OR REPLACE TEMP MACRO loom_tcp_flags(flags) AS (
         CASE WHEN flags & 64 > 0 THEN 'ECE' END, CASE WHEN flags & 128 > 0 THEN 'CWR' END) END
 );
 
--- The payload of a captured TCP segment or UDP datagram, as far as it was captured; NULL for any other packet. It goes by the bytes alone:
+-- The payload of a captured TCP segment or UDP datagram, as far as it was captured; NULL for any other packet. It uses the bytes alone:
 -- Ethernet with VLAN tags, Linux cooked of both versions, loopback of BSD, and bare IP. NULL behind the extension headers of IPv6, and in
 -- fragments except the first.
 CREATE OR REPLACE TEMP MACRO loom_payload(packet) AS (

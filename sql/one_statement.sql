@@ -28,5 +28,5 @@ WHERE request.latency_ns >= 5 * (
         at := getvariable('position')))
 ORDER BY request.id;
 
--- What that read: every chunk of the source.
+-- The statement read every chunk of the source.
 SELECT source, chunks_total, chunks_read FROM loom_scan_stats() WHERE source = 'syscall' ORDER BY scan DESC LIMIT 1;

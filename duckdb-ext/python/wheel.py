@@ -1,7 +1,7 @@
-"""The wheel's build hook: puts in what other builds make, and names the platform.
+"""The wheel's build hook, which hatchling calls: it adds files that other builds make, and names the platform.
 
-hatchling calls it. The extension files, the clients, the macros and the explorer's page are made elsewhere in the repository; a wheel
-without one of them is never made.
+Other parts of the repository make the extension files, the clients, the macros and the explorer's page. If one of them is missing, the
+build of the wheel fails.
 """
 
 import os
@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE.parent), str(ROOT / "ingestd/packaging")]
 import pages  # noqa: E402
 import versions  # noqa: E402
 
-# What the wheel takes, where it goes in the package, and what makes it.
+# Each part of the wheel, its place in the package, and the command that makes it.
 PARTS = [
     *(
         (ROOT / "dist" / folder / "loom.duckdb_extension", f"extensions/{folder}/loom.duckdb_extension", "make build")
@@ -39,8 +39,8 @@ class Metadata(MetadataHookInterface):
     def update(self, metadata: dict) -> None:
         """Add the description and the extras.
 
-        An index of packages shows the description by itself: links to other files would be dead. The explorer runs on the newest DuckDB
-        that Loom has a file for: before 2.0, no version confines the extension to the directories.
+        A package index shows the description alone, where links to other files would be dead. The explorer runs on the newest DuckDB that
+        Loom has a file for, because before 2.0 no version confines the extension to the directories.
         """
         metadata["readme"] = {"content-type": "text/markdown", "text": pages.alone((HERE / "README.md").read_text())}
         extras = {name: list(packages) for name, packages in self.config["extras"].items()}
@@ -49,7 +49,7 @@ class Metadata(MetadataHookInterface):
 
 
 class Wheel(BuildHookInterface):
-    """Adds `PARTS` to a wheel that is for Linux on x86-64 and for every Python."""
+    """Adds `PARTS` to a wheel for Linux on x86-64 and every Python."""
 
     def initialize(self, version: str, build_data: dict) -> None:
         """Name the platform, and check that every part exists."""

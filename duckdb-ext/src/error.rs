@@ -1,5 +1,5 @@
-//! What goes wrong in a query, sorted by how DuckDB reports it. Both adapters turn a [`Problem`] into an ordinary error of theirs.
-//! [`guard`] turns a panic of ours into one too, because the process is the user's.
+//! The errors of a query, sorted by how DuckDB reports them. Both adapters turn a [`Problem`] into an ordinary DuckDB error. [`guard`] does
+//! the same with a panic, because the process belongs to the user.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ pub type Result<T> = std::result::Result<T, Problem>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The statement names something that is not there, or gives an argument that has no meaning.
+    /// The statement names something that does not exist, or gives an argument that has no meaning.
     #[error("{0}")]
     Binder(String),
-    /// An argument that is understood and refused.
+    /// The argument is understood and refused.
     #[error("{0}")]
     Input(String),
     /// A file is missing, unreadable or damaged.
@@ -35,14 +35,14 @@ impl Problem {
         Problem::Input(message.into())
     }
 
-    /// DuckDB did not give a callback what its API promises.
+    /// The error of a callback that DuckDB calls without what its API promises.
     pub fn missing(what: impl Display) -> Problem {
         Problem::Input(format!(
             "DuckDB called the Loom extension without {what}; please report it"
         ))
     }
 
-    /// Makes room for so many bytes in all: as many as strings of a vector take.
+    /// Reserves `count` bytes in all, and reports an error if the system refuses them.
     pub fn require(bytes: &mut Vec<u8>, count: usize) -> Result<()> {
         let room = bytes.try_reserve(count.saturating_sub(bytes.len()));
         room.map_err(|_| {
@@ -53,7 +53,7 @@ impl Problem {
         })
     }
 
-    /// An argument that is known only while the query runs.
+    /// The error of an argument whose value is known only while the query runs.
     pub fn not_constant(parameter: &str) -> Problem {
         Problem::Binder(format!(
             "{parameter} must be a constant: a literal, now(), getvariable('x') or a parameter, not a column or a subquery"
@@ -74,7 +74,7 @@ impl From<loom_engine::Error> for Problem {
             Error::Evicted { ref dir, .. } => Problem::Io(match oldest_utc(dir) {
                 Some(oldest) => {
                     format!(
-                        "{error}; the oldest record is now of {oldest}: ask from a later time, or attach again where a view has an archive"
+                        "{error}; the oldest record is now from {oldest}; query a later time, or attach again if a view has an archive"
                     )
                 }
                 None => error.to_string(),
@@ -84,7 +84,7 @@ impl From<loom_engine::Error> for Problem {
     }
 }
 
-/// When the oldest retained record of a directory arrived, as SQL writes times; `None` where that cannot be read.
+/// The arrival time of the oldest retained record, as SQL writes times; `None` if the directory cannot be read.
 fn oldest_utc(dir: &Path) -> Option<String> {
     let oldest = Directory::open(dir)
         .ok()?
@@ -96,7 +96,7 @@ fn oldest_utc(dir: &Path) -> Option<String> {
     Some(time.strftime("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string())
 }
 
-/// The places where DuckDB calls in.
+/// The places where DuckDB calls the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callback {
     Load,
@@ -112,7 +112,7 @@ pub enum Callback {
     Progress,
 }
 
-/// Runs one callback's body. A panic in it ends the query and nothing else.
+/// Runs the body of one callback. A panic in it ends the query and nothing else.
 pub fn guard<T>(callback: Callback, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         assert!(!is_planted(callback), "planted in {callback:?}");
@@ -135,7 +135,7 @@ pub fn guard<T>(callback: Callback, body: impl FnOnce() -> Result<T>) -> Result<
     }
 }
 
-/// Tests set `LOOM_TEST_PANIC` to the name of a callback, to see that a panic in it stays in the query.
+/// Tests set `LOOM_TEST_PANIC` to the name of a callback to check that a panic in it ends only the query.
 fn is_planted(callback: Callback) -> bool {
     static PLANTED: OnceLock<Option<String>> = OnceLock::new();
     let planted = PLANTED.get_or_init(|| std::env::var("LOOM_TEST_PANIC").ok());

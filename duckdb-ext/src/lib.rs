@@ -1,8 +1,8 @@
 //! The DuckDB extension that reads a live Loom directory.
 //!
-//! One library with two entry points, one for each of DuckDB's C APIs. The way of a query: an adapter ([`v2`] or [`v1`]) turns
-//! arguments and filters into values of ours, [`plan`] makes of them what the engine scans, [`exec`] writes the engine's rows into
-//! vectors. The adapters only convert; what a query means is decided once.
+//! The library has two entry points, one for each of DuckDB's C APIs. An adapter ([`v2`] or [`v1`]) turns the arguments and filters of a
+//! query into plain values, [`plan`] decides what the engine scans for them, and [`exec`] writes the engine's rows into vectors. The
+//! adapters only convert: one place decides what a query means.
 
 mod error;
 mod exec;

@@ -18,13 +18,13 @@ const PROMISES: [&str; 13] = [
     "SIGTERM under load loses nothing",
     "a snapshot is exact: every record below its position, none torn, doubled or missing",
     "readers never block, slow or corrupt the writer",
-    "damage is detected, named and confined to its chunk, of a column segment to its unit",
+    "damage is detected, reported and confined to its chunk, or to its unit in a column segment",
     "no file and no bytes from the network cause a panic, unbounded memory or a hang, in the daemon or in DuckDB",
-    "every loss is counted and queryable; received = stored + refused + dropped, also after a kill; after a crash of the host an unknown number is NULL",
+    "every loss is counted and can be queried; received = stored + refused + dropped, also after a kill; after a crash of the host, an unknown number is NULL",
     "a failed fsync never yields a durable acknowledgement",
     "the index logs can be rebuilt from the record log; indexed, unindexed and naive answers agree",
     "arrival time never decreases across restarts, reboots and changes of the clock",
-    "memory and disk stay within what was configured",
+    "memory and disk stay within the configured limits",
 ];
 
 /// The cases of each section, and the outcome that is owed.
@@ -33,13 +33,13 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         "Crash",
         &[
             ("in mid-payload", "invisible, no hole"),
-            ("published, not answered", "it is there"),
+            ("published, not answered", "readable"),
             ("at a block switch", "nothing lost or torn"),
             ("between the index logs", "the timestamp index is rebuilt"),
             ("in recovery, again and again", "the same records each time"),
             ("in a start, or in a stop, at any operation", "no loss"),
             ("while a segment is created", "no hole, no harm"),
-            ("while a segment becomes columns", "one form, whole"),
+            ("while a segment becomes columns", "one form, complete"),
             ("stale staging", "never used"),
         ],
     ),
@@ -47,39 +47,45 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         "Disk",
         &[
             ("full at the start", "refused"),
-            ("full in mid-flush", "the policy, until there is room"),
-            ("EIO on write", "another segment"),
+            (
+                "full in mid-flush",
+                "the policy applies until there is room",
+            ),
+            ("EIO on write", "continues in another segment"),
             ("EIO on fsync", "written again as a new generation"),
             ("short write", "completed"),
             ("EMFILE", "connections wait"),
-            ("EDQUOT", "as a full disk"),
-            ("EFBIG", "as a full disk"),
+            ("EDQUOT", "treated as a full disk"),
+            ("EFBIG", "treated as a full disk"),
             ("remounted read-only", "queries continue, syncs fail"),
-            ("a segment deleted underneath", "named"),
+            ("a segment deleted underneath", "reported"),
             (
                 "the directory moved, removed or replaced",
                 "reported until a restart",
             ),
-            ("an fsync of five seconds", "producers wait, then policy"),
+            (
+                "an fsync of five seconds",
+                "producers wait, then the policy applies",
+            ),
         ],
     ),
     (
         "Corruption",
         &[
-            ("a flipped byte", "named, confined to its chunk"),
-            ("truncation", "named"),
+            ("a flipped byte", "reported, confined to its chunk"),
+            ("truncation", "reported"),
             (
                 "a damaged staging, a damaged or lost catalog or loom.json",
-                "the copy serves, a start repairs",
+                "the copy is used, a start repairs",
             ),
             (
                 "a catalog that lost lines, or all of it, and its copy too",
                 "a start is refused",
             ),
-            ("durable lost or of no use", "named by `check`"),
+            ("durable lost or of no use", "reported by `check`"),
             ("damaged index logs at a start", "rebuilt as needed"),
-            ("a tail of zeroes", "named"),
-            ("swapped pages", "both named"),
+            ("a tail of zeroes", "reported"),
+            ("swapped pages", "both reported"),
             ("a segment of another directory", "never verifies"),
             ("lengths of 0 and 2^64-1", "an error, or no harm"),
             ("chain links astray", "an error, or no harm"),
@@ -87,7 +93,7 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
                 "bins that do not ascend or are not numbers",
                 "refused, in the catalog too",
             ),
-            ("another version", "refused, named"),
+            ("another version", "refused by name"),
             ("no file in a segment's place", "an error, no wait"),
             ("very many tiny segments", "read in bounded memory"),
         ],
@@ -117,7 +123,7 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
             ),
             ("the wall clock a century ahead", "followed"),
             ("another time since boot", "no effect"),
-            ("equal times", "all there, in log order"),
+            ("equal times", "all present, in log order"),
             (
                 "own times of 0, negative, far ahead",
                 "kept; retention by arrival",
@@ -127,22 +133,28 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
     (
         "Network and input",
         &[
-            ("half frames", "whole ones before are kept"),
+            ("half frames", "earlier complete ones are kept"),
             (
                 "a configuration that the next start would refuse",
-                "SIGHUP refuses it whole",
+                "SIGHUP refuses all of it",
             ),
-            ("slow clients", "stall no other"),
-            ("very many connections", "surplus ones learn the limit"),
+            ("slow clients", "do not stall others"),
+            (
+                "very many connections",
+                "further ones get an error with the limit",
+            ),
             ("a wrong user", "refused"),
             ("strange names", "refused, never a path"),
             ("a record longer than a chunk", "refused with the limit"),
             ("very many sources", "capped"),
-            ("a catalog that is rewritten", "before or after, whole"),
-            ("malformed rows and packets", "named, the rest kept"),
+            (
+                "a catalog that is rewritten",
+                "the old or the new one, complete",
+            ),
+            ("malformed rows and packets", "reported, the rest is kept"),
             (
                 "bytes that unpack to far more than they weigh",
-                "refused, the rest kept",
+                "refused, the rest is kept",
             ),
         ],
     ),
@@ -151,9 +163,15 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         &[
             ("events of the kernel", "recorded or counted as lost"),
             ("filters in the kernel", "across fork and exec"),
-            ("losses in the kernel", "a stage of their own"),
-            ("something that is missing", "one sentence, no directory"),
-            ("a program or a daemon that ends", "what came is kept"),
+            ("losses in the kernel", "counted in their own stage"),
+            (
+                "something that is missing",
+                "one message, and no directory is created",
+            ),
+            (
+                "a program or a daemon that ends",
+                "earlier records are kept",
+            ),
             (
                 "a service, watched as README.md says",
                 "rows for each query",
@@ -166,8 +184,8 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         &[
             ("a word to complete", "in bash, zsh and fish"),
             ("a page of the manual", "for each command and key"),
-            ("a key of the configuration", "as the code has it"),
-            ("a link of a page", "leads somewhere"),
+            ("a key of the configuration", "equal to the code"),
+            ("a link of a page", "has a target"),
         ],
     ),
     (
@@ -176,7 +194,7 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
             ("producers faster than the disk", "wait, or count drops"),
             (
                 "a flusher slower than ingest for a minute",
-                "policy and identity hold",
+                "the policy and the sum of records hold",
             ),
         ],
     ),
@@ -184,7 +202,7 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         "Rules",
         &[
             ("a condition over a window", "exact by arrival"),
-            ("a restart, or a kill", "goes on, no alert twice"),
+            ("a restart, or a kill", "continues, no alert twice"),
             (
                 "a source or an index that is missing or closed",
                 "one alert",
@@ -193,10 +211,13 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
                 "actions that fail, hang, fork or write without end",
                 "ended and recorded",
             ),
-            ("pins", "whole or absent, within the budget"),
-            ("a pin that ends the daemon each time", "given up, an alert"),
-            ("retention or damage under a pin", "waits, not for ever"),
-            ("a pin after a step of the clock", "has its span"),
+            ("pins", "complete or absent, within the budget"),
+            (
+                "a pin that ends the daemon each time",
+                "abandoned, with an alert",
+            ),
+            ("retention or damage under a pin", "waits, with a limit"),
+            ("a pin after a step of the clock", "has the right span"),
             ("who may read a pin", "readers of the directory"),
             ("rules over the socket", "kept, without actions"),
         ],
@@ -204,25 +225,28 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
     (
         "Metrics",
         &[
-            ("a scrape", "a record a group, one time"),
-            ("the configuration", "mistakes named; TLS, tokens"),
+            ("a scrape", "one record for each group, with one time"),
+            ("the configuration", "mistakes are reported; TLS, tokens"),
             ("labels", "select exactly"),
             ("the same target in Prometheus", "the same samples, rates"),
             (
                 "targets that answer nothing, half a line, without end, or something else",
-                "a failed scrape, named",
+                "a failed scrape, with the reason",
             ),
-            ("series that are always new", "limited, counted, named"),
-            ("logs and spans over OTLP", "a row each, with all"),
+            ("series that are always new", "limited, counted, reported"),
+            (
+                "logs and spans over OTLP",
+                "a row each, with all attributes",
+            ),
             ("data points over OTLP", "named as in Prometheus"),
-            ("[otlp]", "mistakes named; TLS, a token"),
+            ("[otlp]", "mistakes are reported; TLS, a token"),
             (
                 "requests that are cut, nested deep, packed bombs, too long, of another format or path",
                 "an error, counted",
             ),
             (
                 "records and points out of bounds, series that are always new",
-                "refused alone",
+                "refused without the others",
             ),
             (
                 "points out of order, sent again, after a restart",
@@ -230,23 +254,26 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
             ),
             (
                 "a log that takes nothing, a thousand connections",
-                "senders come again",
+                "senders retry",
             ),
-            ("clocks of targets", "kept within reason"),
+            ("clocks of targets", "kept within limits"),
         ],
     ),
     (
         "SQL",
         &[
-            ("loom_heat", "exact counts, edges stay"),
+            ("loom_heat", "exact counts, stable edges"),
             ("loom_rate", "exact counts"),
-            ("filter of a question", "exactly what matches"),
+            ("filter of a question", "exactly the matching records"),
             ("loom_top", "exact, from few chunks"),
-            ("loom_estimate", "at least what is read"),
+            ("loom_estimate", "at least the amount that is read"),
             ("points, partial, WHERE bucket", "whole round buckets"),
-            ("dir", "others are not read"),
+            ("dir", "other directories are not read"),
             ("COPY … TO", "in order, refusals counted"),
-            ("the views of sources and indexes", "add up, read little"),
+            (
+                "the views of sources and indexes",
+                "are consistent, read little",
+            ),
         ],
     ),
     (
@@ -254,12 +281,15 @@ const CASES: [(&str, &[(&str, &str)]); 13] = [
         &[
             ("killed at any step", "nothing lost or twice"),
             ("read while both are written", "each record once"),
-            ("every type and name", "comes back"),
-            ("retention is faster", "a gap, or it waits if required"),
+            ("every type and name", "returns unchanged"),
+            (
+                "retention is faster",
+                "a gap, or retention waits if required",
+            ),
             ("damage, and reads that fail", "a gap with a reason"),
-            ("what stands for the records", "read back, checksums"),
+            ("what stands for the records", "read back, with checksums"),
             ("long names", "a folder that fits"),
-            ("a full disk", "the next run goes on"),
+            ("a full disk", "the next run continues"),
             ("another directory's, or not whole", "refused"),
         ],
     ),
@@ -382,7 +412,7 @@ fn page(shown: &Shown) -> String {
         if section != last {
             let _ = write!(
                 page,
-                "\n## {section}\n\n| | owed | tests |\n|---|---|---|\n"
+                "\n## {section}\n\n| | outcome | tests |\n|---|---|---|\n"
             );
             last = section;
         }

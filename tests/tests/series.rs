@@ -273,7 +273,7 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
                 "bucket takes at most 106751 days",
             ),
             ("by := ['host', NULL]", "by holds a NULL"),
-            ("by := ['host', '']", "by holds an empty text"),
+            ("by := ['host', '']", "by contains an empty text"),
             (
                 "by := 'host'",
                 "by takes a list of labels, such as ['job'] or [], not VARCHAR",

@@ -441,7 +441,7 @@ fn a_cut_with_a_directory_that_is_gone_is_refused_with_its_name() -> Result<()> 
     for (mut session, count) in sessions {
         let error = told(session.query(&count))?;
         ensure!(
-            error.contains("b.loom' is in the cut and exists no longer"),
+            error.contains("b.loom' is in the cut but no longer exists"),
             "{error}"
         );
     }

@@ -15,7 +15,7 @@ const { metafile } = await build({
 });
 for (const name of ["index.html", "icon.svg"]) await cp(`src/${name}`, `dist/${name}`);
 
-// The licences of the packages that the bundle holds.
+// The licences of the packages in the bundle.
 const held = new Set(Object.keys(metafile.inputs).flatMap((path) => /node_modules\/([^/]+)\//.exec(path)?.[1] ?? []));
 const texts = await Promise.all([...held].sort().map(async (name) => `${name}\n\n${await readFile(`node_modules/${name}/LICENSE`, "utf8")}`));
 await writeFile("dist/licenses.txt", texts.join("\n"));

@@ -1,4 +1,4 @@
-"""What the tests share: Loom directories, written by `ingestd`, which the variable INGESTD names, and running explorers."""
+"""Fixtures: Loom directories, written by the `ingestd` that the variable INGESTD names, and running explorers."""
 
 import contextlib
 import json

@@ -47,7 +47,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, ingestd: str) -> Iterator[Pat
 
 
 def records(db: duckdb.DuckDBPyConnection, directory: Path, source: str) -> int:
-    """Count a source's records; 0 where the directory or the source does not exist yet."""
+    """Count a source's records; 0 if the directory or the source does not exist yet."""
     try:
         return db.execute(f"SELECT count(*) FROM loom_scan('{directory}', '{source}')").fetchall()[0][0]
     except duckdb.Error:

@@ -1,4 +1,4 @@
-"""The explorer's server under attack: it reads what it was given, and nothing else, within its limits."""
+"""The explorer's server under attack: it reads only the given directories, within its limits."""
 
 import http.client
 import json
@@ -143,7 +143,7 @@ def children(process: int) -> list[int]:
 
 
 def test_a_worker_that_dies_of_its_query_is_replaced(shown: Explorer, shop: Path) -> None:
-    # The first goes on after its time is over, the second takes what memory is left.
+    # The first query ignores its time limit, the second needs more memory than the limit.
     for sql in ("SELECT repeat('x', 2_000_000_000)", "SELECT list(i) FROM range(1_000_000_000) AS t(i)") * 3:
         assert shown.query(sql)[0] in (400, 504)
         assert shown.query(f"SELECT count(*) FROM loom_heat('{shop}', 'request', 'latency_us')")[0] == 200
@@ -281,7 +281,7 @@ def test_the_database_is_locked(shown: Explorer) -> None:
 
 
 def test_ingestd_hands_over_to_the_package_of_its_path(ingestd: str, shop: Path, tmp_path: Path) -> None:
-    """`ingestd explore` starts the explorer of the python3 that PATH finds, and says what to install where it has none."""
+    """`ingestd explore` starts the explorer of the python3 that PATH finds, and reports what to install if there is none."""
     installed = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [ingestd, "explore", str(shop), "--no-browser", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=installed) as process:

@@ -1,4 +1,4 @@
-"""The guard of a served host in the DuckDB that the environment has: it judges each question of the list as a served host does."""
+"""The guard of a served host in the installed DuckDB: it decides on each question of the list as a served host does."""
 
 import importlib.util
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def attacks() -> ModuleType:
-    """Load the list, which stands beside the tests of served hosts."""
+    """Load the list, which is beside the tests of served hosts."""
     spec = importlib.util.spec_from_file_location("attacks", ROOT / "tests/fleet/attacks.py")
     assert spec is not None
     assert spec.loader is not None
@@ -32,11 +32,11 @@ def guard(shop: Path, monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnect
 
 
 def judged(guard: duckdb.DuckDBPyConnection, question: str) -> str | None:
-    """Return what would run in place of the question; None where the guard refuses it without a word."""
+    """Return the statement that would run instead of the question; None if the guard refuses it without a reason."""
     try:
         return guard.execute("SELECT host_authorize('session', ?)", [question]).fetchall()[0][0]
     except duckdb.Error:
-        # A guard that fails is a guard that refuses.
+        # A guard that fails refuses.
         return None
 
 

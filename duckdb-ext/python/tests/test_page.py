@@ -53,7 +53,7 @@ def refreshes(page: Page) -> int:
 
 
 def drawn(page: Page) -> None:
-    """Wait until the page has drawn what it asked for."""
+    """Wait until the page has drawn its answers."""
     page.wait_for_selector("html[data-refreshes]", state="attached")
 
 
@@ -74,7 +74,7 @@ def drag(page: Page, left: float, top: float, right: float, bottom: float, *, re
 
 
 def selected(page: Page) -> dict[str, str]:
-    """Wait for the selection's rows, and return what the address says."""
+    """Wait for the selection's rows, and return the state in the address."""
     page.wait_for_selector("#selection[data-state=shown]")
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
 
@@ -140,7 +140,7 @@ def test_nothing_moves_under_a_brush_and_clearing_it_goes_on(page: Page, watchin
     drawn(page)
     drag(page, 0.4, 0.2, 0.6, 0.8, release=False)
     picture, before = page.locator("#heat canvas").first.screenshot(), refreshes(page)
-    # Two refreshes would come in this time.
+    # The page refreshes twice in this time.
     page.wait_for_timeout(5_000)
     assert refreshes(page) <= before + 1, "the one that was under way may end"
     assert page.locator("#heat canvas").first.screenshot() == picture
@@ -249,7 +249,7 @@ def test_a_brush_over_an_index_with_a_filter_has_its_records_alone(page: Page, e
     window = f"ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}'"
     with loom_duckdb.connect() as db:
         ((count,),) = db.execute(f"SELECT count(*) FROM loom_scan('{directory}', 'request') WHERE {window} AND kind = 1").fetchall()
-        # The pictures choose among the index's records too.
+        # The pictures show only the index's records too.
         page.locator("#heat .quiet").click()
         ((pictured,),) = db.execute(f"SELECT sum(count) FROM ({page.locator('#heat pre').inner_text()})").fetchall()
     assert counted(page) == count
@@ -290,7 +290,7 @@ def test_an_explorer_that_ends_leaves_its_last_pictures(page: Page, explore: Sta
     page.goto(shown.url)
     expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
     shown.process.kill()
-    expect(page.locator("#notice")).to_contain_text("The explorer does not answer")
+    expect(page.locator("#notice")).to_contain_text("The explorer does not respond")
     expect(page.locator("#heat")).to_be_visible()
 
 
@@ -470,7 +470,7 @@ def test_the_page_fits_and_its_picture_is_kept(browser: Browser, watching: Explo
         expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
         assert page.locator("html").get_attribute("data-theme") == scheme
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        # A figure hides what is wider than itself, so its caption counts by itself; a table scrolls.
+        # A figure hides parts that are too wide, so its caption is checked separately; a table scrolls.
         assert page.evaluate(
             "[...document.querySelectorAll('figcaption *')].every(each => each.getBoundingClientRect().right <= innerWidth)"
         )

@@ -1,4 +1,4 @@
-"""What `versions.py` says of a release, from its headers."""
+"""The lines that `versions.py` makes from the headers of a release."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The wheel as people use it, in the DuckDB that the environment has: the newest of DuckDB 2 or 1."""
+"""The wheel as users install it, in the installed DuckDB: the newest of DuckDB 2 or 1."""
 
 import struct
 import subprocess
@@ -135,7 +135,7 @@ def test_a_version_that_no_file_fits_is_refused(version: str) -> None:
 
 
 def test_where_a_condition_prunes_nothing_the_package_warns_once() -> None:
-    """In a process of its own, where nothing has warned yet."""
+    """This runs in a process of its own, in which nothing has warned yet."""
     script = "import loom_duckdb\nfor _ in range(3): loom_duckdb.connect().close()"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stderr.count(f"install duckdb=={versions.NEWEST}") == (0 if NATIVE else 1), done.stderr

@@ -1,5 +1,5 @@
-//! Tables of cells: those of every function that shows no records. Small ones are made whole before their first row is given,
-//! others piece by piece as they are read.
+//! Tables of cells, for functions that show no records. Small tables are built whole before the first row is returned, others piece by
+//! piece.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::plan::types::SqlType;
 pub enum Cell {
     Null,
     Bool(bool),
-    /// Any integer type, and timestamps in their own unit.
+    /// Any integer, and timestamps in their own unit.
     Int(i128),
     Float(f64),
     Text(String),
@@ -41,13 +41,13 @@ impl From<u64> for Cell {
     }
 }
 
-/// A table's rows, made as they are read.
+/// The rows of a table, made as they are read.
 pub trait Pieces: Send {
     /// The next rows; `None` after the last.
     fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>>;
 }
 
-/// A table that was made whole.
+/// A table that was built whole.
 struct Whole(Option<Vec<Vec<Cell>>>);
 
 impl Pieces for Whole {
@@ -56,16 +56,16 @@ impl Pieces for Whole {
     }
 }
 
-/// A table and the place of its reader; one thread reads it.
+/// A table that one thread reads.
 pub struct TableRun {
     state: Mutex<State>,
-    /// The table's column for each of the output; beyond the table where DuckDB made it up.
+    /// The table's column for each output column. A number past the last column stands for one that DuckDB made up.
     projected: Vec<usize>,
 }
 
 struct State {
     pieces: Box<dyn Pieces>,
-    /// Made and not yet given.
+    /// Rows that are made and not returned yet.
     rows: VecDeque<Vec<Cell>>,
 }
 
@@ -194,7 +194,7 @@ mod tests {
         assert!(worker.fill(&mut out, &Poll::never()).is_err());
     }
 
-    /// Numbers up to 5000, a few a piece.
+    /// The numbers up to 5000, a few at a time.
     struct Counting(i128);
 
     impl Pieces for Counting {

@@ -1,4 +1,4 @@
-//! Rows that stand column by column, into vectors: no record is put together on the way.
+//! Writes rows that are stored column by column into vectors, without building records.
 
 use loom_engine::proven;
 use loom_engine::query::{Columns, FieldColumn};
@@ -92,13 +92,13 @@ fn field(
     }
 }
 
-/// What all of a column have in common.
+/// The property that all values of a column share.
 fn one_of<T: Copy + PartialEq>(column: &[T]) -> Option<T> {
     let first = *column.first()?;
     column.iter().all(|other| *other == first).then_some(first)
 }
 
-/// Fills the column of a `char` or `bytes` field. Fast while all of it is short ASCII.
+/// Fills the column of a `char` or `bytes` field. The fast path holds while every text is short ASCII.
 fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: usize) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("a field in one place has a fixed width");
@@ -137,7 +137,8 @@ fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: us
     text::strings(out, at, slot.ty, whole)
 }
 
-/// Writes texts of at most 16 bytes, which end at the first NUL; false, with nothing that counts written, if one is not short ASCII.
+/// Writes texts of at most 16 bytes, which end at the first NUL. Returns false if one is not short ASCII; what is written then does not
+/// count.
 fn short_texts(
     out: &mut Output<'_>,
     at: At,
@@ -149,7 +150,7 @@ fn short_texts(
     let (mut longest, mut all) = (0, 0);
     for (entry, (first, second)) in entries.iter_mut().zip(words) {
         let (mut first, mut second) = (first & masks.0, second & masks.1);
-        // What follows the field in its words is zero.
+        // The bytes after the field in its words are zero.
         let length = match (first_nul(first), first_nul(second)) {
             (8, in_second) => 8 + in_second,
             (in_first, _) => in_first,
@@ -167,13 +168,13 @@ fn short_texts(
     Ok(longest <= INLINE_BYTES && all & 0x8080_8080_8080_8080 == 0)
 }
 
-/// Where the first byte of a word is that is 0; 8 if none is.
+/// The position of the first zero byte of a word; 8 if there is none.
 fn first_nul(word: u64) -> usize {
     let nul = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
     nul.trailing_zeros() as usize / 8
 }
 
-/// The mask of so many bytes, at most 8.
+/// The mask of the lowest `bytes` bytes, at most 8.
 fn low_bytes(bytes: usize) -> u64 {
     match bytes {
         0 => 0,
@@ -211,7 +212,7 @@ mod tests {
             if is_written {
                 assert_eq!(memory.string(0, 2), text);
             }
-            // Behind a NUL, and behind the field, may stand anything.
+            // Anything may follow a NUL or the end of the field.
             let mut behind = text.to_vec();
             behind.resize(length.min(11), 0);
             let (kept, width) = (behind.len(), behind.len().max(1));

@@ -1,4 +1,4 @@
-//! The rows of `COPY … TO` on their way into a directory: encoded by whichever thread has them, stored one batch after the other.
+//! The rows of `COPY … TO` on their way into a directory. The thread that has them encodes them; batches are stored one after the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use loom_sink::{Finished, InputBatch, LastingOptions, Sink};
 use crate::error::{Problem, Result};
 use crate::plan::copy::{CopyPlan, problem};
 
-/// A writer of a directory gets its turn so often while the query has no rows.
+/// The interval at which the writer of a directory runs while the query has no rows.
 const TICK: Duration = Duration::from_millis(5);
-/// What the daemon calls the statement, for people.
+/// The name of the statement in the daemon's messages.
 const CLIENT: &str = "copy";
-/// A statement waits so long for the next daemon if the one that takes its rows ends. An interrupt waits as long.
+/// The time that a statement waits for the next daemon if the one that takes its rows ends. An interrupt takes as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a length before a payload.
+/// The bytes of the length before a payload.
 const LENGTH_BYTES: usize = 2;
 
 fn waiting() -> LastingOptions {
@@ -33,11 +33,11 @@ fn waiting() -> LastingOptions {
 /// The values of a column in some rows.
 pub enum Values<'a> {
     Fields(Vec<FieldValue<'a>>),
-    /// Nanoseconds since the Unix epoch; `None`: NULL.
+    /// Nanoseconds since the Unix epoch; `None` for NULL.
     Times(Vec<Option<i64>>),
 }
 
-/// Rows that became payloads, and those that did not. Rows count from the batch's first, 0.
+/// Rows that became payloads, and rows that did not. Rows count from 0 in the batch.
 #[derive(Default)]
 pub struct Encoded {
     bytes: Vec<u8>,
@@ -66,7 +66,7 @@ impl<'a> Encoding<'a> {
         self.done
     }
 
-    /// `values`: of each column. `bad`: rows of the chunk that have a value which no field takes, ascending, with the reason.
+    /// `values` has the values of each column. `bad` lists rows of the chunk with a value that no field takes, ascending, with the reason.
     pub fn take(
         &mut self,
         rows: usize,
@@ -135,13 +135,13 @@ impl<'a> Encoding<'a> {
 }
 
 enum Way {
-    /// A directory that does not exist is made for the first row that can be stored, so that a query without any leaves nothing behind.
+    /// A missing directory is created for the first row that can be stored, so a query without rows creates nothing.
     Unopened,
     Open(Box<dyn Sink>),
     Ended,
 }
 
-/// A statement that stores.
+/// A running statement.
 pub struct Storing {
     open: Arc<Mutex<Open>>,
     ended: Arc<AtomicBool>,
@@ -150,12 +150,12 @@ pub struct Storing {
 
 struct Open {
     way: Way,
-    /// Defined with the first row that can be stored.
+    /// The source, which is defined with the first row that can be stored.
     source: Option<SourceId>,
     next_row: u64,
-    /// Rows that became no payload.
+    /// The number of rows that became no payload.
     refused: u64,
-    /// The first row that is refused, and the reason.
+    /// The first refused row, and the reason.
     why: String,
     trouble: Option<Problem>,
 }
@@ -182,7 +182,7 @@ impl Storing {
         let ticker = ticker.spawn(move || {
             while !until.load(Ordering::Acquire) {
                 std::thread::park_timeout(TICK);
-                // Where a batch is being stored, the writer has its turn.
+                // While a batch is being stored, the writer runs anyway.
                 if let Ok(mut open) = of_ticker.try_lock() {
                     open.tick();
                 }
@@ -204,25 +204,25 @@ impl Storing {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a batch behind those before.
+    /// Stores a batch after the earlier ones.
     ///
     /// # Errors
-    /// The directory takes no more; what was stored before stays.
+    /// The directory takes no more; earlier batches stay.
     pub fn store(&self, plan: &CopyPlan, encoded: &mut Encoded) -> Result<()> {
         self.open_now().store(plan, std::mem::take(encoded))
     }
 
-    /// Makes durable what was stored.
+    /// Makes the stored batches durable.
     ///
     /// # Errors
-    /// It cannot be, or, of a strict statement, a row was refused.
+    /// That fails, or the statement is strict and a row was refused.
     pub fn finish(&self, plan: &CopyPlan) -> Result<()> {
         self.open_now().finish(plan)
     }
 }
 
 impl Drop for Storing {
-    /// Of a statement that ended in between too: what it stored is kept.
+    /// A statement that ended early also keeps what it stored.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         if let Some(ticker) = self.ticker.take() {
@@ -231,7 +231,7 @@ impl Drop for Storing {
         }
         let way = std::mem::replace(&mut self.open_now().way, Way::Ended);
         if let Way::Open(sink) = way {
-            // The statement has its error already.
+            // The statement reports its own error already.
             let _ = sink.finish();
         }
     }
@@ -286,7 +286,7 @@ impl Open {
         Ok(())
     }
 
-    /// `pushed`: refused by the directory, which counts them itself.
+    /// `pushed` are the rows that the directory refused, which it counts itself.
     fn count(&mut self, batch: &InputBatch, pushed: &[(u64, String)]) {
         let first = batch.refused.first().or(pushed.first());
         if let Some(first) = first.filter(|_| self.why.is_empty()) {

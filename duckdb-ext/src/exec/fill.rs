@@ -1,4 +1,4 @@
-//! What a column of `loom_scan` and its kin shows, and how rows of a chunk are written into it.
+//! The content of a column of `loom_scan` and similar functions, and how rows of a chunk are written into it.
 
 use loom_engine::proven;
 use loom_engine::query::Reads;
@@ -23,13 +23,12 @@ pub enum Fill {
         field: usize,
         labels: Option<Labels>,
     },
-    /// The directory's path.
     Dir(String),
     Unknown,
 }
 
 impl Fill {
-    /// Those of an output, in its order.
+    /// The columns of an output, in order.
     pub fn all(shown: &[Shown], source: &Source, dir: &str) -> Vec<Fill> {
         shown
             .iter()
@@ -58,7 +57,7 @@ impl Fill {
         !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
     }
 
-    /// What some columns read of rows.
+    /// The parts of a row that some columns read.
     pub fn reads(fills: &[Fill]) -> Reads {
         let mut reads = Reads {
             fields: Some(Vec::new()),
@@ -82,16 +81,16 @@ impl Fill {
         reads
     }
 
-    /// Whether it is the same in all rows of a directory and not in all of a call.
+    /// Whether the column has one value in all rows of a directory but not in all rows of a call.
     pub fn differs_by_directory(&self) -> bool {
         matches!(self, Fill::Dir(_))
     }
 }
 
-/// Rows that go through all columns together: their records stay in the nearest cache meanwhile.
+/// The rows that are written column by column at a time, few enough for their records to stay in the nearest cache.
 const BLOCK_ROWS: usize = 256;
 
-/// Writes a group of rows into every column from row `from` on, except columns that are the same in all rows.
+/// Writes a group of rows into every column from row `from` on, except columns with the same value in all rows.
 pub fn group(out: &mut Output<'_>, from: usize, group: Group<'_>, fills: &[Fill]) -> Result<()> {
     let mut from = from;
     for rows in group.rows.chunks(BLOCK_ROWS) {
@@ -104,7 +103,7 @@ pub fn group(out: &mut Output<'_>, from: usize, group: Group<'_>, fills: &[Fill]
     Ok(())
 }
 
-/// Writes the columns that are the same in all `rows` rows of the output.
+/// Writes the columns with the same value in all `rows` rows of the output.
 pub fn constants(out: &mut Output<'_>, source: &str, rows: usize, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         if matches!(fill, Fill::Source) {
@@ -114,7 +113,7 @@ pub fn constants(out: &mut Output<'_>, source: &str, rows: usize, fills: &[Fill]
     Ok(())
 }
 
-/// Writes the directory of some rows of an output that has rows of several.
+/// Writes the directory of some rows of an output that has rows of several directories.
 pub fn dirs(out: &mut Output<'_>, from: usize, rows: usize, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         if let Fill::Dir(dir) = fill {
@@ -175,7 +174,7 @@ mod tests {
     use loom_engine::schema::{FieldDef, FieldType, FieldValue, Layout, PayloadEncoder, TimeKind};
     use loom_engine::{Address, Timestamp};
 
-    /// A chunk of records, each after a header's worth of bytes.
+    /// A chunk of records, each with space for a header before it.
     struct Chunk {
         layout: Layout,
         bytes: Vec<u8>,
@@ -210,7 +209,7 @@ mod tests {
             });
         }
 
-        /// From one row to the next, where that is the same for all.
+        /// The distance between rows, if it is the same for all.
         fn stride(&self) -> Option<usize> {
             let steps = self.rows.windows(2).map(|two| two[1].start - two[0].start);
             let steps: Vec<u32> = steps.collect();

@@ -1,4 +1,4 @@
-//! Fields of a fixed width: integers, floats, booleans and timestamps, from packed payloads into flat vectors.
+//! Writes fields of fixed width (integers, floats, booleans and timestamps) from packed payloads into flat vectors.
 
 use std::mem::MaybeUninit;
 
@@ -9,12 +9,12 @@ use super::group::{At, Group};
 use super::vectors::{Output, Plain};
 use crate::error::Result;
 
-/// Where the numbers of a field stand.
+/// The place of a field's numbers.
 #[derive(Clone, Copy)]
 pub enum Numbers<'a> {
     /// In each payload of a group, at this offset.
     InPayloads(Group<'a>, usize),
-    /// One behind the other, each in the lowest bytes.
+    /// One after the other, each in the lowest bytes.
     InColumn(&'a [u64]),
 }
 
@@ -31,7 +31,7 @@ pub fn number(out: &mut Output<'_>, at: At, ty: FieldType, numbers: Numbers<'_>)
         FieldType::I64 | FieldType::TimestampNs => copy(out, at, numbers, i64::from_le_bytes),
         FieldType::F32 => copy(out, at, numbers, f32::from_le_bytes),
         FieldType::F64 => copy(out, at, numbers, f64::from_le_bytes),
-        // DuckDB's BOOLEAN is 0 or 1 and nothing else.
+        // DuckDB's BOOLEAN may only be 0 or 1.
         FieldType::Bool => copy(out, at, numbers, |[byte]: [u8; 1]| u8::from(byte != 0)),
         FieldType::Char(_)
         | FieldType::Bytes(_)
@@ -78,7 +78,7 @@ fn copy<T: Plain + Default, const N: usize>(
     Ok(())
 }
 
-/// Fills a column with what stands in `fields` at every `stride` bytes.
+/// Fills a column with the values that start every `stride` bytes in `fields`.
 fn strided<T: Plain, const N: usize>(
     column: &mut [MaybeUninit<T>],
     fields: &[u8],
@@ -88,7 +88,7 @@ fn strided<T: Plain, const N: usize>(
     let Some((last, before)) = column.split_last_mut() else {
         return;
     };
-    // Behind the last one there may be less than a stride.
+    // Less than a stride may follow the last value.
     let (fields, of_last) = fields.split_at(before.len() * stride);
     last.write(value(*first(of_last)));
     for (entry, field) in before.iter_mut().zip(fields.chunks_exact(stride)) {
@@ -100,7 +100,7 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a stride holds the field")
 }
 
-/// An integer of any type, from its lowest bytes, for labels.
+/// Reads an integer of any type from its lowest bytes, for labels.
 #[inline]
 pub fn whole(ty: FieldType, number: u64) -> i128 {
     let width = ty.fixed_bytes().expect("integers have a width");
@@ -111,7 +111,7 @@ pub fn whole(ty: FieldType, number: u64) -> i128 {
     }
 }
 
-/// The same from its bytes.
+/// Reads an integer from its bytes.
 pub fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
     let mut wide = [0; 8];
     proven::at_mut(&mut wide, ..bytes.len()).copy_from_slice(bytes);

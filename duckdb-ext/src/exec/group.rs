@@ -1,5 +1,4 @@
-//! Rows of one chunk that go into vectors together, and the parts of the output that every source has: times, addresses, and
-//! what a raw source's records hold.
+//! Rows of one chunk that are written together, and the columns that every source has: times, addresses, and the payloads of raw sources.
 
 use loom_engine::query::{Row, Rows};
 use loom_engine::schema::Layout;
@@ -17,17 +16,17 @@ pub struct Group<'a> {
     pub bytes: &'a [u8],
     pub layout: &'a Layout,
     pub rows: &'a [Row],
-    /// No record is shorter than its layout: what has a fixed place stands in each.
+    /// Whether no record is shorter than its layout, so every field of fixed place exists in each.
     pub is_whole: bool,
-    /// From one row's payload to the next, where that is the same for all.
+    /// The distance between payloads, if it is the same for all rows.
     pub stride: Option<usize>,
 }
 
 impl<'a> Group<'a> {
-    /// `rows` are some of the chunk's, in a row.
+    /// `rows` are consecutive rows of the chunk.
     pub fn new(chunk: Rows<'a>, rows: &'a [Row]) -> Group<'a> {
         let least_bytes = chunk.layout.fixed_bytes();
-        // Where there is a stride, all are as long as one.
+        // With a stride, all records have the same length.
         let lengths = match chunk.stride {
             Some(_) => proven::at(rows, ..rows.len().min(1)),
             None => rows,
@@ -50,7 +49,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Where a group goes: this vector, from this row on.
+/// The place of a group: this vector, from this row on.
 #[derive(Clone, Copy)]
 pub struct At {
     pub position: usize,
@@ -81,7 +80,7 @@ pub fn addr(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All that follows the own time, if there is one.
+/// The payload after the own time, if there is one.
 pub fn payload(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     let bodies: Vec<&[u8]> = group
         .payloads()
@@ -90,10 +89,10 @@ pub fn payload(out: &mut Output<'_>, at: At, group: Group<'_>) -> Result<()> {
     out.strings(at.position, at.from, &bodies)
 }
 
-/// A field that the records are too old to have.
+/// Fills a field that the records are too old to have.
 pub fn nulls(out: &mut Output<'_>, at: At, rows: usize) -> Result<()> {
     out.nulls(at.position, at.from, rows, |_| true)?;
-    // DuckDB looks at the entries of NULL strings in places.
+    // DuckDB reads the entries of NULL strings in some places.
     if proven::at(out.types(), at.position).is_string() {
         out.repeated(at.position, at.from, rows, b"")?;
     }

@@ -1,4 +1,4 @@
-//! Vectors in plain memory, in place of DuckDB's: what the tests of the fillers write into.
+//! Vectors in plain memory, in place of DuckDB's, which the tests of the fillers write into.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::plan::types::SqlType;
 
 pub struct MemoryVectors {
-    /// 16 bytes an entry, so that every type is aligned.
+    /// Each entry has 16 bytes, so every type is aligned.
     data: Vec<Vec<u128>>,
     validity: Vec<Vec<u64>>,
     heaps: Vec<Vec<u8>>,
@@ -52,7 +52,7 @@ impl MemoryVectors {
         i128::from_le_bytes(wide)
     }
 
-    /// A row of the first vector of maps, whose keys and values stand behind `types` vectors.
+    /// A row of the first vector of maps, whose keys and values follow the `types` vectors.
     pub fn map(&self, position: usize, types: usize, row: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let entry = self.bytes(position, 16, row);
         let number = |half: Range<usize>| u64::from_ne_bytes(entry[half].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! From the engine's rows to DuckDB's vectors: one file a kind of column, written once for both adapters.
+//! Writes the engine's rows into DuckDB's vectors: one file for each kind of column, shared by both adapters.
 
 pub mod cells;
 pub mod columns;

@@ -9,27 +9,27 @@ use crate::error::Result;
 
 /// An execution, shared by its threads.
 pub trait Run: Send + Sync {
-    /// Threads that would find something to do.
+    /// The number of threads that would find work.
     fn threads(&self) -> usize {
         1
     }
 
-    /// From 0 to 1.
+    /// The progress, from 0 to 1.
     fn progress(&self) -> f64 {
         0.0
     }
 
-    /// One thread's part.
+    /// Creates the part of one thread.
     fn worker(self: Arc<Self>) -> Box<dyn Worker>;
 }
 
 /// One thread's part of an execution.
 pub trait Worker: Send {
-    /// The place of the last vector's rows among all: it never decreases, and no other thread has the same.
+    /// The position of the last vector's rows among all. It never decreases, and no other thread has the same.
     fn batch(&self) -> u64 {
         0
     }
 
-    /// Writes up to a vector of rows. 0: there are no more.
+    /// Writes at most one vector of rows, and returns their number; 0 at the end.
     fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize>;
 }

@@ -1,4 +1,5 @@
-//! A running `loom_samples` or `loom_series`: threads read the samples of one claim after the other and give them run by run, a run being of one series.
+//! A running `loom_samples` or `loom_series`: threads read the samples of one claim after the other, and return them in runs, each of one
+//! series.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,29 +25,29 @@ pub enum SampleColumn {
     Dir,
 }
 
-/// What the threads of one execution share.
+/// The state that the threads of one execution share.
 pub struct SamplesRun {
     scan: SeriesScan,
-    /// What each column of the output shows; `None`: DuckDB made it up.
+    /// The content of each output column; `None` if DuckDB made it up.
     shown: Vec<Option<SampleColumn>>,
 }
 
-/// What one thread holds.
+/// The state of one thread.
 struct SamplesWorker {
     run: Arc<SamplesRun>,
     reader: SeriesReader,
     found: Samples,
 }
 
-/// Samples that were read and not all given.
+/// Samples that were read and not all returned.
 #[derive(Default)]
 struct Samples {
-    /// The place of a series, and the end of its samples.
+    /// The position of a series, and the end of its samples.
     runs: Vec<(usize, usize)>,
     times: Vec<u64>,
     values: Vec<u64>,
     given: usize,
-    /// The first run that is not all given.
+    /// The first run that is not returned completely.
     run: usize,
 }
 
@@ -79,7 +80,7 @@ impl Worker for SamplesWorker {
         self.reader.batch()
     }
 
-    /// Writes up to a vector of rows, those of one claim. 0: none are left.
+    /// Writes at most one vector of rows, all of one claim, and returns their number; 0 at the end.
     fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let run = &*Arc::clone(&self.run);
         let found = &mut self.found;
@@ -144,7 +145,7 @@ impl Samples {
         self.runs.push((found.place, self.values.len()));
     }
 
-    /// The next samples that fit into a vector: which they are, and how many are of which series.
+    /// The next samples that fit into a vector: their range, and how many belong to which series.
     fn next_vector(&mut self) -> (Range<usize>, Vec<(usize, usize)>) {
         let start = self.given;
         let end = start + self.left().min(CAPACITY);

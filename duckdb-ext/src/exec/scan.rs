@@ -1,6 +1,6 @@
-//! A running `loom_scan`: threads take turns at the engine's scans, one directory's after the other, each claiming a few chunks in a
-//! row, and write the rows of their chunks into vectors. The number of the first chunk claimed, counted over all directories, is
-//! the batch index, by which DuckDB keeps log order.
+//! A running `loom_scan`: threads take turns at the engine's scans, one directory after the other. Each thread claims a few consecutive
+//! chunks and writes their rows into vectors. The number of the first claimed chunk, counted over all directories, is the batch index by
+//! which DuckDB keeps log order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,22 +17,22 @@ use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
 
-/// Chunks that a thread claims at a time, at least: enough to keep the threads apart and to read several at once, few enough to share out a
+/// The least number of chunks that a thread claims: enough to keep the threads apart and to read several at once, and few enough to share a
 /// short scan.
 const CLAIM_CHUNKS: usize = 8;
-/// Likewise where values prune: a vector holds rows of one claim only, and few rows of each chunk remain.
+/// The least number of chunks if values prune: a vector holds rows of one claim only, and each chunk keeps few rows.
 const CLAIM_SPARSE_CHUNKS: usize = 48;
-/// Rows that a thread claims at a time where no record is read: DuckDB's own row group.
+/// The rows that a thread claims if no record is read: DuckDB's own row group.
 const CLAIM_ROWS: u64 = 60 * CAPACITY as u64;
 
-/// How often a thread asks for its turn before it sleeps.
+/// The number of times that a thread asks for its turn before it sleeps.
 const TURN_ATTEMPTS: usize = 200;
 
-/// What the threads of one execution share.
+/// The state that the threads of one execution share.
 pub struct ScanRun {
     parts: Vec<ScanPart>,
     source: String,
-    /// Where no column needs a record: the rows that are still to be handed out, of how many.
+    /// If no column needs a record: the rows that are left to hand out, and their total.
     count: Option<Count>,
     /// The part that is being handed out.
     turn: Mutex<usize>,
@@ -41,11 +41,11 @@ pub struct ScanRun {
 /// The scan of one directory.
 pub struct ScanPart {
     pub scan: Arc<Scan>,
-    /// The columns of the output, in its order.
+    /// The output columns, in order.
     pub fills: Vec<Fill>,
-    /// Rows where one of these fields has another key, or is NULL, may be left out.
+    /// A row may be left out if one of these fields has another key or is NULL.
     pub keys: Vec<(usize, RangeSet<Key>)>,
-    /// Chunks of the directories before it.
+    /// The number of chunks in earlier directories.
     pub chunks_before: u64,
     pub stats: ScanEntry,
 }
@@ -78,8 +78,8 @@ impl ScanRun {
         })
     }
 
-    /// A turn is short, so a thread asks again and again before it sleeps: one that sleeps is often woken on the processor of the thread that wakes it, and
-    /// both then share that one.
+    /// A turn is short, so a thread asks repeatedly before it sleeps. A sleeping thread is often woken on the processor of the thread that
+    /// wakes it, and then both share that processor.
     fn take_turn(&self) -> MutexGuard<'_, usize> {
         for _ in 0..TURN_ATTEMPTS {
             if let Ok(turn) = self.turn.try_lock() {
@@ -90,7 +90,7 @@ impl ScanRun {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the next chunks that may hold rows, of one part, with no other thread's chunks between them. No chunks: none are left.
+    /// Claims the next chunks of one part that may hold rows, without another thread's chunks between them. Returns no chunks at the end.
     fn claim(&self, chunks: &mut Vec<ChunkNo>, poll: &Poll<'_>) -> Result<usize> {
         chunks.clear();
         let mut turn = self.take_turn();
@@ -152,17 +152,17 @@ impl Drop for ScanRun {
     }
 }
 
-/// What one thread holds.
+/// The state of one thread.
 struct ScanWorker {
     run: Arc<ScanRun>,
-    /// Of the part that was claimed of last.
+    /// The reader of the part of the last claim.
     reader: Option<(usize, ChunkReader)>,
-    /// The chunks that were claimed last.
+    /// The chunks of the last claim.
     claimed: Vec<ChunkNo>,
-    /// The first row of the reader's batch that has not been written.
+    /// The first row of the reader's batch that is not written.
     next_row: usize,
     batch: u64,
-    /// Rows of a count that were claimed and not yet given.
+    /// Rows of a count that are claimed and not returned yet.
     rows_left: u64,
 }
 
@@ -171,7 +171,7 @@ impl Worker for ScanWorker {
         self.batch
     }
 
-    /// Writes up to a vector of rows. 0: there are no more.
+    /// Writes at most one vector of rows, and returns their number; 0 at the end.
     fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let run = &*Arc::clone(&self.run);
         let filled = match &run.count {
@@ -234,13 +234,13 @@ impl ScanWorker {
             if is_read {
                 self.next_row = 0;
             } else if filled > 0 || !self.claim(run, poll)? {
-                // A vector holds rows of one batch only.
+                // A vector may hold rows of one batch only.
                 return Ok(filled);
             }
         }
     }
 
-    /// Claims more chunks, and takes a reader of their part; false where there are none.
+    /// Claims more chunks and takes a reader of their part; returns false at the end.
     fn claim(&mut self, run: &ScanRun, poll: &Poll<'_>) -> Result<bool> {
         let of_part = run.claim(&mut self.claimed, poll)?;
         let Some(chunk) = self.claimed.first() else {
@@ -259,7 +259,7 @@ impl ScanWorker {
                 reader
             }
         };
-        // All rows that it still shows are written.
+        // All rows of the reader's batch are written.
         self.next_row = reader.batch().count();
         let (_, reader) = self.reader.insert((of_part, reader));
         reader.take(self.claimed.iter().copied(), poll)?;

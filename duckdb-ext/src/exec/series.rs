@@ -1,5 +1,5 @@
-//! The samples of series: threads claim chunks of one directory after the other and take from them the values of each series that was asked for, of all groups at
-//! once, without those that are NULL.
+//! Reads the samples of series: threads claim chunks of one directory after the other, and take the non-NULL values of all requested series
+//! of all groups in one pass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use loom_engine::{TimeRange, Timestamp, proven};
 use crate::error::Result;
 use crate::plan::stats::ScanEntry;
 
-/// As much work as reading all series of so many chunks makes a further thread worth its start, which takes DuckDB up to a millisecond.
+/// The work that makes another thread worth its start, which takes DuckDB up to a millisecond: reading all series of this many chunks.
 const THREAD_CHUNKS: f64 = 16.0;
-/// What is looked for to say how much work there is.
+/// The most chunks that are looked for to estimate the work.
 const AHEAD_CHUNKS: u64 = 1024;
 
-/// A series that was asked for.
+/// A requested series.
 pub struct Series {
-    /// The same for the same directories in the same order.
+    /// The number of the series: the same for the same directories in the same order.
     pub number: u64,
     pub dir: Arc<str>,
     pub source: Arc<Source>,
@@ -39,29 +39,29 @@ impl Series {
 /// The groups of one directory.
 pub struct SeriesPart {
     pub scan: Arc<SourcesScan>,
-    /// Of each group of the scan: fields, and the places of their series.
+    /// For each group of the scan, its fields and the positions of their series.
     pub groups: Vec<Vec<(usize, usize)>>,
-    /// Chunks of the directories before it.
+    /// The number of chunks in earlier directories.
     pub chunks_before: u64,
-    /// The part of the directory's sources that it reads, and the part of its series.
+    /// The share of the directory's sources that the call reads, and the share of its series.
     pub shares: [f64; 2],
     pub stats: ScanEntry,
 }
 
-/// What the threads of one execution share.
+/// The state that the threads of one execution share.
 pub struct SeriesScan {
     series: Vec<Series>,
     parts: Vec<SeriesPart>,
     range: TimeRange,
     threads: usize,
-    /// Parts below it are handed out.
+    /// Parts below this one are handed out.
     turn: AtomicUsize,
 }
 
-/// What one thread holds.
+/// The state of one thread.
 #[derive(Default)]
 pub struct SeriesReader {
-    /// The part that it reads, and its reader.
+    /// The part that the thread reads, and its reader.
     reader: Option<(usize, SourcesReader)>,
     taken: Taken,
 }
@@ -69,17 +69,17 @@ pub struct SeriesReader {
 /// Samples of one series in one claim.
 #[derive(Copy, Clone)]
 pub struct Found<'a> {
-    /// Of the series.
+    /// The position of the series.
     pub place: usize,
-    /// Where the claim stands in the whole.
+    /// The position of the claim among all claims.
     pub batch: u64,
-    /// In the bits of an `i64`.
+    /// The times, in the bits of `i64`.
     pub times: &'a [u64],
-    /// The bits of the values.
+    /// The values, as bits.
     pub values: &'a [u64],
 }
 
-/// Samples of one series, where not all rows have one.
+/// Samples of one series, if not all rows have one.
 #[derive(Default)]
 struct Taken {
     batch: u64,
@@ -88,7 +88,7 @@ struct Taken {
 }
 
 impl SeriesPart {
-    /// About how much there is to do: 1 for each chunk of which all series are read.
+    /// An estimate of the work: 1 for each chunk of which all series are read.
     fn work(&self, poll: &Poll<'_>) -> Result<f64> {
         let ahead = self.scan.look_ahead(AHEAD_CHUNKS, poll)?;
         let chunks = match ahead.more {
@@ -96,14 +96,14 @@ impl SeriesPart {
             false => ahead.chunks,
         };
         let [sources, series] = self.shares;
-        // Of columns, what is not asked for is hardly looked at; of rows, all of it is.
+        // In column segments, data that is not requested costs almost nothing; in rows, all data is read.
         let of_columns = 0.02 + 0.2 * sources + series;
         Ok(chunks as f64 * of_columns + ahead.staged as f64 * 0.5)
     }
 }
 
 impl SeriesScan {
-    /// Looks for the first of what is to be read.
+    /// Looks for the first chunks to read.
     pub fn new(
         series: Vec<Series>,
         parts: Vec<SeriesPart>,
@@ -127,18 +127,18 @@ impl SeriesScan {
         &self.series
     }
 
-    /// Threads that would find something to do.
+    /// The number of threads that would find work.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// From 0 to 1.
+    /// The progress, from 0 to 1.
     pub fn progress(&self) -> f64 {
         let done: f64 = self.parts.iter().map(|part| part.scan.progress()).sum();
         done / self.parts.len().max(1) as f64
     }
 
-    /// The next chunks, and the part that they are of with its number.
+    /// Claims the next chunks; returns them with their part and its number.
     fn claim(&self, poll: &Poll<'_>) -> Result<Option<(usize, &SeriesPart, UnitChunks)>> {
         loop {
             let turn = self.turn.load(Ordering::Acquire);
@@ -162,13 +162,13 @@ impl Drop for SeriesScan {
 }
 
 impl SeriesReader {
-    /// Where the samples of the last claim stand in the whole.
+    /// The position of the last claim's samples among all.
     pub fn batch(&self) -> u64 {
         self.taken.batch
     }
 
-    /// Reads the chunks of one more claim; false where there is none. `each` gets some samples of a series after the other; those
-    /// of one series come in log order.
+    /// Reads the chunks of one more claim; returns false at the end. `each` gets samples of one series at a time; those of one series come
+    /// in log order.
     pub fn read(
         &mut self,
         scan: &SeriesScan,
@@ -195,7 +195,7 @@ impl SeriesReader {
 }
 
 impl Taken {
-    /// Gives the values of some fields in the rows of a chunk, field by field.
+    /// Returns the values of some fields in the rows of a chunk, field by field.
     fn of_rows(
         &mut self,
         rows: Rows<'_>,
@@ -204,7 +204,7 @@ impl Taken {
         each: &mut impl FnMut(Found<'_>),
     ) {
         for &(field, place) in fields {
-            // A layout that is older than the field has no value.
+            // A layout older than the field has no value.
             let Some(slot) = rows.layout.slot(field) else {
                 continue;
             };
@@ -224,7 +224,7 @@ impl Taken {
         }
     }
 
-    /// The same of rows that stand column by column.
+    /// Does the same for rows that are stored column by column.
     fn of_columns(
         &mut self,
         rows: Columns<'_>,

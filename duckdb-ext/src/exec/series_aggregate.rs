@@ -1,5 +1,5 @@
-//! A running `loom_series_aggregate`: each thread gathers what its claims hold of each group of series, bucket by bucket; the last one that finds no claim
-//! gives what all of them gathered.
+//! A running `loom_series_aggregate`: each thread aggregates its claims by group and bucket. The last thread that finds no more claims
+//! returns the rows of all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use super::series_groups::SeriesGroups;
 use super::vectors::{CAPACITY, Output, Plain};
 use crate::error::{Problem, Result};
 
-/// The most rows of one call: they are held until the last one is known.
+/// The most rows of one call, which are held until the last one is known.
 const ROWS_MAX: usize = 1 << 24;
-/// Of so many buckets that are merged, whether the query was interrupted is looked at once.
+/// An interrupt is checked once in this many merged buckets.
 const POLL_EACH: usize = 1 << 14;
 
-/// A column of the answer.
+/// A column of the result.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SeriesColumn {
     Bucket,
@@ -33,58 +33,58 @@ pub enum SeriesColumn {
     Dir,
 }
 
-/// What the threads of one execution share.
+/// The state that the threads of one execution share.
 pub struct SeriesAggregateRun {
     scan: SeriesScan,
     groups: SeriesGroups,
     bucket: Option<Bucket>,
-    /// What each column of the output shows; `None`: DuckDB made it up.
+    /// The content of each output column; `None` if DuckDB made it up.
     shown: Vec<Option<SeriesColumn>>,
     pool: Pool,
 }
 
-/// Where threads put together what each of them gathered.
+/// The pool in which threads merge their rows.
 struct Pool {
     rows_most: usize,
-    /// Rows that all threads and the pool hold together.
+    /// The number of rows that all threads and the pool hold.
     held: AtomicUsize,
     state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// Threads that may hold more.
+    /// The number of threads that may hold more.
     working: usize,
     gathered: Gathering,
 }
 
-/// What one thread holds.
+/// The state of one thread.
 struct SeriesAggregateWorker {
     run: Arc<SeriesAggregateRun>,
-    /// `None`: there is nothing left to read.
+    /// The reader; `None` after the end.
     reader: Option<SeriesReader>,
-    /// What it gives: a group, and one of its buckets.
+    /// The rows to return: groups, each with one of its buckets.
     rows: Rows,
 }
 
-/// Groups, and the buckets of each, ascending.
+/// Groups with their buckets, ascending.
 type Rows = Box<dyn Iterator<Item = (usize, Totals)> + Send>;
 
-/// What is known of each group.
+/// The state of each group.
 #[derive(Default)]
 struct Gathering {
     groups: Vec<Buckets>,
     rows: usize,
-    /// Those of the rows that are counted in the pool.
+    /// The number of these rows that the pool counts.
     counted: usize,
 }
 
 /// The buckets of a group.
 #[derive(Default)]
 struct Buckets {
-    /// The one of the latest sample that was added: the next is most likely of it too.
+    /// The bucket of the latest sample, which most likely also holds the next one.
     current: Option<Totals>,
-    /// The others, by their first time.
+    /// The other buckets, by their first time.
     others: BTreeMap<Timestamp, Totals>,
 }
 
@@ -100,13 +100,13 @@ struct Totals {
     last: Latest,
 }
 
-/// The latest sample. Of those with one time the last series counts, of those of one series the last in the log.
+/// The latest sample. Among samples of one time, the last series counts; among those of one series, the last in the log.
 #[derive(Clone, Copy)]
 struct Latest {
     time: Timestamp,
-    /// Of its series.
+    /// The position of its series.
     place: usize,
-    /// The claim that it is of.
+    /// The claim that holds the sample.
     batch: u64,
     value: f64,
 }
@@ -147,7 +147,7 @@ impl Run for SeriesAggregateRun {
 }
 
 impl Worker for SeriesAggregateWorker {
-    /// Writes up to a vector of rows. 0: none are left, or another thread gives them.
+    /// Writes at most one vector of rows, and returns their number; 0 at the end, or if another thread returns the rows.
     fn fill(&mut self, out: &mut Output<'_>, poll: &Poll<'_>) -> Result<usize> {
         let run = &*Arc::clone(&self.run);
         if let Some(reader) = self.reader.take() {
@@ -176,7 +176,7 @@ impl Worker for SeriesAggregateWorker {
                 }
                 SeriesColumn::Count => put(out, position, &rows, |totals| totals.count as i64)?,
                 SeriesColumn::Sum => put(out, position, &rows, |totals| totals.sum.to_f64())?,
-                // -0.0 and 0.0 are equal, and which came first depends on the threads: both are shown as 0.0.
+                // -0.0 and 0.0 are equal, and the threads' timing decides which comes first, so both are shown as 0.0.
                 SeriesColumn::Min => put(out, position, &rows, |totals| totals.min + 0.0)?,
                 SeriesColumn::Max => put(out, position, &rows, |totals| totals.max + 0.0)?,
                 SeriesColumn::Avg => put(out, position, &rows, |totals| {
@@ -184,7 +184,7 @@ impl Worker for SeriesAggregateWorker {
                 })?,
                 SeriesColumn::Last => put(out, position, &rows, |totals| totals.last.value)?,
                 SeriesColumn::Dir => {
-                    // Only where each series is a group.
+                    // This column exists only if each series is a group.
                     let dirs = rows.iter().map(|row| (1, proven::at(all, row.0).dir()));
                     out.texts(position, dirs)?;
                 }
@@ -194,9 +194,9 @@ impl Worker for SeriesAggregateWorker {
     }
 }
 
-/// Reads what is left to read. All rows, where this is the last thread that does.
+/// Reads the rest. Returns all rows if this is the last thread to finish.
 fn gather(run: &SeriesAggregateRun, mut reader: SeriesReader, poll: &Poll<'_>) -> Result<Rows> {
-    // Before the first claim: who finds none and works alone knows that all claims are done.
+    // The thread registers before its first claim: if it finds none and works alone, all claims are done.
     run.pool.begin();
     let mut own = Gathering::default();
     let add = |own: &mut Gathering, found: Found<'_>| {
@@ -222,24 +222,24 @@ impl Pool {
         }
     }
 
-    /// One more thread works.
+    /// Registers another thread.
     fn begin(&self) {
         self.state().working += 1;
     }
 
-    /// Counts what a thread holds since the last time. Where that is too much with what others hold, it goes to the pool: rows that several threads hold are
-    /// one there.
+    /// Counts the rows that a thread added. If all threads together hold too many, the thread's rows move to the pool, where rows that
+    /// several threads hold become one.
     fn count(&self, own: &mut Gathering, poll: &Poll<'_>) -> Result<()> {
         let more = own.rows - own.counted;
         own.counted = own.rows;
-        // It orders nothing: rows themselves are handed over under the lock.
+        // The counter needs no ordering: the lock orders the rows themselves.
         if self.held.fetch_add(more, Ordering::Relaxed) + more > self.rows_most {
             self.absorb(&mut self.state(), std::mem::take(own), poll)?;
         }
         Ok(())
     }
 
-    /// A thread is done. The last one gets all rows, the others none.
+    /// Ends a thread. The last one gets all rows, the others none.
     fn end(&self, mut own: Gathering, poll: &Poll<'_>) -> Result<Gathering> {
         self.count(&mut own, poll)?;
         let mut state = self.state();
@@ -251,7 +251,7 @@ impl Pool {
         })
     }
 
-    /// Takes rows that are counted.
+    /// Takes rows that are already counted.
     fn absorb(&self, state: &mut PoolState, own: Gathering, poll: &Poll<'_>) -> Result<()> {
         let apart = own.rows + state.gathered.rows;
         state.gathered.absorb(own, poll)?;
@@ -272,7 +272,7 @@ impl Pool {
 }
 
 impl Gathering {
-    /// The bucket of a group that holds a time; it may have been made just now, without a sample.
+    /// The bucket of a group that holds a time; it may be new and without a sample.
     fn bucket_at(
         &mut self,
         group: usize,
@@ -422,7 +422,7 @@ mod tests {
 
     const SAMPLES: u64 = 200_000;
 
-    /// Adds a sample for each of these seconds, its value the second.
+    /// Adds a sample for each of these seconds, with the second as its value.
     fn gathered(seconds: impl Iterator<Item = u64>) -> Gathering {
         let bucket = Bucket::nanos(1_000_000_000);
         let mut gathering = Gathering::default();
@@ -441,7 +441,7 @@ mod tests {
         gathering
     }
 
-    /// Buckets that several threads hold are counted once, however often they are given to the pool.
+    /// A bucket that several threads hold counts once, however often it enters the pool.
     #[test]
     fn the_rows_of_all_threads_together_are_limited() {
         let poll = Poll::never();
@@ -468,7 +468,7 @@ mod tests {
         assert!(problem.to_string().starts_with("100 rows and more"));
     }
 
-    /// As many buckets as samples: each takes its place without moving the others, or this takes minutes.
+    /// Each of as many buckets as samples must find its place without moving the others, or this test takes minutes.
     #[test]
     fn many_buckets_in_any_order_become_ascending_rows() {
         let poll = Poll::never();

@@ -1,4 +1,4 @@
-//! Which series share the rows of `loom_series_aggregate`: those with the same values of some labels, or each alone.
+//! Groups series for `loom_series_aggregate`: those with the same values of some labels, or each series alone.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,20 +6,21 @@ use loom_engine::proven;
 
 use super::series::Series;
 
-/// The groups of the series of a call, from 0.
+/// The groups of the series of a call, numbered from 0.
 pub enum SeriesGroups {
-    /// Each series is a group: its place.
+    /// Each series is a group, and its position is the group's number.
     Each,
     By {
-        /// The group of each series, by its place.
+        /// The group of each series, by position.
         of: Vec<usize>,
-        /// What the series of each group have in common.
+        /// The labels that the series of each group share.
         labels: Vec<BTreeMap<String, String>>,
     },
 }
 
 impl SeriesGroups {
-    /// Groups series by the values of these labels. A label that a series does not have is as empty, as in Prometheus: the group does not have it either.
+    /// Groups series by the values of these labels. A missing label counts as empty, as in Prometheus, and the group does not have it
+    /// either.
     pub fn by(names: &[String], series: &[Series]) -> SeriesGroups {
         let mut known: HashMap<BTreeMap<&str, &str>, usize> = HashMap::new();
         let mut labels = Vec::new();
@@ -51,7 +52,7 @@ impl SeriesGroups {
         }
     }
 
-    /// What a group is known by.
+    /// The labels of a group.
     pub fn labels<'a>(
         &'a self,
         series: &'a [Series],

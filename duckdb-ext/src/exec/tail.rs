@@ -1,5 +1,5 @@
-//! A running `loom_tail`: the latest records, the newest first, a chunk in memory at a time for each directory. Records of
-//! several directories are merged by their arrival.
+//! A running `loom_tail`: the latest records, the newest first. It holds one chunk in memory for each directory. Records of several
+//! directories are merged by their arrival.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ pub struct TailRun {
 
 struct State {
     parts: Vec<TailPart>,
-    /// Rows that are still wanted.
+    /// The number of rows that are still wanted.
     left: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct TailPart {
 }
 
 impl TailPart {
-    /// `fills` are the columns of the output, in its order.
+    /// `fills` are the output columns, in order.
     pub fn new(scan: RawScan, fills: Vec<Fill>, stats: ScanEntry) -> TailPart {
         TailPart {
             scan,
@@ -43,7 +43,7 @@ impl TailPart {
         }
     }
 
-    /// When the next record arrived; none after the oldest.
+    /// The arrival of the next record; `None` after the oldest.
     fn newest(&mut self, poll: &Poll<'_>) -> Result<Option<Timestamp>> {
         if self.next_row >= self.scan.rows().arrivals.len() {
             self.next_row = 0;
@@ -52,7 +52,7 @@ impl TailPart {
         Ok(self.scan.rows().arrivals.get(self.next_row).copied())
     }
 
-    /// Writes up to `most` records that arrived at `since` or after; of those in memory.
+    /// Writes at most `most` records that are in memory and arrived at `since` or later.
     fn write(
         &mut self,
         out: &mut Output<'_>,
@@ -75,7 +75,7 @@ impl TailPart {
 }
 
 impl TailRun {
-    /// The latest `rows` records.
+    /// Reads the latest `rows` records.
     pub fn new(parts: Vec<TailPart>, source: String, rows: u64) -> TailRun {
         TailRun {
             source,
@@ -120,7 +120,7 @@ impl State {
         Ok(filled)
     }
 
-    /// The part with the newest record, the first of them where several have it, and until when it stays that part.
+    /// The part with the newest record (the first such part), and the time until which it stays that part.
     fn turn(&mut self, poll: &Poll<'_>) -> Result<Option<(usize, Timestamp)>> {
         let mut first: Option<(usize, Timestamp)> = None;
         let mut second = Timestamp::MIN;

@@ -1,5 +1,5 @@
-//! Fields that are shown as VARCHAR or BLOB: characters up to the first NUL, bytes, text of variable length, and the labels of
-//! integers. VARCHAR is always UTF-8 here, whatever the record holds.
+//! Writes fields that are shown as VARCHAR or BLOB: characters up to the first NUL, bytes, text of variable length, and the labels of
+//! integers. VARCHAR is always valid UTF-8, whatever the record holds.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
 
-/// Fills the column of a field that is bytes of some kind.
+/// Fills the column of a field that consists of bytes.
 pub fn text(
     out: &mut Output<'_>,
     at: At,
@@ -37,7 +37,7 @@ pub fn strings<'a>(
     out.strings(at.position, at.from, &shown.collect::<Vec<_>>())
 }
 
-/// What a field of a type shows of some bytes.
+/// The part of the bytes that a field of a type shows.
 pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
     match ty {
         FieldType::Char(_) => utf8(until_nul(bytes)),
@@ -46,7 +46,8 @@ pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The same for `char` and `bytes` fields of records that are whole, which stand in one place each. Fast while all of it is ASCII.
+/// Writes `char` and `bytes` fields of records that are whole, so the field has the same place in each. The fast path holds while all of it
+/// is ASCII.
 pub fn in_place(
     out: &mut Output<'_>,
     at: At,
@@ -116,7 +117,7 @@ pub fn labels(
     write_labels(out, at, numbers, labels)
 }
 
-/// Fills the column of an ENUM of these texts, from the numbers that stand for them. A record that ends before the field is NULL there.
+/// Fills the column of an ENUM of these texts from the numbers that stand for them. A record that ends before the field is NULL there.
 pub fn members(
     out: &mut Output<'_>,
     at: At,
@@ -141,7 +142,7 @@ pub fn members(
     Ok(())
 }
 
-/// Fills the column of an integer with labels from its numbers, each in the lowest bytes. Fast while all of them are small.
+/// Fills the column of an integer with labels from its numbers, each in the lowest bytes. The fast path holds while all numbers are small.
 pub fn label_column(
     out: &mut Output<'_>,
     at: At,
@@ -153,7 +154,7 @@ pub fn label_column(
     let other = labels.entries.len() - 1;
     let mut greatest = 0;
     for (entry, number) in column.iter_mut().zip(numbers) {
-        // Without a branch for each.
+        // This loop has no branch for each number.
         let nth = (*number as usize).min(other);
         entry.write(*proven::at(&labels.entries, nth));
         greatest = greatest.max(*number);
@@ -165,7 +166,7 @@ pub fn label_column(
     write_labels(out, at, numbers.iter().map(whole), labels)
 }
 
-/// Writes what numbers show as.
+/// Writes the texts of numbers.
 fn write_labels(
     out: &mut Output<'_>,
     at: At,
@@ -192,17 +193,17 @@ fn write_labels(
     )
 }
 
-/// What the numbers of a field show as, for small ones ready to be written.
+/// The texts of a field's numbers; those of small numbers are ready to be written.
 pub struct Labels {
     small: Vec<Small>,
-    /// Of the numbers from 0 on, as far as their texts are short and the numbers positive; then one for all others.
+    /// The entries for 0 and up, as long as their texts are short, and then one for all other numbers.
     entries: Vec<StringEntry>,
     all: HashMap<i128, String>,
 }
 
 struct Small {
     text: String,
-    /// None where the text is too long for it.
+    /// Returns `None` if the text is too long for an entry.
     entry: Option<StringEntry>,
 }
 
@@ -227,7 +228,7 @@ impl Labels {
         });
         let small: Vec<Small> = small.collect();
         let positive = match field.ty {
-            // From 128 on a byte is negative.
+            // Bytes from 128 on are negative.
             FieldType::I8 => i8::MAX as usize + 1,
             _ => small.len(),
         };
@@ -248,7 +249,7 @@ impl Labels {
         self.small(number)?.entry
     }
 
-    /// A number's label, else the number.
+    /// The label of a number, or the number.
     pub fn text(&self, number: i128) -> Cow<'_, [u8]> {
         if let Some(small) = self.small(number) {
             return Cow::Borrowed(small.text.as_bytes());
@@ -266,7 +267,7 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
         .unwrap_or(bytes)
 }
 
-/// What is not UTF-8 is replaced.
+/// Replaces invalid UTF-8.
 fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(bytes) {
         Ok(_) => Cow::Borrowed(bytes),

@@ -1,4 +1,4 @@
-//! A running `loom_top`: records of many chunks, each a chunk of its own to the writers of vectors.
+//! A running `loom_top`: records of many chunks; each counts as a chunk of its own for the code that writes vectors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,14 +16,14 @@ pub struct TopRun {
     rows: Vec<TopRow>,
     parts: Vec<TopPart>,
     source: String,
-    /// Which vector of rows is written next.
+    /// The number of the next vector of rows.
     next: Mutex<usize>,
 }
 
-/// What the rows of one directory need.
+/// The parameters for the rows of one directory.
 pub struct TopPart {
     pub source: Arc<Source>,
-    /// The columns of the output, in its order.
+    /// The output columns, in order.
     pub fills: Vec<Fill>,
 }
 

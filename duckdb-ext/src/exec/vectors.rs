@@ -1,5 +1,5 @@
-//! The vectors of one output chunk as typed slices. The two adapters hand over raw pointers through [`RawVectors`]; everything
-//! that fills a vector goes through [`Output`], which checks type and bounds, so that no filler holds `unsafe`.
+//! The vectors of one output chunk as typed slices. The two adapters provide raw pointers through [`RawVectors`]. All code that fills a
+//! vector goes through [`Output`], which checks type and bounds, so no filler contains `unsafe`.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
 
-/// Rows that a vector holds at most: DuckDB's STANDARD_VECTOR_SIZE.
+/// The most rows of a vector: DuckDB's STANDARD_VECTOR_SIZE.
 pub const CAPACITY: usize = 2048;
 
 /// The vectors of an output chunk, as DuckDB lends them for one call.
@@ -21,18 +21,18 @@ pub const CAPACITY: usize = 2048;
 pub unsafe trait RawVectors {
     fn data(&mut self, position: usize) -> Result<NonNull<u8>>;
     fn validity(&mut self, position: usize) -> Result<NonNull<u64>>;
-    /// Memory for long strings. May overwrite the entry of `row`, which the caller has yet to write.
+    /// Returns memory for long strings. It may overwrite the entry of `row`, which the caller writes afterwards.
     fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>>;
     /// Makes all `rows` rows of a VARCHAR vector this one text.
     fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()>;
-    /// Makes room for so many entries of a MAP vector of texts, and gives the positions of the vectors of their keys and values, which then have as many
-    /// writable entries. Called once a vector.
+    /// Makes room for `entries` entries of a MAP vector of texts. Returns the positions of the vectors of keys and of values, which then
+    /// have as many writable entries. Called once for each vector.
     fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]>;
-    /// Says how many rows were written. Called once, last.
+    /// Sets the number of rows. Called once, last.
     fn set_rows(&mut self, rows: usize) -> Result<()>;
 }
 
-/// A value as it lies in a flat vector.
+/// A value in the form that a flat vector stores.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ macro_rules! plain {
 
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// HUGEINT: the lower half, then the upper, whatever the machine's alignment of `i128` is.
+/// HUGEINT: the lower half, then the upper, independent of the machine's alignment of `i128`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Huge {
@@ -81,11 +81,11 @@ pub struct StringEntry {
 
 const _: () = assert!(size_of::<StringEntry>() == 16);
 
-/// Strings up to this length stand in their entry.
+/// The longest string that is stored in its entry.
 pub const INLINE_BYTES: usize = 12;
 
 impl StringEntry {
-    /// For at most [`INLINE_BYTES`] bytes.
+    /// Creates the entry of a string of at most [`INLINE_BYTES`] bytes.
     #[inline]
     pub fn inline(bytes: &[u8]) -> StringEntry {
         debug_assert!(bytes.len() <= INLINE_BYTES);
@@ -97,7 +97,7 @@ impl StringEntry {
         }
     }
 
-    /// For so many bytes, at most [`INLINE_BYTES`], the lowest of two words; the others are zero.
+    /// Creates the entry of a string of at most [`INLINE_BYTES`] bytes, which are the lowest of two words; the other bytes are zero.
     #[inline]
     pub fn of_words(length: usize, first: u64, second: u64) -> StringEntry {
         debug_assert!(length <= INLINE_BYTES);
@@ -108,7 +108,7 @@ impl StringEntry {
         }
     }
 
-    /// For more than that, of bytes that the vector's heap holds.
+    /// Creates the entry of a longer string, whose bytes lie in the vector's heap.
     #[inline]
     fn long(bytes: &[u8], address: NonNull<u8>) -> StringEntry {
         let mut prefix = [0u8; 4];
@@ -123,13 +123,13 @@ impl StringEntry {
         }
     }
 
-    /// Where the bytes of a long string stand.
+    /// The address of a long string's bytes.
     pub fn address(self) -> *mut u8 {
         u64::from_ne_bytes(self.rest) as usize as *mut u8
     }
 }
 
-/// Up to 16 bytes as a number, from two loads that may overlap: where they do, they agree.
+/// Reads up to 16 bytes as a number, by two loads that may overlap.
 #[inline]
 fn short(bytes: &[u8]) -> u128 {
     let behind = |width: usize| 8 * (bytes.len() - width) as u32;
@@ -145,7 +145,7 @@ fn short(bytes: &[u8]) -> u128 {
     }
 }
 
-/// Where the entries of a row's map stand among those of the vector.
+/// The range of a row's map in the vector's entries.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct MapEntry {
@@ -159,9 +159,9 @@ const _: () = assert!(size_of::<MapEntry>() == 16 && align_of::<MapEntry>() == 8
 pub struct Output<'a> {
     vectors: &'a mut dyn RawVectors,
     types: &'a [SqlType],
-    /// Texts of the first rows of some vectors. They are written once the vector gets another text.
+    /// The texts of the first rows of some vectors. They are written once the vector gets another text.
     same: Vec<Same>,
-    /// The vectors that have a NULL, which are never constant.
+    /// The vectors that have a NULL, which never become constant.
     with_nulls: Vec<usize>,
 }
 
@@ -173,7 +173,7 @@ struct Same {
 }
 
 impl<'a> Output<'a> {
-    /// `types` are those of the vectors, in their order.
+    /// `types` are the types of the vectors, in order.
     pub fn new(vectors: &'a mut dyn RawVectors, types: &'a [SqlType]) -> Output<'a> {
         Output {
             vectors,
@@ -201,7 +201,7 @@ impl<'a> Output<'a> {
         Ok(unsafe { std::slice::from_raw_parts_mut(data.as_ptr().add(from), rows) })
     }
 
-    /// Writes strings of a VARCHAR or BLOB vector, from row `from` on. Those of a VARCHAR are UTF-8, which the caller sees to.
+    /// Writes strings of a VARCHAR or BLOB vector, from row `from` on. The caller ensures that those of a VARCHAR are UTF-8.
     pub fn strings<S: AsRef<[u8]>>(
         &mut self,
         position: usize,
@@ -212,7 +212,7 @@ impl<'a> Output<'a> {
         self.write_strings(position, from, strings)
     }
 
-    /// Of a vector that has so many entries behind `from`.
+    /// Requires that the vector has enough entries from `from` on.
     fn write_strings<S: AsRef<[u8]>>(
         &mut self,
         position: usize,
@@ -245,7 +245,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The entries of strings that are all short.
+    /// Writes entries of strings that are all short.
     pub fn short_strings(
         &mut self,
         position: usize,
@@ -261,7 +261,7 @@ impl<'a> Output<'a> {
         Ok(unsafe { std::slice::from_raw_parts_mut(data.as_ptr().add(from), rows) })
     }
 
-    /// Writes one string into many rows, which share its bytes. A VARCHAR vector that gets no other becomes a constant one.
+    /// Writes one string into many rows, which share its bytes. A VARCHAR vector that gets no other string becomes constant.
     pub fn repeated(
         &mut self,
         position: usize,
@@ -289,7 +289,7 @@ impl<'a> Output<'a> {
         self.write_repeated(position, from, rows, text)
     }
 
-    /// Writes the text that the first rows of a vector have in common, if it is not written yet.
+    /// Writes the common text of the first rows of a vector, if it is not written yet.
     fn settle(&mut self, position: usize) -> Result<()> {
         let mut same = self.same.iter();
         let Some(nth) = same.position(|same| same.position == position) else {
@@ -299,7 +299,7 @@ impl<'a> Output<'a> {
         self.write_repeated(position, 0, same.rows, &same.text)
     }
 
-    /// Of a vector that has so many entries behind `from`.
+    /// Requires that the vector has enough entries from `from` on.
     fn write_repeated(
         &mut self,
         position: usize,
@@ -322,7 +322,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes texts from the first row on, each into as many rows.
+    /// Writes texts from the first row on, each into several rows.
     pub fn texts<'t>(
         &mut self,
         position: usize,
@@ -336,7 +336,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes maps of texts from the first row on, each into as many rows, which share its entries.
+    /// Writes maps of texts from the first row on, each into several rows, which share its entries.
     pub fn maps(
         &mut self,
         position: usize,
@@ -368,7 +368,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Makes those of `rows` rows NULL that `is_null` says, counted from row `from` on.
+    /// Sets NULL in those of the `rows` rows from `from` on that `is_null` selects.
     pub fn nulls(
         &mut self,
         position: usize,

@@ -1,7 +1,8 @@
-//! Which directories a call may read: the one place that all paths of calls pass before a file is looked at.
+//! Decides which directories a call may read. All paths of a call are checked here before a file is opened.
 //!
-//! A Loom directory is files outside the database: where DuckDB's own readers may not read, neither may we. A process that serves questions of
-//! others is confined to the directories of `LOOM_SERVED`. It is read once, when the extension loads; no setting and no statement changes it.
+//! A Loom directory consists of files outside the database, so Loom may not read where DuckDB's own readers may not. A process that serves
+//! other users is confined to the directories of `LOOM_SERVED`. The variable is read once, when the extension loads; no setting and no
+//! statement changes it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,19 +11,19 @@ use std::sync::OnceLock;
 
 use crate::error::{Problem, Result};
 
-/// Names the directories of a confined process, one a line.
+/// The variable that lists the directories of a confined process, one a line.
 const SERVED_VARIABLE: &str = "LOOM_SERVED";
 
-/// The canonical paths of the directories of a confined process; none where it is not confined.
+/// The canonical paths of a confined process; `None` if the process is not confined.
 static SERVED: OnceLock<Option<Vec<PathBuf>>> = OnceLock::new();
 
-/// Called when the extension loads, before it registers anything.
+/// Reads `LOOM_SERVED`. It is called when the extension loads, before anything is registered.
 ///
 /// # Errors
-/// The variable names no directory, or one that does not exist: the extension does not load.
+/// The variable lists a directory that does not exist, or none at all; then the extension does not load.
 pub fn confine() -> Result<()> {
     if SERVED.get().is_none() {
-        // A second file of the extension that loads meanwhile reads the same.
+        // Another extension file that loads at the same time reads the same value.
         let _ = SERVED.set(served_by(std::env::var_os(SERVED_VARIABLE))?);
     }
     Ok(())
@@ -32,7 +33,7 @@ pub fn is_confined() -> bool {
     served().is_some()
 }
 
-/// Whether a file at a path may be looked for, so that neither an error nor a hint says of another directory what is there.
+/// Whether a path may be looked at, so that neither an error nor a hint reveals the content of another directory.
 pub fn may_look(path: &Path) -> bool {
     served().is_none() || Access::All.allows(path)
 }
@@ -56,22 +57,22 @@ fn served_by(value: Option<OsString>) -> Result<Option<Vec<PathBuf>>> {
     lines.map(canonical).collect::<Result<_>>().map(Some)
 }
 
-/// What the settings of a database leave open to a call. In a confined process it is what is served besides.
+/// The access that the settings of a database allow. A confined process also requires that it serves the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     All,
-    /// What lies in one of these folders, or is one of them.
+    /// The directories that lie in one of these folders, or are one of them.
     Within(Vec<PathBuf>),
 }
 
 impl Access {
-    /// Of the settings that name folders in a database without external access. A folder that does not exist holds nothing.
+    /// The access by the settings that list folders in a database without external access. A folder that does not exist allows nothing.
     pub fn within<'a>(folders: impl Iterator<Item = &'a str>) -> Access {
         let real = folders.filter_map(|folder| std::fs::canonicalize(folder).ok());
         Access::Within(real.collect())
     }
 
-    /// Links are followed first, so none leads out of a folder.
+    /// Links are resolved first, so none leads out of a folder.
     pub fn allows(&self, path: &Path) -> bool {
         self.allows_beside(served(), path)
     }
@@ -90,7 +91,7 @@ impl Access {
     }
 
     /// # Errors
-    /// A path that may not be read, whether it exists or not.
+    /// The path may not be read, whether it exists or not.
     pub fn require(&self, path: &Path) -> Result<()> {
         if self.allows(path) {
             return Ok(());

@@ -1,12 +1,12 @@
-//! Whether several directories can be read as one: their source must have one layout, and the index one meaning. The error says
-//! what differs.
+//! Checks that several directories can be read as one: the source must have the same layout in all, and the index the same meaning. The
+//! error says what differs.
 
 use loom_engine::schema::{FieldDef, Source};
 
 use super::part::Part;
 use crate::error::{Problem, Result};
 
-/// The fields of the source: those of the directory that has most, of which every other has the first ones.
+/// The fields of the directory that has the most; every other directory has the first of these fields.
 pub fn fields(parts: &[Part]) -> Result<&[FieldDef]> {
     let most = parts
         .iter()
@@ -26,7 +26,7 @@ pub fn fields(parts: &[Part]) -> Result<&[FieldDef]> {
     Ok(&most.source.fields)
 }
 
-/// Refuses an index whose bins are not the same in all directories: they cannot be counted together.
+/// Refuses an index whose bins differ between directories, because their counts cannot be added.
 pub fn bins(parts: &[Part]) -> Result<()> {
     let (first, others) = parts
         .split_first()
@@ -85,7 +85,7 @@ fn of_sources(most: &Source, other: &Source) -> Option<String> {
     None
 }
 
-/// Whether two fields make the same column. Labels only say how a number shows: each record shows by its own directory's.
+/// Whether two fields make the same column. Labels may differ: each record shows the labels of its own directory.
 pub fn is_same_column(here: &FieldDef, there: &FieldDef) -> bool {
     here.name == there.name
         && here.ty == there.ty
@@ -106,7 +106,7 @@ fn of_indexes(most: &Part, other: &Part) -> Option<String> {
         }
     };
     Some(format!(
-        "index '{}' is of {} in the first, of {} in the second",
+        "index '{}' summarises {} in the first, {} in the second",
         here.name,
         text(here),
         text(there)

@@ -1,19 +1,19 @@
-//! What a call depends on beside its arguments: settings, the user's patience and the threads there are. The adapters give it. Reading a setting
-//! costs as much as a short answer, so `loom_dir` and `threads` are read only where they are used; access is checked in each call.
+//! The surroundings of a call, which the adapter provides: settings, interrupts and threads. Reading a setting takes as long as a short
+//! query, so `loom_dir` and `threads` are read only where they are used. Access is checked in each call.
 
 use super::access::Access;
 
-/// What a call depends on beside its arguments.
+/// The surroundings of a call.
 pub struct Ambient<'a> {
-    /// Which of the two extension files this is: the name of its folder.
+    /// The name of the extension file that was loaded, which is the name of its folder.
     pub file: &'static str,
-    /// Whether a view of `SELECT *` gets the columns that its query gets later. Before DuckDB 1.5 such a view is broken from then on.
+    /// Whether a view of `SELECT *` can take over new columns of its query. Before DuckDB 1.5 new columns break such a view.
     pub views_grow: bool,
-    /// The setting `loom_dir`, where the adapter has settings.
+    /// The setting `loom_dir`; `None` without the setting or without settings at all.
     pub loom_dir: &'a dyn Fn() -> Option<String>,
     /// Whether the user has interrupted the query.
     pub stop: &'a dyn Fn() -> bool,
-    /// So many threads may work at it.
+    /// The number of threads that the call may use.
     pub threads: &'a dyn Fn() -> usize,
     pub access: Access,
 }

@@ -1,7 +1,7 @@
-//! An archive beside its directory: what `ingestd archive` wrote, as the half of a view that holds the records below the address which it had reached.
+//! The archive of a directory, as one half of a view: it holds the records below the address that `ingestd archive` has reached.
 //!
-//! The manifest is read once, when the view is made. The archiver only adds files with records at or past that address, so the view goes on meaning
-//! the same records, each once.
+//! The manifest is read once, when the view is made. The archiver only adds files with records at or above that address, so the view keeps
+//! its meaning and shows each record once.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -22,12 +22,12 @@ use crate::error::{Problem, Result};
 
 const MANIFEST: &str = "_manifest.jsonl";
 const POSITION: &str = "_position.json";
-/// As much as the names of many millions of files take.
+/// Enough for the names of many millions of files.
 const TEXT_BYTES_MAX: u64 = 4 << 30;
-/// What `ingestd archive` writes.
+/// The format that `ingestd archive` writes.
 const FORMAT: u64 = 2;
 
-/// The files of an archive, and up to where each source stands in them.
+/// The files of an archive, and the address up to which it holds each source.
 pub struct Archive {
     path: PathBuf,
     position: Position,
@@ -47,7 +47,7 @@ struct Origin {
     path: PathBuf,
 }
 
-/// A later line: what a commit added to a source. Others say how far the archiver came, as the position does.
+/// A later line: the files that a commit added to a source. Lines without a source repeat what the position says.
 #[derive(Deserialize)]
 struct Commit {
     source: Option<String>,
@@ -59,7 +59,7 @@ struct Commit {
     files: Vec<ArchivedFile>,
 }
 
-/// Up to where sources are archived: those that are apart, and all others.
+/// The address up to which sources are archived: one for each source in `apart`, and one for all others.
 #[derive(Deserialize)]
 struct Position {
     reached: u64,
@@ -86,7 +86,7 @@ struct ArchivedFile {
 }
 
 impl Archive {
-    /// The archive of the directory at a path.
+    /// Opens the archive of a directory.
     pub fn open(given: &str, directory: &Directory, ambient: &Ambient<'_>) -> Result<Archive> {
         let path = std::path::absolute(at_home(given));
         let path = path
@@ -94,10 +94,10 @@ impl Archive {
         ambient.access.require(&path)?;
         if given.contains(['*', '?', '[']) {
             return Err(Problem::binder(format!(
-                "archive: '{given}' holds a character that DuckDB takes for a glob; rename the folder"
+                "archive: '{given}' contains a character that DuckDB reads as a glob; rename the folder"
             )));
         }
-        // The position first: the manifest that is read then has what lies below it.
+        // The position is read first, so the manifest that is read after it has all files below it.
         let position = objects(&path.join(POSITION), |_, object| {
             serde_json::from_slice::<Position>(object)
         })?;
@@ -169,8 +169,8 @@ impl Archive {
         apart.unwrap_or(self.position.reached)
     }
 
-    /// The query of a source's records in the archive and in the directory, none of them twice, with the columns of `loom_scan`; `None` where the
-    /// archive has no record of it.
+    /// The query for the records of a source in archive and directory, each once, with the columns of `loom_scan`. Returns `None` if the
+    /// archive has no file of the source.
     pub fn query(&self, source: &Source, dir: &Path) -> Option<String> {
         let archived = self.sources.get(&source.name);
         let archived = archived.filter(|archived| !archived.files.is_empty())?;
@@ -203,7 +203,7 @@ impl Archive {
     }
 }
 
-/// What the lines of a file of the archive say, each of which proves itself.
+/// The lines of a file of the archive; each carries its own checksum.
 fn objects<T>(
     path: &Path,
     mut decode: impl FnMut(u64, &[u8]) -> serde_json::Result<T>,
@@ -231,7 +231,7 @@ fn unreadable(path: &Path, why: &dyn Display) -> Problem {
 }
 
 impl ArchivedSource {
-    /// A field, from the archive's column: as `loom_scan` shows it.
+    /// Selects a field from the archive's column, with the type that `loom_scan` shows.
     fn column(&self, column: &Column, source: &Source) -> String {
         let name = identifier(&column.name);
         let ty = column.ty.name();
@@ -239,7 +239,7 @@ impl ArchivedSource {
             return name;
         }
         match self.fields.iter().find(|known| known.field == column.name) {
-            // Defined after the latest run of the archiver.
+            // The field was defined after the last run of the archiver.
             None => format!("NULL::{ty} AS {name}"),
             Some(field) => match &field.exact_ns {
                 Some(exact) if column.ty == SqlType::TimestampNs => {

@@ -1,5 +1,5 @@
-//! The arguments of a call, by name, each with a getter for its type. NULL means not given. DuckDB casts them to the declared types;
-//! an argument declared ANY keeps the type that was written.
+//! The arguments of a call by name, with a getter for each type. NULL counts as not given. DuckDB casts arguments to the declared types;
+//! one that is declared ANY keeps the type that the user wrote.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use crate::error::{Problem, Result};
 
 #[derive(Debug)]
 pub struct Arguments {
-    /// Whose they are.
+    /// The name of the function.
     function: &'static str,
-    /// What the function takes by position.
+    /// The parameters that the function takes by position.
     positional: &'static [Parameter],
     given: Vec<(&'static str, Datum)>,
 }
 
 impl Arguments {
-    /// None yet, of a function of this name that takes these by position.
+    /// No arguments yet.
     pub fn of(function: &'static str, positional: &'static [Parameter]) -> Arguments {
         Arguments {
             function,
@@ -34,7 +34,7 @@ impl Arguments {
         self.given.push((name, value));
     }
 
-    /// None where it was not given, or is NULL.
+    /// The argument; `None` if it was not given or is NULL.
     pub fn get(&self, name: &str) -> Option<&Datum> {
         self.given
             .iter()
@@ -43,7 +43,7 @@ impl Arguments {
             .filter(|value| !value.is_null())
     }
 
-    /// Whether it was given, as NULL.
+    /// Whether the argument was given as NULL.
     pub fn is_null(&self, name: &str) -> bool {
         self.given
             .iter()
@@ -51,46 +51,34 @@ impl Arguments {
     }
 
     pub fn text(&self, name: &str) -> Result<Option<&str>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::Text(text)) => Ok(Some(text)),
-            Some(other) => Err(mismatch(name, "VARCHAR", other)),
-        }
+        self.typed(name, "VARCHAR", Datum::text)
     }
 
-    /// A text that must be given.
     pub fn required_text(&self, name: &str) -> Result<&str> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
     /// Microseconds since the epoch.
     pub fn timestamp(&self, name: &str) -> Result<Option<i64>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::TimestampTz(micros)) => Ok(Some(*micros)),
-            Some(other) => Err(mismatch(name, "TIMESTAMPTZ", other)),
-        }
+        self.typed(name, "TIMESTAMPTZ", Datum::timestamp_tz)
     }
 
     pub fn interval(&self, name: &str) -> Result<Option<Interval>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::Interval(interval)) => Ok(Some(*interval)),
-            Some(other) => Err(mismatch(name, "INTERVAL", other)),
-        }
+        self.typed(name, "INTERVAL", |value| match value {
+            Datum::Interval(interval) => Some(*interval),
+            _ => None,
+        })
     }
 
     pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::Bool(value)) => Ok(Some(*value)),
-            Some(other) => Err(mismatch(name, "BOOLEAN", other)),
-        }
+        self.typed(name, "BOOLEAN", |value| match value {
+            Datum::Bool(value) => Some(*value),
+            _ => None,
+        })
     }
 
-    /// A count that must be given.
     pub fn required_count(&self, name: &str) -> Result<u64> {
-        // Where one argument is missing, DuckDB takes the one before for the count.
+        // If one argument is missing, DuckDB gives the one before it as the count.
         if let (Some(Datum::Text(_)), None) = (self.get(name), self.get("dir")) {
             return Err(self.no_directory());
         }
@@ -98,21 +86,20 @@ impl Arguments {
     }
 
     pub fn count(&self, name: &str) -> Result<Option<u64>> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Datum::Int(value)) => u64::try_from(*value).map(Some).map_err(|_| {
-                Problem::binder(format!("{name} must not be negative: it is {value}"))
-            }),
-            Some(other) => Err(mismatch(name, "BIGINT", other)),
-        }
+        let given = self.typed(name, "BIGINT", |value| match value {
+            Datum::Int(value) => Some(*value),
+            _ => None,
+        })?;
+        let count = |value: i128| {
+            u64::try_from(value)
+                .map_err(|_| Problem::binder(format!("{name} must not be negative: it is {value}")))
+        };
+        given.map(count).transpose()
     }
 
     /// Microseconds since the epoch.
     pub fn timestamps(&self, name: &str) -> Result<Option<Vec<i64>>> {
-        self.list(name, "TIMESTAMPTZ[]", |item| match item {
-            Datum::TimestampTz(micros) => Some(*micros),
-            _ => None,
-        })
+        self.list(name, "TIMESTAMPTZ[]", Datum::timestamp_tz)
     }
 
     pub fn doubles(&self, name: &str) -> Result<Option<Vec<f64>>> {
@@ -123,13 +110,20 @@ impl Arguments {
     }
 
     pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.list(name, "VARCHAR[]", |item| match item {
-            Datum::Text(text) => Some(text.clone()),
-            _ => None,
-        })
+        self.list(name, "VARCHAR[]", |item| item.text().map(str::to_owned))
     }
 
-    /// Texts by texts: a MAP, or a STRUCT.
+    fn typed<'a, T>(
+        &'a self,
+        name: &str,
+        ty: &str,
+        read: impl Fn(&'a Datum) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let read = |value| read(value).ok_or_else(|| mismatch(name, ty, value));
+        self.get(name).map(read).transpose()
+    }
+
+    /// A MAP or STRUCT from texts to texts.
     pub fn text_map(&self, name: &str) -> Result<Option<Vec<(String, String)>>> {
         const TAKES: &str = "texts by texts, such as MAP {'job': 'node.*'}";
         let text = |datum: &Datum| match datum {
@@ -212,8 +206,8 @@ impl Arguments {
         }
     }
 
-    /// No argument, setting or variable names a directory. Where one of two arguments is missing, DuckDB takes the other for the source:
-    /// the error says so.
+    /// The error if neither argument nor setting nor variable names a directory. If one of two arguments is missing, DuckDB takes the other
+    /// for the source, so the error says that.
     fn no_directory(&self) -> Problem {
         let function = self.function;
         let call = |dir: &str, source: &str| {

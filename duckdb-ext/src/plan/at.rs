@@ -1,4 +1,5 @@
-//! What `at` means: a position in the one directory that a call reads, or a cut: the rows of `loom_snapshot`, a position for each directory.
+//! The argument `at`: a position in the one directory that a call reads, or a cut, which is the rows of `loom_snapshot` with a position for
+//! each directory.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +16,12 @@ const TAKES: &str = "UBIGINT, a position from loom_snapshot(dir), or a list of i
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
     Position(u64),
-    /// Directories and their positions.
+    /// The directories, each with its position.
     Cut(Vec<(String, u64)>),
 }
 
 impl At {
-    /// None where it was not given.
+    /// The argument; `None` if it is not given.
     pub fn of(arguments: &Arguments) -> Result<Option<At>> {
         Ok(match arguments.get(NAME) {
             None => None,
@@ -30,10 +31,11 @@ impl At {
         })
     }
 
-    /// Refuses a cut with a directory that is gone since: a glob no longer matches it, so that its records would be missing silently.
+    /// Refuses a cut with a directory that no longer exists. A glob no longer matches such a directory, so its records would be missing
+    /// without an error.
     ///
     /// # Errors
-    /// The first such directory.
+    /// One of the directories of the cut no longer exists.
     pub fn require_present(&self, ambient: &Ambient<'_>) -> Result<()> {
         let rows: &[(String, u64)] = match self {
             At::Position(_) => &[],
@@ -47,15 +49,15 @@ impl At {
         match rows.iter().find(|(dir, _)| is_gone(Path::new(dir))) {
             None => Ok(()),
             Some((dir, _)) => Err(Problem::Io(format!(
-                "at: Loom directory '{dir}' is in the cut and exists no longer; take another cut with loom_snapshot, or remove its row from at"
+                "at: Loom directory '{dir}' is in the cut but no longer exists; take another cut with loom_snapshot, or remove its row from at"
             ))),
         }
     }
 
-    /// The position in one of so many directories that a call reads.
+    /// The position in one of the `directories` directories that a call reads.
     ///
     /// # Errors
-    /// One position for several directories, or a cut without this one.
+    /// One position is given for several directories, or the cut does not have this one.
     pub fn position(&self, path: &Path, directories: usize) -> Result<u64> {
         match self {
             At::Position(position) if directories == 1 => Ok(*position),
@@ -80,7 +82,7 @@ impl At {
     }
 }
 
-/// A position or an address that an argument, which takes these, is given.
+/// Reads a position or an address from an argument; `takes` says what the argument takes.
 pub fn position(name: &str, takes: &str, value: &Datum) -> Result<u64> {
     match value {
         Datum::Int(number) => u64::try_from(*number).map_err(|_| {
@@ -92,7 +94,7 @@ pub fn position(name: &str, takes: &str, value: &Datum) -> Result<u64> {
     }
 }
 
-/// A row of `loom_snapshot`, whatever else is in it.
+/// Reads a row of `loom_snapshot`, and ignores other columns.
 fn row(value: &Datum) -> Result<(String, u64)> {
     let Datum::Struct(fields) = value else {
         return Err(mismatch(NAME, TAKES, value));

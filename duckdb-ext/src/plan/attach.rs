@@ -1,5 +1,5 @@
-//! Sources as tables: the statements that create an in-memory catalog with a view for each source of a directory, and two for each of its indexes,
-//! which a dashboard can live on. DuckDB 2 runs them in place of a pragma; the table function `loom_attach` lists them.
+//! Sources as tables: the statements that create an in-memory catalog with a view for each source of a directory, and two for each index,
+//! on which a dashboard can be built. DuckDB 2 runs the statements in place of a pragma; the table function `loom_attach` lists them.
 //!
 //! No statement writes into a catalog that is a file, whatever its name.
 
@@ -33,24 +33,25 @@ pub const NAME: Parameter = Parameter {
 pub const ARCHIVE: Parameter = Parameter {
     name: "archive",
     ty: SqlType::Text,
-    about: "the folder that 'ingestd archive' wrote of the directory: the views of sources then hold its records too, up to the address that it has reached now",
+    about: "the archive that 'ingestd archive' wrote for the directory; views of sources then show its records too, up to the address that it has reached now",
     omitted: Some(NO_ARCHIVE),
 };
 
-/// What an archive is called that is omitted.
+/// The value of `archive` if the call omits it.
 const NO_ARCHIVE: &str = "no archive";
 
-/// The schema of the views of built-in sources. A catalog that has it is one of ours.
+/// The schema of the views of built-in sources. Loom made every catalog that has this schema.
 const BUILTIN_SCHEMA: &str = "loom";
 const SCHEMA: &str = "main";
 
-/// A variable that exists during one statement.
+/// A variable that exists only while the pragma runs.
 const CHECKED: &str = "loom_attach_checked";
 
-/// Of the views of indexes: a dashboard asks for them all the time, and bins answer in a hundredth of it.
+/// The quantiles in the views of indexes. Dashboards query them all the time, and the bins alone answer in a hundredth of the time.
 const QUANTILES: &str = ", quantiles := [0.5, 0.9, 0.99, 0.999, 0.9999], approx := true";
 
-/// The alerts of a directory whose daemon has had no rule: none, with the columns that others have, so that a dashboard needs no rule to open.
+/// The view of alerts of a directory whose daemon never had a rule. It is empty and has the usual columns, so dashboards open without a
+/// rule.
 fn no_alerts() -> String {
     format!(
         "SELECT NULL::VARCHAR AS source, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS ts_ns, NULL::VARCHAR AS rule, \
@@ -60,29 +61,20 @@ fn no_alerts() -> String {
     )
 }
 
-/// The part of a directory's name that its catalog's default name leaves out.
+/// The part of the directory's name that is not in the name of the catalog.
 const SUFFIX: &str = ".loom";
 
-/// A view's schema and name.
+/// The schema and the name of a view.
 pub type ViewName = (&'static str, String);
 
-/// A source, and the directories that have it, in SQL.
-struct ViewSource {
+/// A source, and the directories that have it.
+struct Shown {
     source: Arc<Source>,
-    /// The first that has it.
-    path: PathBuf,
-    dirs: String,
-    /// The columns of `loom_scan`: the fields of the directory that has most.
+    /// In the order given; never empty.
+    holders: Vec<PathBuf>,
+    /// The columns of `loom_scan` in the directory with the most fields.
     columns: Vec<Column>,
-    /// Open in all of these directories.
-    indexes: Vec<IndexShown>,
-}
-
-/// A source as it is met in one directory after the other.
-struct Met<'a> {
-    source: Arc<Source>,
-    columns: Vec<Column>,
-    holders: Vec<&'a PathBuf>,
+    /// The indexes that are open in all of these directories.
     indexes: Vec<IndexShown>,
 }
 
@@ -91,7 +83,7 @@ struct IndexShown {
     has_values: bool,
 }
 
-/// A view's name, and the query that it stands for.
+/// The name of a view, and its query.
 pub type View = (ViewName, String);
 
 pub const FUNCTION: Function = Function {
@@ -110,7 +102,7 @@ pub const FUNCTION: Function = Function {
     },
 };
 
-/// Directories, and the catalog that shows them.
+/// A set of directories, and the catalog that shows them.
 pub struct AttachPlan {
     given: Given,
     pub catalog: String,
@@ -119,7 +111,7 @@ pub struct AttachPlan {
 
 impl AttachPlan {
     pub fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<AttachPlan> {
-        // A view goes on meaning these directories where the process changes its own.
+        // A view keeps meaning these directories if the process changes its working directory.
         let given = arguments.directories(ambient)?.absolute()?;
         let paths = given.paths(ambient)?;
         for path in &paths {
@@ -147,7 +139,7 @@ impl AttachPlan {
         };
         if archive.is_some() && paths.len() > 1 {
             return Err(Problem::binder(
-                "dir names several directories, and an archive is that of one; attach each with its own",
+                "dir names several directories, but an archive belongs to one; attach each directory with its own archive",
             ));
         }
         Ok(AttachPlan {
@@ -157,7 +149,7 @@ impl AttachPlan {
         })
     }
 
-    /// The archive that was given, as it is now.
+    /// Opens the archive, as it is now.
     fn archive(&self, ambient: &Ambient<'_>) -> Result<Option<Archive>> {
         match (&self.archive, self.given.paths(ambient)?.as_slice()) {
             (Some(given), [path]) => {
@@ -167,11 +159,12 @@ impl AttachPlan {
         }
     }
 
-    /// The views of the sources as they are now: first one of each source, then those of indexes, which give way to a source of the same name.
+    /// The views of the current sources. Views of sources come first; a view of an index gives way to a source of the same name.
     pub fn views(&self, ambient: &Ambient<'_>) -> Result<Vec<View>> {
-        // Before the sources: what the archive has of them, they have.
+        // The archive is opened before the sources are listed, so every source of the archive is among them.
         let archive = self.archive(ambient)?;
-        let sources = self.sources(ambient)?;
+        let paths = self.given.paths(ambient)?;
+        let sources = self.sources(&paths)?;
         let mut taken = BTreeSet::new();
         let mut views = Vec::new();
         for (shown, number) in sources.iter().zip(1..) {
@@ -180,18 +173,15 @@ impl AttachPlan {
                 false => SCHEMA,
             };
             let name = free_name(&mut taken, schema, shown.source.name.clone(), number);
-            let (dirs, source) = (&shown.dirs, literal(&shown.source.name));
-            let archive = archive.as_ref();
-            let both = archive.and_then(|archive| archive.query(&shown.source, &shown.path));
+            let (dirs, source) = (self.dirs_of(shown, &paths)?, literal(&shown.source.name));
+            let archive = archive.as_ref().zip(shown.holders.first());
+            let both = archive.and_then(|(archive, path)| archive.query(&shown.source, path));
             let scan = || match ambient.views_grow {
                 true => format!("FROM loom_scan({dirs}, {source})"),
                 false => {
                     let names = shown.columns.iter().map(|column| identifier(&column.name));
-                    let names: Vec<String> = names.collect();
-                    format!(
-                        "SELECT {} FROM loom_scan({dirs}, {source})",
-                        names.join(", ")
-                    )
+                    let names = names.collect::<Vec<_>>().join(", ");
+                    format!("SELECT {names} FROM loom_scan({dirs}, {source})")
                 }
             };
             views.push((name, both.unwrap_or_else(scan)));
@@ -209,7 +199,7 @@ impl AttachPlan {
             .filter(|shown| !is_builtin(&shown.source.name));
         let asked = asked.flat_map(|shown| shown.indexes.iter().map(move |index| (shown, index)));
         for ((shown, index), number) in asked.zip(1..) {
-            let (dirs, source) = (&shown.dirs, literal(&shown.source.name));
+            let (dirs, source) = (self.dirs_of(shown, &paths)?, literal(&shown.source.name));
             let call = format!(
                 "{dirs}, {source}, {}, bucket := INTERVAL 1 SECOND",
                 literal(&index.name)
@@ -225,68 +215,49 @@ impl AttachPlan {
         Ok(views)
     }
 
-    /// In the order in which they are first met, each with the directories that have it.
-    fn sources(&self, ambient: &Ambient<'_>) -> Result<Vec<ViewSource>> {
-        let paths = self.given.paths(ambient)?;
-        let mut sources: Vec<Met<'_>> = Vec::new();
+    /// The sources in the order in which the directories name them.
+    fn sources(&self, paths: &[PathBuf]) -> Result<Vec<Shown>> {
+        let mut sources: Vec<Shown> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
-        for path in &paths {
+        for path in paths {
             let snapshot = directory::open(path)?.snapshot()?;
             for source in snapshot.catalog().sources() {
                 let place = *places.entry(source.name.clone()).or_insert(sources.len());
                 let indexes = open_indexes(source);
                 let columns = columns::of_source(&source.name, &source.fields);
                 match sources.get_mut(place) {
-                    Some(met) => {
-                        if columns.len() > met.columns.len() {
-                            met.columns = columns;
+                    Some(known) => {
+                        if columns.len() > known.columns.len() {
+                            known.columns = columns;
                         }
-                        met.holders.push(path);
-                        met.indexes.retain(|index| {
+                        known.holders.push(path.clone());
+                        known.indexes.retain(|index| {
                             let mut others = indexes.iter();
                             others.any(|other| other.name == index.name)
                         });
                     }
-                    None => sources.push(Met {
+                    None => sources.push(Shown {
                         source: Arc::clone(source),
+                        holders: vec![path.clone()],
                         columns,
-                        holders: vec![path],
                         indexes,
                     }),
                 }
             }
         }
-        let shown = sources.into_iter().map(|met| {
-            let Met {
-                source,
-                columns,
-                holders,
-                indexes,
-            } = met;
-            // What was given, where all of it has the source: a glob then goes on meaning what it matches.
-            let dirs = match holders.len() == paths.len() {
-                true => list(self.given.texts().iter().map(String::as_str)),
-                false => {
-                    let texts = holders.iter().map(|path| text(path));
-                    list(texts.collect::<Result<Vec<_>>>()?.into_iter())
-                }
-            };
-            Ok(ViewSource {
-                source,
-                path: PathBuf::clone(
-                    holders
-                        .first()
-                        .expect("a source that is listed is in a directory"),
-                ),
-                dirs,
-                columns,
-                indexes,
-            })
-        });
-        shown.collect()
+        Ok(sources)
     }
 
-    /// In the order in which they are to run.
+    /// The directories of a view in SQL. If all of them have the source, this is the text that was given, so that a glob matches again in each query.
+    fn dirs_of(&self, shown: &Shown, paths: &[PathBuf]) -> Result<String> {
+        if shown.holders.len() == paths.len() {
+            return Ok(list(self.given.texts().iter().map(String::as_str)));
+        }
+        let texts = shown.holders.iter().map(|path| text(path));
+        Ok(list(texts.collect::<Result<Vec<_>>>()?.into_iter()))
+    }
+
+    /// The statements, in the order in which they must run.
     fn statements(&self, views: &[View], gone: &[ViewName]) -> Vec<String> {
         let catalog = identifier(&self.catalog);
         let mut statements = vec![
@@ -308,8 +279,8 @@ impl AttachPlan {
         statements
     }
 
-    /// Fails where the name is that of another catalog: a file's above all, which must not be written to. Of the statements that a
-    /// pragma becomes only the last may give rows, so the answer goes into a variable.
+    /// A statement that fails if another catalog has the name, above all a file, which must not be written. Only the last statement of a
+    /// pragma may return rows, so the result goes into a variable.
     fn check(&self) -> String {
         let catalog = literal(&self.catalog);
         let message = literal(&format!(
@@ -324,14 +295,13 @@ impl AttachPlan {
         )
     }
 
-    /// For the table function.
     fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let statements = self.statements(&self.views(ambient)?, &[]);
         let row = |statement| vec![Cell::Text(format!("{statement};"))];
         Ok(statements.into_iter().map(row).collect())
     }
 
-    /// For the pragma: one text, which ends with a query of the tables that are there now.
+    /// The text for the pragma, which ends with a query of the tables that exist now.
     pub fn script(&self, views: &[View], gone: &[ViewName]) -> String {
         let catalog = literal(&self.catalog);
         let names: Vec<String> = views
@@ -357,7 +327,7 @@ fn open_indexes(source: &Source) -> Vec<IndexShown> {
     shown.collect()
 }
 
-/// The name, or where it is taken one with the number. SQL ignores the case of names.
+/// The name, with the number appended if it is taken. SQL ignores the case of names.
 fn free_name(
     taken: &mut BTreeSet<ViewName>,
     schema: &'static str,
@@ -380,7 +350,7 @@ fn text(path: &Path) -> Result<&str> {
     })
 }
 
-/// From the directory's own name.
+/// The default name of the catalog, which is the name of the directory.
 fn default_name(path: &Path) -> String {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = real

@@ -1,5 +1,5 @@
-//! One comparison of a column with a constant, as the keys of the column that may pass it. Functions around the column are undone
-//! one by one; each widens the range by what it may have rounded away.
+//! The keys of a column that can pass one comparison with a constant. Functions around the column are undone one by one; each widens the
+//! range by what it may have rounded away.
 
 use loom_engine::schema::{Domain, Number, Op, RangeSet};
 use loom_engine::{Key, ValueRange};
@@ -10,12 +10,12 @@ use super::datum::{DATE_INFINITY, Datum, Interval, TIMESTAMP_INFINITY};
 const MICRO: i128 = 1000;
 const HOUR: i128 = 3_600_000_000_000;
 const DAY: i128 = 24 * HOUR;
-/// No time zone is further from UTC than this.
+/// The greatest distance of a time zone from UTC.
 const ZONE: i128 = DAY;
 
-/// The nanoseconds, as signed keys, of the times that compare so.
+/// The times that pass the comparison, as signed keys of nanoseconds.
 pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
-    // The constant's place and the width of what it stands for: a TIMESTAMP is a thousand nanoseconds wide.
+    // The first nanosecond of the constant, and its width: a TIMESTAMP is a thousand nanoseconds wide.
     let (place, unit) = match *value {
         Datum::Timestamp(micros) | Datum::TimestampTz(micros)
             if micros.unsigned_abs() == TIMESTAMP_INFINITY.unsigned_abs() =>
@@ -34,7 +34,7 @@ pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
     };
     let (everything_below, everything_above) = (i128::from(i64::MIN), i128::from(i64::MAX));
     let (mut first, mut last) = match op {
-        // All lies between the infinities, also the nanoseconds that are stored at their marks and below.
+        // All times lie between the infinities, also the nanoseconds that are stored at their marks and below.
         Op::Ge | Op::Gt if place == infinity(-1) => (everything_below, everything_above),
         Op::Le | Op::Lt if place == infinity(1) => (everything_below, everything_above),
         Op::Eq => (place, place + unit - 1),
@@ -64,7 +64,7 @@ pub fn time_range(steps: &[Step], op: Op, value: &Datum) -> Option<ValueRange> {
             Step::Integer | Step::Float | Step::Double | Step::Decimal { .. } => return None,
         }
     }
-    // The ends of time are marks for infinity: what reaches them is left open.
+    // The ends of time stand for infinity, so a range that reaches them is open.
     let clamp = |nanos: i128| nanos.clamp(everything_below, everything_above) as i64;
     Some(ValueRange {
         min: Key::from_i64(clamp(first)),
@@ -77,7 +77,7 @@ fn infinity(sign: i64) -> i128 {
     i128::from(sign) * i128::from(i64::MAX)
 }
 
-/// The longest that a bucket lasts, by a clock that is never changed.
+/// The longest duration of a bucket if the clock never changes.
 fn width_nanos(width: Interval) -> Option<i128> {
     if width.months < 0 || width.days < 0 || width.micros < 0 {
         return None;
@@ -86,11 +86,11 @@ fn width_nanos(width: Interval) -> Option<i128> {
     Some(days * DAY + i128::from(width.micros) * MICRO)
 }
 
-/// How far the start of a unit may be from its place by a clock that is never changed. When a clock goes back, an hour occurs twice,
-/// and DuckDB takes the start of the second for that of the first: the result lies after its argument. The session's clock does not
-/// cut shorter units.
+/// The distance of the start of a unit from its place by a clock that never changes. When a clock goes back, one hour occurs twice, and
+/// DuckDB takes the start of the second for that of the first, so the result lies after its argument. The session's clock does not cut
+/// shorter units.
 fn clocks_nanos(width: Interval, at: i128) -> i128 {
-    /// Clocks have gone back by three hours at the most since this time, and by up to a day before.
+    /// Since this time, clocks have gone back by at most three hours; before it, by up to a day.
     const TAME: i128 = 366 * DAY;
     if width.months == 0 && width.days == 0 && i128::from(width.micros) * MICRO < HOUR {
         0
@@ -101,7 +101,7 @@ fn clocks_nanos(width: Interval, at: i128) -> i128 {
     }
 }
 
-/// The keys of the values that compare so, under the functions around the column.
+/// The keys of the values that pass the comparison, through the functions around the column.
 pub fn number_keys(
     domain: Domain,
     steps: &[Step],
@@ -114,7 +114,7 @@ pub fn number_keys(
         Op::Gt | Op::Ge => (Some((op, number)), None),
         Op::Ne => return None,
     };
-    // Whether what a step is applied to is an integer.
+    // Whether the argument of each step is an integer.
     let mut from_integer = vec![domain.is_integer()];
     from_integer.extend(steps.iter().map(|step| *step == Step::Integer));
     for (step, from_integer) in steps.iter().zip(from_integer).rev() {
@@ -137,7 +137,7 @@ enum Side {
     Up,
 }
 
-/// A bound on the result of a step as one on its argument.
+/// The bound on the argument of a step that follows from a bound on its result.
 fn widened(
     step: &Step,
     from_integer: bool,
@@ -166,7 +166,7 @@ fn widened(
                 value + margin
             })
         }
-        // Rounding to a float moves a value by less than one step of that type; the bound itself may be rounded by another.
+        // Rounding to a float moves a value by less than one step of that type; the bound itself may have been rounded by another step.
         Step::Double => {
             let value = number.to_f64();
             float(if side == Side::Down {

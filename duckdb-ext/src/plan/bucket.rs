@@ -1,32 +1,35 @@
-//! The parameter `bucket`: an interval as the engine's buckets of time.
+//! The parameter and the column `bucket`: an interval becomes the engine's buckets of time.
 
 use loom_engine::Timestamp;
 use loom_engine::query::Bucket;
 
 use super::arguments::Arguments;
+use super::columns::{Column, columns as declared};
 use super::datum::Interval;
+use super::types::SqlType;
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
 
-/// None where it was not given.
+/// The buckets; `None` if the call gives none.
 pub fn of(arguments: &Arguments) -> Result<Option<Bucket>> {
     arguments.interval("bucket")?.map(bucket_of).transpose()
 }
 
-/// The column `bucket` of a row whose values begin at `first`, where there are buckets.
+/// The value of the column `bucket`, in a row whose values begin at `first`.
 pub fn cell(bucket: Option<Bucket>, first: Option<Timestamp>) -> Option<Cell> {
     let start_us = bucket?.start_us(first?);
     Some(Cell::Int(start_us.into()))
 }
 
+/// The columns of a function whose first one is `bucket` where there are buckets.
+pub fn columns(bucketed: bool, others: &[(&str, SqlType)]) -> Vec<Column> {
+    let bucket = bucketed.then_some(("bucket", SqlType::TimestampTz));
+    declared(&[bucket.as_slice(), others].concat())
+}
+
 fn bucket_of(interval: Interval) -> Result<Bucket> {
-    let refused = || {
-        Problem::binder(
-            "bucket takes a positive INTERVAL of months, or one of days and smaller units, as time_bucket does",
-        )
-    };
     let nanos = i64::from(interval.days)
         .checked_mul(DAY_NANOS)
         .zip(interval.micros.checked_mul(1000))
@@ -37,7 +40,9 @@ fn bucket_of(interval: Interval) -> Result<Bucket> {
     match (u32::try_from(interval.months), nanos) {
         (Ok(0), 1..) => Ok(Bucket::nanos(nanos)),
         (Ok(months @ 1..), 0) => Ok(Bucket::Months(months)),
-        _ => Err(refused()),
+        _ => Err(Problem::binder(
+            "bucket takes a positive INTERVAL of months, or one of days and smaller units, as time_bucket does",
+        )),
     }
 }
 

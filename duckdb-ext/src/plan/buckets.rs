@@ -1,6 +1,4 @@
-//! The window of a call and its buckets: `bucket` or `points`, `partial`, and what a `WHERE` clause on the column `bucket` leaves of them.
-
-use std::sync::{Mutex, PoisonError};
+//! The window and the buckets of a call: `bucket` or `points`, `partial`, and the limits that a `WHERE` clause sets on the column `bucket`.
 
 use loom_engine::query::Bucket;
 use loom_engine::schema::{Op, RangeSet};
@@ -10,13 +8,13 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::bounds::time_range;
 use super::bucket;
-use super::clause::Clause;
+use super::clause::{Clause, Offered};
 use super::part::Part;
 use super::selection::{Selection, newest};
 use super::time::TimeArguments;
 use crate::error::{Problem, Result};
 
-/// What `points` is to functions that always have buckets.
+/// The default of `points` in functions that always have buckets.
 pub const POINTS_DEFAULT: u64 = 300;
 
 /// The declared number of the column `bucket`.
@@ -27,53 +25,52 @@ const MINUTE_NS: i64 = 60 * SECOND_NS;
 const HOUR_NS: i64 = 60 * MINUTE_NS;
 const DAY_NS: i64 = 24 * HOUR_NS;
 
-/// As they were given.
+/// The requested buckets.
 #[derive(Clone, Copy)]
 enum Width {
-    /// No buckets: one row for the whole window.
+    /// No buckets; the whole window gives one row.
     Whole,
     Given(Bucket),
-    /// The narrowest round bucket that gives at most so many.
+    /// The narrowest round bucket that gives at most this number of rows.
     Points(u64),
 }
 
-/// The time arguments of a bound call.
 pub struct Buckets {
     times: TimeArguments,
     width: Width,
     partial: bool,
-    /// The `WHERE` clause as last offered: each offer stands for all before it.
-    offered: Mutex<Clause>,
+    pub offered: Offered,
 }
 
-/// A clause that lets more ranges of buckets through is read from the first to the last: each costs a search.
+/// The most separate ranges of buckets. A clause that lets more through is read from the first to the last, because each range costs a
+/// search.
 const RANGES_MAX: usize = 64;
 
 /// The times that an execution reads, and its buckets.
 #[derive(Clone)]
 pub struct Window {
-    /// What a `WHERE` clause leaves of the buckets.
+    /// The times of the buckets that the `WHERE` clause keeps.
     pub kept: RangeSet<Timestamp>,
-    /// What the parameters ask for, of which a `WHERE` clause may leave less.
+    /// The window of the parameters, of which a `WHERE` clause may keep less.
     pub asked: TimeRange,
     pub bucket: Option<Bucket>,
 }
 
 impl Window {
-    /// Of a call that always has buckets.
+    /// The window of a call that always has buckets.
     pub fn bucketed(&self) -> (TimeRange, Bucket) {
         let bucket = self.bucket.expect("the call was bound with points");
         (self.time(), bucket)
     }
 
-    /// From the first time that is read to the last.
+    /// The range from the first time that is read to the last.
     pub fn time(&self) -> TimeRange {
         hull(&self.kept)
     }
 }
 
 impl Buckets {
-    /// `points` is what the function takes where neither `bucket` nor `points` is given: `None` for one row.
+    /// `points` is the default if the call gives neither `bucket` nor `points`; `None` means one row.
     pub fn bind(arguments: &Arguments, points: Option<u64>) -> Result<Buckets> {
         let times = arguments.times()?;
         times.range(None)?;
@@ -93,14 +90,14 @@ impl Buckets {
         let partial = arguments.boolean("partial")?.unwrap_or(true);
         if !partial && matches!(width, Width::Whole) {
             return Err(Problem::binder(
-                "partial leaves out buckets, and there are none; give bucket or points",
+                "partial omits buckets, but the call has none; give bucket or points",
             ));
         }
         Ok(Buckets {
             times,
             width,
             partial,
-            offered: Mutex::new(Clause::Opaque),
+            offered: Offered::none(),
         })
     }
 
@@ -108,12 +105,7 @@ impl Buckets {
         !matches!(self.width, Width::Whole)
     }
 
-    /// Takes the `WHERE` clause, to choose buckets by and no more.
-    pub fn offer(&self, clause: Clause) {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
-    }
-
-    /// Of one execution. Fails where the call asks for a complete window and records of it are missing.
+    /// The window of one execution. Fails if the call asks for a complete window and records of it are missing.
     pub fn now(
         &self,
         selection: &Selection,
@@ -134,8 +126,7 @@ impl Buckets {
         let asked = time;
         let mut kept = RangeSet::from(asked);
         if let Some(bucket) = bucket {
-            let offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
-            kept = kept.intersect(&buckets_of(&offered, bucket));
+            kept = kept.intersect(&buckets_of(&self.offered.get(), bucket));
         }
         selection.require_complete(parts, &kept, ambient)?;
         Ok(Window {
@@ -146,7 +137,7 @@ impl Buckets {
     }
 }
 
-/// The window, its open ends where the source's records end.
+/// The window; where it is open, it ends with the source's records.
 fn held(time: TimeRange, parts: &[Part]) -> Result<TimeRange> {
     if time.first > Timestamp::MIN && time.last < Timestamp::MAX {
         return Ok(time);
@@ -178,7 +169,7 @@ fn round(points: u64, time: TimeRange) -> Bucket {
     let minutes = [1, 2, 5, 10, 15, 30].map(|count| count * MINUTE_NS);
     let hours = [1, 2, 3, 6, 12].map(|count| count * HOUR_NS);
     let days = [1, 2, 7, 14].map(|count| count * DAY_NS);
-    // A bucket of less than a microsecond would begin where another does.
+    // Buckets shorter than a microsecond would begin at the same microsecond.
     let nanos = small
         .filter(|width| *width >= 1000)
         .chain(seconds)
@@ -193,7 +184,7 @@ fn round(points: u64, time: TimeRange) -> Bucket {
         .unwrap_or(widest)
 }
 
-/// How many buckets touch the window, or one or two more where they are of unequal length.
+/// The number of buckets that touch the window, or one or two more if buckets have different lengths.
 fn touched(bucket: Bucket, time: TimeRange) -> i128 {
     let (first, last) = (bucket.range_of(time.first), bucket.range_of(time.last));
     let length = |range: TimeRange| i128::from(range.last.0) - i128::from(range.first.0) + 1;
@@ -208,7 +199,7 @@ fn touched(bucket: Bucket, time: TimeRange) -> i128 {
     (length(whole) + shortest - 1) / shortest
 }
 
-/// Without the buckets that the window cuts, the newest, and one of which retention has removed records.
+/// Removes the buckets that the window cuts, the newest one, and one from which retention has removed records.
 fn whole_buckets(bucket: Bucket, time: TimeRange, parts: &[Part]) -> Result<TimeRange> {
     let mut kept = time;
     let from = bucket.range_of(time.first);
@@ -266,13 +257,13 @@ fn buckets_of(clause: &Clause, bucket: Bucket) -> RangeSet<Timestamp> {
     }
 }
 
-/// From the first time of a set to the last.
+/// The range from the first time of a set to the last.
 fn hull(times: &RangeSet<Timestamp>) -> TimeRange {
     let hull = times.hull();
     hull.map_or(TimeRange::EMPTY, |(first, last)| TimeRange { first, last })
 }
 
-/// The starts of buckets that a clause may let through.
+/// The starts of the buckets that a clause may let through.
 fn starts_of(clause: &Clause) -> RangeSet<Timestamp> {
     let starts =
         |range: Option<ValueRange>| range.map_or_else(RangeSet::all, |keys| times(keys).into());

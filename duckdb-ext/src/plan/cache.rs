@@ -1,18 +1,18 @@
-//! How much Loom keeps of what it read for the next question, beside DuckDB's own memory: as much as is asked for, and never more than a
-//! quarter of what the database allows itself. The budget is the process's; where it has several databases, the one that asked last sets it.
+//! The memory in which Loom keeps read data for the next query, beside DuckDB's own memory: as much as the setting asks for, but at most a
+//! quarter of `memory_limit`. The budget belongs to the process; if the process has several databases, the last one to set it wins.
 
 use loom_engine::query::{CACHE_BYTES_MAX, set_cache_bytes_max};
 
 use crate::error::{Problem, Result};
 
-/// The setting, where an adapter has settings.
+/// The name of the setting.
 pub const SETTING: &str = "loom_cache";
-/// What holds where no setting says it.
+/// The environment variable that applies without the setting.
 const VARIABLE: &str = "LOOM_CACHE";
-/// One of so many parts of a database's memory is Loom's at most.
+/// Loom takes at most one part in `PART` of a database's memory limit.
 const PART: u64 = 4;
 
-/// Sizes as DuckDB writes and reads them, in small letters.
+/// The units of DuckDB's sizes, in lower case.
 const UNITS: [(&str, u64); 11] = [
     ("b", 1),
     ("byte", 1),
@@ -27,8 +27,8 @@ const UNITS: [(&str, u64); 11] = [
     ("tib", 1 << 40),
 ];
 
-/// Lets the process keep what a setting asks for, or else the environment, as far as `memory_limit` allows it. Both were
-/// checked before: what is no size counts as not given.
+/// Sets the budget from the setting, else from the environment, limited by `memory_limit`. Both were checked before, so an invalid size
+/// counts as not given.
 pub fn allow(setting: Option<&str>, memory_limit: Option<&str>) {
     let environment = || bytes_of(&std::env::var(VARIABLE).ok()?);
     let wanted = setting.and_then(bytes_of).or_else(environment);
@@ -40,7 +40,7 @@ pub fn allow(setting: Option<&str>, memory_limit: Option<&str>) {
     );
 }
 
-/// Refuses a size that cannot be or is not allowed. Nothing: as much as Loom takes by itself.
+/// Refuses a size that is invalid or above the limit. An empty text means the default.
 pub fn check(setting: &str, memory_limit: Option<&str>) -> Result<()> {
     if setting.is_empty() {
         return Ok(());
@@ -54,7 +54,7 @@ pub fn check(setting: &str, memory_limit: Option<&str>) -> Result<()> {
     }
 }
 
-/// Refuses an environment that names no size.
+/// Refuses an environment variable that is not a size.
 pub fn check_environment() -> Result<()> {
     match std::env::var(VARIABLE) {
         Ok(size) => require_size(VARIABLE, &size).map(drop),
@@ -70,7 +70,7 @@ fn require_size(name: &str, size: &str) -> Result<u64> {
     })
 }
 
-/// The bytes of a size; `None` if it is none.
+/// The bytes of a size; `None` if the text is not a size.
 fn bytes_of(size: &str) -> Option<u64> {
     let size = size.trim();
     let digits = size
@@ -79,7 +79,7 @@ fn bytes_of(size: &str) -> Option<u64> {
     let (number, unit) = size.split_at_checked(digits)?;
     let number: f64 = number.parse().ok()?;
     let unit = unit.trim().to_ascii_lowercase();
-    // Without a unit, only nothing is clear.
+    // Without a unit, only 0 is clear.
     if unit.is_empty() {
         return (number == 0.0).then_some(0);
     }

@@ -1,7 +1,6 @@
-//! `loom_chunks`: what each chunk holds of each source, from the summaries, a chunk at a time.
+//! `loom_chunks`: the records of each source in each chunk, from the summaries, one chunk at a time.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use loom_engine::query::{ChunkList, ChunkSource, Poll, Snapshot};
@@ -11,18 +10,16 @@ use loom_engine::{SourceId, Timestamp};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::{Column, columns};
-use super::directory;
 use super::function::{Function, Plan};
 use super::holders::Holders;
-use super::parameters::{DIR, Parameter, SOURCE};
+use super::parameters::{DIR, SOURCE};
 use super::paths::Given;
+use super::selection::snapshots;
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::{Cell, Pieces, TableRun};
 use crate::exec::run::Run;
-
-const PARAMETERS: &[Parameter] = &[SOURCE];
 
 pub const FUNCTION: Function = Function {
     name: "loom_chunks",
@@ -30,11 +27,10 @@ pub const FUNCTION: Function = Function {
     columns: "`dir`, `source`, `chunk`, `addr`, `records`, `first_ts`, `last_ts`, `first_arrival`, `last_arrival`, `previous_chunk`",
     examples: &["FROM loom_chunks('telemetry.loom', source := 'requests')"],
     positional: &[DIR],
-    named: PARAMETERS,
+    named: &[SOURCE],
     bind: |arguments, ambient| Ok(Box::new(ChunksPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct ChunksPlan {
     given: Given,
     source: Option<String>,
@@ -59,20 +55,11 @@ impl ChunksPlan {
                 ("previous_chunk", SqlType::U64),
             ]),
         };
-        let snapshots = plan.snapshots(ambient)?;
+        let snapshots = snapshots(&plan.given, None, ambient)?;
         if let Some(source) = &plan.source {
             Holders::find(snapshots, source, &plan.given)?;
         }
         Ok(plan)
-    }
-
-    fn snapshots(&self, ambient: &Ambient<'_>) -> Result<Vec<(String, Snapshot)>> {
-        let paths = self.given.paths(ambient)?;
-        let snapshot = |path: &PathBuf| {
-            let snapshot = directory::open(path)?.snapshot()?;
-            Ok((path.display().to_string(), snapshot))
-        };
-        paths.iter().map(snapshot).collect()
     }
 }
 
@@ -82,7 +69,7 @@ impl Plan for ChunksPlan {
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
-        let snapshots = self.snapshots(ambient)?;
+        let snapshots = snapshots(&self.given, None, ambient)?;
         let listed = |dir: String, snapshot: Snapshot, source: Option<SourceId>| Listed {
             list: ChunkList::new(&snapshot, source),
             snapshot,
@@ -104,9 +91,9 @@ impl Plan for ChunksPlan {
     }
 }
 
-/// The rows of an execution, a chunk a piece.
+/// The rows of an execution, one chunk at a time.
 struct ChunkPieces {
-    /// Those that are still to be listed, the one at work first.
+    /// The directories that are not listed yet; the first is in progress.
     directories: VecDeque<Listed>,
 }
 
@@ -114,7 +101,7 @@ struct Listed {
     dir: String,
     snapshot: Snapshot,
     list: ChunkList,
-    /// Looked up last.
+    /// The source that was looked up last; most rows repeat it.
     latest: Option<Arc<Source>>,
 }
 

@@ -1,5 +1,7 @@
-//! A `WHERE` clause in terms of our own, as far as it can be read. What cannot be read is [`Clause::Opaque`] and prunes nothing:
-//! DuckDB checks every row again, so this may be weaker than the clause and never stronger.
+//! A `WHERE` clause, as far as the extension understands it. Other parts become [`Clause::Opaque`], which prunes nothing. DuckDB checks
+//! every row again, so this may be weaker than the clause and must never be stronger.
+
+use std::sync::{Mutex, PoisonError};
 
 use loom_engine::schema::Op;
 
@@ -17,38 +19,56 @@ pub enum Clause {
 /// A column, or a monotone function of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
-    /// The column's number among those that bind declared.
+    /// The declared number of the column.
     pub column: usize,
-    /// What is done with it, the innermost first.
+    /// The functions around the column, the innermost first.
     pub steps: Vec<Step>,
 }
 
-/// A function that never decreases where its argument grows.
+/// A monotone function: its result never decreases as its argument grows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
-    /// A cast to an integer type of any width; floats are rounded.
+    /// A cast to an integer type of any width, which rounds floats.
     Integer,
     Float,
     Double,
     Decimal {
         scale: u8,
     },
-    /// A cast to TIMESTAMP, TIMESTAMP_NS or their kin, between which the session's time zone may lie.
+    /// A cast to TIMESTAMP, TIMESTAMP_NS or a similar type, which may apply the session's time zone.
     Timestamp,
     TimestampTz,
     Date,
-    /// The start of a bucket of this width, which holds the argument; days and months by the session's clock.
+    /// The start of the bucket of this width that holds the argument; the session's clock sets days and months.
     Bucket {
         width: Interval,
     },
-    /// The start of a unit, which lasts at most so long, by the session's clock.
+    /// The start of a calendar unit by the session's clock; `width` is the longest duration of the unit.
     Truncate {
         width: Interval,
     },
 }
 
+/// The latest `WHERE` clause that DuckDB offered; each offer replaces the earlier ones.
+pub struct Offered(Mutex<Clause>);
+
+impl Offered {
+    pub fn none() -> Offered {
+        Offered(Mutex::new(Clause::Opaque))
+    }
+
+    pub fn set(&self, clause: Clause) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = clause;
+    }
+
+    pub fn get(&self) -> Clause {
+        let clause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clause.clone()
+    }
+}
+
 impl Clause {
-    /// A comparison, with NULL as SQL has it: no row matches.
+    /// A comparison; one with NULL matches no row, as in SQL.
     pub fn compare(term: Term, op: Op, value: Datum) -> Clause {
         if value.is_null() {
             Clause::Or(Vec::new())

@@ -1,5 +1,5 @@
-//! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`, `dir`. `source` is first because `count(*)` asks
-//! for the first column alone, and it is known without reading a record.
+//! The columns of `loom_scan`: `source`, `ts`, `ts_ns`, the source's fields, `addr`, `dir`. `source` is first because `count(*)` reads the
+//! first column alone, and `source` is known without reading a record.
 
 use loom_engine::schema::FieldDef;
 
@@ -20,7 +20,6 @@ impl Column {
     }
 }
 
-/// Columns by name and type.
 pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
     declared
         .iter()
@@ -28,26 +27,26 @@ pub fn columns(declared: &[(&str, SqlType)]) -> Vec<Column> {
         .collect()
 }
 
-/// What a column of `loom_scan` shows.
+/// The content of a column of `loom_scan`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Source,
     Ts,
     TsNs,
-    /// The source's field of this number.
+    /// The field of this number.
     Field(usize),
-    /// All of a raw source's payload.
+    /// The whole payload of a raw source.
     Payload,
     Addr,
     Dir,
-    /// A column that DuckDB makes up; nothing is written.
+    /// A column that DuckDB made up; nothing is written into it.
     Unknown,
 }
 
-/// The columns that stand before the fields.
+/// The number of columns before the fields.
 const BEFORE_FIELDS: usize = 3;
 
-/// The columns of the source of this name that has these fields, as declared to DuckDB.
+/// The declared columns of a source with these fields.
 pub fn of_source(source: &str, fields: &[FieldDef]) -> Vec<Column> {
     let mut columns = vec![
         Column::new("source", SqlType::Text),
@@ -68,7 +67,7 @@ pub fn of_source(source: &str, fields: &[FieldDef]) -> Vec<Column> {
     columns
 }
 
-/// What the column of this number shows, in a source that had `fields` fields when it was bound.
+/// The content of the column of this number, in a source that was bound with `fields` fields.
 pub fn shown(column: usize, fields: usize) -> Shown {
     let middle = fields.max(1);
     match column {

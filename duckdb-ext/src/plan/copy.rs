@@ -1,4 +1,4 @@
-//! `COPY … TO 'dir' (FORMAT loom, SOURCE 'name')`: which field of the source takes which column, and what the source is if it is new.
+//! `COPY … TO 'dir' (FORMAT loom, SOURCE 'name')`: which field takes which column, and the definition of the source if it is new.
 
 use std::path::{Path, PathBuf};
 
@@ -13,25 +13,25 @@ use crate::error::{Problem, Result};
 /// The name of the format.
 pub const FORMAT: &str = "loom";
 
-/// What a column holds, as far as fields tell it apart.
+/// The type of a column, as far as fields distinguish it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ColumnType {
     Bool,
     Signed(u8),
     Unsigned(u8),
-    /// 128 bits: a row whose number needs more than 64 is refused.
+    /// 128 bits; a row whose number needs more than 64 bits is refused.
     Huge,
     F32,
     F64,
     Text,
     Json,
     Blob,
-    /// A moment since the Unix epoch: how many nanoseconds its unit has.
+    /// A time since the Unix epoch; the number is the nanoseconds of its unit.
     Time(i64),
 }
 
 impl ColumnType {
-    /// The field that keeps it, of a source that is new.
+    /// The field type for a new source.
     fn field(self) -> FieldType {
         match self {
             ColumnType::Bool => FieldType::Bool,
@@ -52,7 +52,7 @@ impl ColumnType {
         }
     }
 
-    /// Whether a field of a source that exists may take it; single values may still not fit.
+    /// Whether an existing field can take the column; single values may still not fit.
     fn fits(self, field: FieldType) -> bool {
         use FieldType as F;
         let is_integer = matches!(
@@ -80,12 +80,12 @@ pub struct CopyColumn {
     pub ty: ColumnType,
 }
 
-/// What the statement says in parentheses.
+/// The options of the statement.
 #[derive(Clone, PartialEq, Debug)]
 struct Options {
     source: String,
     ts: Option<String>,
-    /// Nanoseconds of the unit of numbers in the column of `ts`.
+    /// The nanoseconds of `TS_UNIT`, if the column of `ts` holds numbers.
     ts_unit: Option<i64>,
     indexes: Vec<String>,
     add_fields: bool,
@@ -169,22 +169,22 @@ fn unit(text: &str) -> Result<i64> {
     }
 }
 
-/// How the rows of a query become payloads of a source.
+/// The way from the rows of a query to the payloads of a source.
 pub struct CopyPlan {
     pub dir: PathBuf,
     pub def: SourceDef,
     pub encoder: PayloadEncoder,
-    /// For each field the column that fills it; without one it is NULL.
+    /// The column for each field; `None` leaves the field NULL.
     pub fields: Vec<Option<usize>>,
-    /// The column of the rows' own times, and the nanoseconds of its unit if it holds numbers.
+    /// The column with the records' own times, and the nanoseconds of its unit if it holds numbers.
     pub time: Option<(usize, i64)>,
-    /// Whether a row that is refused ends the statement with an error.
+    /// Whether a refused row ends the statement with an error.
     pub is_strict: bool,
 }
 
 impl CopyPlan {
     /// # Errors
-    /// Options and columns that do not go with each other or with the source that exists, a directory that may not be written.
+    /// The options or columns contradict each other or the existing source, or the directory may not be written.
     pub fn bind(
         dir: &str,
         columns: &[CopyColumn],
@@ -201,7 +201,7 @@ impl CopyPlan {
         }
         if dir.exists() && !dir.is_dir() {
             return Err(Problem::Io(format!(
-                "'{}' is a file; name a Loom directory, or a path where one can be made",
+                "'{}' is a file; name a Loom directory, or a path where one can be created",
                 dir.display()
             )));
         }
@@ -246,20 +246,20 @@ impl Options {
             (ColumnType::Time(unit), None) => Ok(Some((at, unit))),
             (ColumnType::Signed(_) | ColumnType::Unsigned(_), Some(unit)) => Ok(Some((at, unit))),
             (ColumnType::Time(_), Some(_)) => Err(Problem::binder(format!(
-                "column '{ts}' holds times already; leave out TS_UNIT"
+                "column '{ts}' already holds times; omit TS_UNIT"
             ))),
             (ColumnType::Signed(_) | ColumnType::Unsigned(_), None) => {
                 Err(Problem::binder(format!(
-                    "column '{ts}' holds numbers; say in which unit they count from 1970: TS_UNIT 's', 'ms', 'us' or 'ns'"
+                    "column '{ts}' holds numbers; give their unit since 1970: TS_UNIT 's', 'ms', 'us' or 'ns'"
                 )))
             }
             _ => Err(Problem::binder(format!(
-                "column '{ts}' holds no times; cast it: {ts}::TIMESTAMP_NS"
+                "column '{ts}' does not hold times; cast it: {ts}::TIMESTAMP_NS"
             ))),
         }
     }
 
-    /// A source that is new.
+    /// The definition of a new source.
     fn source(&self, columns: &[CopyColumn], time: Option<(usize, i64)>) -> Result<SourceDef> {
         let mut def = SourceDef::new(&self.source);
         if time.is_some() {
@@ -273,7 +273,7 @@ impl Options {
         Ok(def)
     }
 
-    /// The fields of columns, each of which may be NULL.
+    /// The fields for the columns; each may be NULL.
     fn new_fields<'a>(
         &self,
         columns: &'a [CopyColumn],
@@ -287,7 +287,7 @@ impl Options {
         })
     }
 
-    /// The source that exists, with what the statement adds to it.
+    /// The definition of the existing source, with the additions of the statement.
     fn extended(
         &self,
         existing: &SourceDef,
@@ -298,12 +298,12 @@ impl Options {
         match (existing.time, time) {
             (TimeKind::Own, None) => {
                 return Err(Problem::binder(format!(
-                    "the records of source '{name}' have times of their own; name their column: TS 'column'"
+                    "the records of source '{name}' have their own times; name their column: TS 'column'"
                 )));
             }
             (TimeKind::Arrival, Some(_)) => {
                 return Err(Problem::binder(format!(
-                    "the records of source '{name}' have the time at which they arrive; leave out TS, or copy into another source"
+                    "the records of source '{name}' use arrival times; omit TS, or copy into another source"
                 )));
             }
             _ => {}
@@ -325,7 +325,7 @@ impl Options {
                 None if self.add_fields => def.fields.push(new),
                 None => {
                     return Err(Problem::binder(format!(
-                        "source '{name}' has no field '{}'; ADD_FIELDS true adds it, or leave the column out of the query",
+                        "source '{name}' has no field '{}'; add it with ADD_FIELDS true, or omit the column from the query",
                         column.name
                     )));
                 }
@@ -335,7 +335,7 @@ impl Options {
             let is_given = columns.iter().any(|column| same(&column.name, &field.name));
             if !is_given && !field.nullable {
                 return Err(Problem::binder(format!(
-                    "field '{}' of source '{name}' is never NULL, and the query has no such column; add it",
+                    "field '{}' of source '{name}' cannot be NULL, and the query has no such column; add the column",
                     field.name
                 )));
             }
@@ -358,7 +358,7 @@ impl Options {
     }
 }
 
-/// Names of columns and fields have no case, as in SQL.
+/// The names of columns and fields ignore case, as in SQL.
 fn same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
@@ -374,7 +374,7 @@ fn position(columns: &[CopyColumn], option: &str, name: &str) -> Result<usize> {
     })
 }
 
-/// What the way into a directory says, as a problem of the statement.
+/// Turns an error of the sink into a problem of the statement.
 pub fn problem(error: loom_sink::SinkError) -> Problem {
     match error {
         loom_sink::SinkError::Engine(error) => error.into(),
@@ -382,7 +382,7 @@ pub fn problem(error: loom_sink::SinkError) -> Problem {
     }
 }
 
-/// Whether a path that DuckDB gives is the directory itself.
+/// Whether DuckDB gives the path of the directory itself.
 pub fn is_itself(dir: &Path, given: &str) -> bool {
     at_home(given) == dir
 }

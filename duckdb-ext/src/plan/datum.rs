@@ -1,17 +1,17 @@
-//! A value as it arrives from SQL, as an argument or as a constant in a filter. The adapters make them; what follows knows no DuckDB.
+//! A value from SQL: an argument, or a constant in a filter. The adapters make these values; the code behind them knows nothing of DuckDB.
 
 use loom_engine::schema::Number;
 
-/// DuckDB's marks for the infinities of its microsecond and nanosecond timestamps.
+/// DuckDB's value for infinity in its microsecond and nanosecond timestamps.
 pub const TIMESTAMP_INFINITY: i64 = i64::MAX;
-/// Likewise for dates, in days.
+/// DuckDB's value for infinity in dates, in days.
 pub const DATE_INFINITY: i32 = i32::MAX;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Datum {
     Null,
     Bool(bool),
-    /// Any integer but the upper half of UHUGEINT, which arrives as `Other`.
+    /// Any integer, apart from the upper half of UHUGEINT, which arrives as `Other`.
     Int(i128),
     Float(f64),
     /// `value / 10^scale`.
@@ -33,11 +33,11 @@ pub enum Datum {
     Date(i32),
     Interval(Interval),
     List(Vec<Datum>),
-    /// Keys and their values.
+    /// Keys with their values.
     Map(Vec<(Datum, Datum)>),
-    /// Fields by name.
+    /// Fields with their names.
     Struct(Vec<(String, Datum)>),
-    /// A type that no argument of ours takes, by its name.
+    /// The name of a type that no argument takes.
     Other(String),
 }
 
@@ -53,7 +53,22 @@ impl Datum {
         matches!(self, Datum::Null)
     }
 
-    /// None where it is not a number.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Datum::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Microseconds since the epoch.
+    pub fn timestamp_tz(&self) -> Option<i64> {
+        match self {
+            Datum::TimestampTz(micros) => Some(*micros),
+            _ => None,
+        }
+    }
+
+    /// The number; `None` for values of other types.
     pub fn number(&self) -> Option<Number> {
         match *self {
             Datum::Bool(value) => Some(Number::Int(value.into())),
@@ -88,7 +103,7 @@ impl Datum {
     }
 }
 
-/// Seconds or milliseconds to microseconds, the infinities kept.
+/// Seconds or milliseconds as microseconds; infinities stay.
 pub fn to_micros(value: i64, factor: i64) -> i64 {
     if value == TIMESTAMP_INFINITY || value == -TIMESTAMP_INFINITY {
         value

@@ -1,5 +1,5 @@
-//! The Loom directories that this process has open. They are kept between queries for what the engine remembers of them (verified
-//! chunks, decoded nodes), and closed when another directory has taken their path or too many are open.
+//! The Loom directories that this process has open. They stay open between queries, because the engine keeps verified chunks and decoded
+//! nodes of them. A directory is closed if another one has taken its path, or if too many are open.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,15 @@ use loom_engine::query::Directory;
 use super::access::Access;
 use crate::error::{Problem, Result};
 
-/// More would keep too many files open for sessions that visit many directories. What is kept of them in memory has its own limit.
+/// A session may visit many directories, and each keeps files open. The memory for what was read has its own limit.
 const OPEN_MAX: usize = 32;
 
-/// Each at its canonical path. The latest used last.
+/// Each directory at its canonical path, the last used one last.
 static OPEN: Mutex<Vec<Arc<Directory>>> = Mutex::new(Vec::new());
 
 pub fn open(path: &Path) -> Result<Arc<Directory>> {
-    // The settings of the database were asked before; what the process is confined to is asked here too, where every directory is opened.
+    // The caller has checked the settings of the database; what the process is confined to is also checked here, where every directory is
+    // opened.
     Access::All.require(path)?;
     let canonical = fs::canonicalize(path).map_err(|error| {
         let path = path.display();

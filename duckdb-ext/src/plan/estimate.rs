@@ -1,17 +1,16 @@
-//! `loom_estimate`: what a scan, an aggregate and quantiles would read, before they are run.
+//! `loom_estimate`: how much a scan, an aggregate and quantiles would read, without running them.
 
 use loom_engine::Address;
 use loom_engine::query::{Estimate, Poll, Predicate, Quantile, Scan, ScanSpec, estimate_aggregate};
 
 use super::aggregate::quantiles;
 use super::ambient::Ambient;
-use super::arguments::Arguments;
 use super::buckets::{Buckets, Window};
 use super::columns::columns;
 use super::function::{Function, SmallTable};
 use super::parameters::{
-    APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, QUANTILES,
-    SOURCE, T_FROM, T_TO, V_MAX, V_MIN,
+    APPROX, AT, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, QUANTILES, SOURCE,
+    T_FROM, T_TO, V_MAX, V_MIN,
 };
 use super::part::{Aggregated, Part};
 use super::selection::Selection;
@@ -19,22 +18,30 @@ use super::types::SqlType;
 use crate::error::Result;
 use crate::exec::cells::Cell;
 
-const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, FILTER, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES, APPROX,
-    AT, COMPLETE,
-];
-
 pub const FUNCTION: Function = Function {
     name: "loom_estimate",
-    description: "About what a scan of a source would read, and with an index what its aggregate and its quantiles would read, in chunks and bytes: the summaries say it, no record is read.",
+    description: "An estimate of how much a scan of a source would read, and with an index its aggregate and its quantiles, in chunks and bytes. It reads summaries and no records.",
     columns: "`operation`, `chunks`, `bytes`",
     examples: &[
         "FROM loom_estimate('telemetry.loom', 'requests', index := 'latency', bucket := INTERVAL 1 SECOND, last := INTERVAL 1 HOUR)",
     ],
     positional: &[DIR, SOURCE],
-    named: PARAMETERS,
+    named: &[
+        T_FROM, T_TO, LAST, FILTER, INDEX, V_MIN, V_MAX, BUCKET, POINTS, PARTIAL, QUANTILES,
+        APPROX, AT, COMPLETE,
+    ],
     bind: |arguments, ambient| {
-        let plan = EstimatePlan::bind(arguments, ambient)?;
+        let (selection, _) = Selection::bind(arguments, ambient)?;
+        let mut quantiles = quantiles(arguments)?;
+        if quantiles.is_empty() {
+            quantiles = vec![Quantile::new(0.5)?, Quantile::new(0.99)?];
+        }
+        let plan = EstimatePlan {
+            selection,
+            buckets: Buckets::bind(arguments, None)?,
+            quantiles,
+            approx: arguments.boolean("approx")?.unwrap_or(false),
+        };
         let columns = columns(&[
             ("operation", SqlType::Text),
             ("chunks", SqlType::U64),
@@ -46,7 +53,6 @@ pub const FUNCTION: Function = Function {
     },
 };
 
-/// A bound call.
 struct EstimatePlan {
     selection: Selection,
     buckets: Buckets,
@@ -55,20 +61,6 @@ struct EstimatePlan {
 }
 
 impl EstimatePlan {
-    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<EstimatePlan> {
-        let (selection, _) = Selection::bind(arguments, ambient)?;
-        let mut quantiles = quantiles(arguments)?;
-        if quantiles.is_empty() {
-            quantiles = vec![Quantile::new(0.5)?, Quantile::new(0.99)?];
-        }
-        Ok(EstimatePlan {
-            selection,
-            buckets: Buckets::bind(arguments, None)?,
-            quantiles,
-            approx: arguments.boolean("approx")?.unwrap_or(false),
-        })
-    }
-
     /// One row for each operation.
     fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let parts = self.selection.now(ambient)?;

@@ -1,5 +1,5 @@
-//! What a table function is, and the life of a call: bound once, started for each execution, worked on by one or more threads.
-//! Each function stands in a file of its own beside this one; `functions.rs` lists them.
+//! A table function, and the life of a call: it is bound once, started for each execution, and one or more threads work on it. Each
+//! function has a file of its own beside this one; `functions.rs` lists them.
 
 use std::sync::Arc;
 
@@ -19,23 +19,22 @@ use crate::exec::vectors::{Output, RawVectors};
 pub struct Function {
     pub name: &'static str,
     pub description: &'static str,
-    /// The columns of its rows, in Markdown.
+    /// The columns, in Markdown.
     pub columns: &'static str,
-    /// Statements that may be run as they are where a directory has such names.
+    /// Example statements, which run on a directory that has these names.
     pub examples: &'static [&'static str],
     pub positional: &'static [Parameter],
     pub named: &'static [Parameter],
     pub bind: fn(&Arguments, &Ambient<'_>) -> Result<Bound>,
 }
 
-/// A call whose arguments have been understood.
 pub type Bound = Box<dyn Plan>;
 
-/// A bound call. It may be executed many times, also at once.
+/// A bound call. It can be executed many times, also concurrently.
 pub trait Plan: Send + Sync {
     fn columns(&self) -> &[Column];
 
-    /// About how many rows an execution gives, where that is known; no bound, since a source goes on growing.
+    /// An estimate of the number of rows of an execution. It is not a bound, because sources keep growing.
     fn rows_estimate(&self) -> Option<u64> {
         None
     }
@@ -45,15 +44,15 @@ pub trait Plan: Send + Sync {
         false
     }
 
-    /// Takes the `WHERE` clause, to prune by and no more: each offer stands for all before it.
+    /// Takes the `WHERE` clause, which is only used to prune; each offer replaces the earlier ones.
     fn offer(&self, _: Clause) {}
 
-    /// Begins an execution that shows these columns, by their declared numbers.
+    /// Starts an execution that shows these columns, given by their declared numbers.
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>>;
 }
 
 impl Function {
-    /// The description, the columns, and what each parameter means.
+    /// The description, the columns, and the meaning of each parameter.
     pub fn documentation(&self) -> String {
         let columns = self.columns.replace('`', "");
         let mut text = format!("{}\ncolumns: {columns}", self.description);
@@ -64,7 +63,7 @@ impl Function {
     }
 }
 
-/// A call that shows a small table, which each execution makes whole.
+/// A call that shows a small table; each execution builds the whole table.
 pub struct SmallTable<F> {
     columns: Vec<Column>,
     rows: F,
@@ -92,15 +91,15 @@ where
     }
 }
 
-/// One execution, shared by its threads.
+/// An execution, which its threads share.
 pub struct Running {
-    /// Of the output's vectors.
+    /// The types of the output's vectors.
     types: Vec<SqlType>,
     run: Arc<dyn Run>,
 }
 
 impl Running {
-    /// Begins an execution that shows these columns, by their declared numbers.
+    /// Starts an execution that shows these columns, given by their declared numbers.
     pub fn start(plan: &dyn Plan, projected: &[usize], ambient: &Ambient<'_>) -> Result<Running> {
         let columns = plan.columns();
         let type_of = |column: &usize| {
@@ -126,7 +125,7 @@ impl Running {
         Arc::clone(&self.run).worker()
     }
 
-    /// Writes up to a vector of rows with one of its workers, and reports their number to DuckDB: 0 when there are no more.
+    /// Writes at most one vector of rows with a worker, and reports their number to DuckDB; 0 rows mean the end.
     pub fn fill(
         &self,
         worker: &mut dyn Worker,

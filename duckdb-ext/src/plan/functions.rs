@@ -1,4 +1,4 @@
-//! The table functions, as a list that both adapters register.
+//! All table functions; both adapters register them.
 
 use super::function::Function;
 use super::{
@@ -41,7 +41,7 @@ mod tests {
         let mut page = "# Functions\n\n\
             Every table function with its parameters and columns, as `duckdb_functions()` of DuckDB 2 describes them. [Loom in SQL](README.md) \
             explains them by examples, and has the macros.\n\n\
-            This page is printed from the code: `LOOM_BLESS=1 cargo test --release --locked --workspace --lib functions::tests` writes it anew.\n"
+            This page is printed from the code: `LOOM_BLESS=1 cargo test --release --locked --workspace --lib functions::tests` writes it again.\n"
             .to_owned();
         let mut line = |text: &str| writeln!(page, "{text}").expect("a text takes more");
         for function in FUNCTIONS {

@@ -1,39 +1,26 @@
-//! `loom_heat`: how many values of an index lie in each cell of time and value, for pictures. A cell is some bins of an index in a bucket, so its
-//! count is exact, and the same cells come back as the window moves.
+//! `loom_heat`: the number of values of an index in each cell of time and value, for pictures. A cell covers whole bins of an index in one
+//! bucket of time, so its count is exact, and the cells stay the same as the window moves.
 
-use std::sync::Arc;
-
-use loom_engine::query::{
-    Bucket, Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together,
-};
+use loom_engine::query::{Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together};
 use loom_engine::schema::BinMap;
-use loom_engine::{Key, TimeRange, Timestamp, ValueKind, ValueRange};
+use loom_engine::{Key, TimeRange, ValueKind, ValueRange};
 
 use super::agreement;
-use super::ambient::Ambient;
-use super::arguments::Arguments;
+use super::bucketed;
 use super::buckets::{Buckets, POINTS_DEFAULT};
-use super::clause::Clause;
-use super::columns::{Column, columns};
-use super::function::{Function, Plan};
+use super::columns::columns;
+use super::function::Function;
 use super::parameters::{
-    AT, BANDS, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, Parameter, SOURCE,
-    T_FROM, T_TO,
+    AT, BANDS, BUCKET, COMPLETE, DIR, FILTER, INDEX, LAST, PARTIAL, POINTS, SOURCE, T_FROM, T_TO,
 };
 use super::part::{self, Aggregated, Part};
 use super::selection::Selection;
-use super::stats;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
-use crate::exec::cells::{Cell, Pieces, TableRun};
-use crate::exec::run::Run;
-
-const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
-];
+use crate::exec::cells::Cell;
 
 const BANDS_DEFAULT: u64 = 40;
-/// An index has no more bins.
+/// The greatest number of bins that an index can have.
 const BANDS_MOST: u64 = 65_536;
 
 pub const FUNCTION: Function = Function {
@@ -44,96 +31,83 @@ pub const FUNCTION: Function = Function {
         "FROM loom_heat('telemetry.loom', 'requests', 'latency', last := INTERVAL 1 HOUR, points := 200)",
     ],
     positional: &[DIR, SOURCE, INDEX],
-    named: PARAMETERS,
-    bind: |arguments, ambient| Ok(Box::new(HeatPlan::bind(arguments, ambient)?)),
-};
-
-/// A bound call.
-struct HeatPlan {
-    selection: Selection,
-    buckets: Buckets,
-    bands: u64,
-    columns: Vec<Column>,
-}
-
-impl HeatPlan {
-    fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<HeatPlan> {
+    named: &[
+        T_FROM, T_TO, LAST, FILTER, BUCKET, POINTS, PARTIAL, BANDS, AT, COMPLETE,
+    ],
+    bind: |arguments, ambient| {
         let (selection, parts) = Selection::bind(arguments, ambient)?;
         agreement::bins(&parts)?;
-        let bands = arguments.count("bands")?.unwrap_or(BANDS_DEFAULT);
-        if !(1..=BANDS_MOST).contains(&bands) {
+        let most = arguments.count("bands")?.unwrap_or(BANDS_DEFAULT);
+        if !(1..=BANDS_MOST).contains(&most) {
             return Err(Problem::binder(format!(
-                "bands must be from 1 to {BANDS_MOST}: it is {bands}"
+                "bands must be from 1 to {BANDS_MOST}: it is {most}"
             )));
         }
         for part in &parts {
             part.chosen
                 .required_values("loom_rate counts records without one")?;
         }
-        Ok(HeatPlan {
+        let buckets = Buckets::bind(arguments, Some(POINTS_DEFAULT))?;
+        let columns = columns(&[
+            ("t1", SqlType::TimestampTz),
+            ("t2", SqlType::TimestampTz),
+            ("lower", SqlType::F64),
+            ("upper", SqlType::F64),
+            ("count", SqlType::I64),
+        ]);
+        Ok(bucketed::bound(
             selection,
-            buckets: Buckets::bind(arguments, Some(POINTS_DEFAULT))?,
-            bands,
-            columns: columns(&[
-                ("t1", SqlType::TimestampTz),
-                ("t2", SqlType::TimestampTz),
-                ("lower", SqlType::F64),
-                ("upper", SqlType::F64),
-                ("count", SqlType::I64),
-            ]),
-        })
-    }
-}
+            buckets,
+            columns,
+            move |parts, window, ambient| {
+                agreement::bins(parts)?;
+                let (time, bucket) = window.bucketed();
+                let poll = Poll::new(ambient.stop);
+                let threads = (ambient.threads)();
+                let asked = part::indexed(parts)?;
+                let histogram = |time, bucket| {
+                    let spec = HistogramSpec {
+                        time,
+                        bucket,
+                        threads,
+                    };
+                    Histogram::new(&asked, spec)
+                };
+                // The bands depend on the window alone, so a filter changes no edge.
+                let held = values_held(parts, window.asked, threads, &poll)?;
+                let mut whole = histogram(window.asked, None)?;
+                let mut bins = Vec::new();
+                while let Some(rows) = whole.next(&poll)? {
+                    bins.extend(rows.iter().map(|row| row.bin));
+                }
+                let bands = Bands::new(whole.bins(), held, &bins, most);
+                let mut histogram = histogram(time, Some(bucket))?;
+                histogram.keep(&window.kept);
+                Ok(Box::new(move |poll: &Poll<'_>| {
+                    let Some(rows) = histogram.next(poll)? else {
+                        return Ok(None);
+                    };
+                    let place = |row: &HistogramRow| (row.bucket, bands.of(row.bin));
+                    let cells = rows.chunk_by(|one, other| place(one) == place(other));
+                    let cells = cells.filter_map(|rows| {
+                        let (start, band) = place(rows.first()?);
+                        let (lower, upper) = bands.edges(band);
+                        Some(vec![
+                            Cell::Int(bucket.start_us(start?).into()),
+                            Cell::Int(bucket.end_us(start?).into()),
+                            Cell::Float(lower),
+                            Cell::Float(upper),
+                            Cell::from(rows.iter().map(|row| row.count).sum::<u64>()),
+                        ])
+                    });
+                    Ok(Some(cells.collect()))
+                }))
+            },
+        ))
+    },
+};
 
-impl Plan for HeatPlan {
-    fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    fn prunes(&self) -> bool {
-        true
-    }
-
-    fn offer(&self, clause: Clause) {
-        self.buckets.offer(clause);
-    }
-
-    fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
-        let parts = self.selection.now(ambient)?;
-        agreement::bins(&parts)?;
-        let window = self.buckets.now(&self.selection, &parts, ambient)?;
-        let (time, bucket) = window.bucketed();
-        let poll = Poll::new(ambient.stop);
-        // Bands depend on the window alone: a filter changes no edge.
-        let threads = (ambient.threads)();
-        let held = values_held(&parts, window.asked, threads, &poll)?;
-        let asked = part::indexed(&parts)?;
-        let histogram = |time, bucket| {
-            let spec = HistogramSpec {
-                time,
-                bucket,
-                threads,
-            };
-            Histogram::new(&asked, spec)
-        };
-        let mut whole = histogram(window.asked, None)?;
-        let mut bins = Vec::new();
-        while let Some(rows) = whole.next(&poll)? {
-            bins.extend(rows.iter().map(|row| row.bin));
-        }
-        let mut histogram = histogram(time, Some(bucket))?;
-        histogram.keep(&window.kept);
-        let pieces = HeatPieces {
-            bands: Bands::new(whole.bins(), held, &bins, self.bands),
-            histogram,
-            bucket,
-            parts,
-        };
-        Ok(TableRun::of(pieces, projected))
-    }
-}
-
-/// The least and the greatest value.
+/// The least and the greatest value in the window.
 fn values_held(
     parts: &[Part],
     time: TimeRange,
@@ -152,18 +126,18 @@ fn values_held(
     Ok(range.map_or(ValueRange::EMPTY, |(min, max)| ValueRange { min, max }))
 }
 
-/// Some bins in a row each: as many as a power of two, so that their edges stay where they are while values come.
+/// Bands of consecutive bins. The number of bins in a band is a power of two, so edges stay where they are as values arrive.
 struct Bands {
     bins: BinMap,
     held: ValueRange,
-    /// Bins of a band.
+    /// The number of bins in a band.
     width: u32,
-    /// A bin with which a band begins: of `auto` bins one that begins with a power of two.
+    /// The bin where some band begins: with `auto` bins, one that begins at a power of two.
     origin: u16,
 }
 
 impl Bands {
-    /// At most `most` bands hold all of `filled`, the bins with a value, ascending.
+    /// Chooses the width at which at most `most` bands hold all of `filled`, the ascending bins with a value.
     fn new(bins: &BinMap, held: ValueRange, filled: &[u16], most: u64) -> Bands {
         let octave = match bins.kind() {
             ValueKind::Unsigned => Key::from_u64(32),
@@ -179,14 +153,14 @@ impl Bands {
         while bands.count(filled) > most {
             bands.width *= 2;
             if bands.width as usize >= bins.len() {
-                // One band holds all, wherever the others would begin.
+                // One band holds all bins, wherever the others would begin.
                 bands.origin = 0;
             }
         }
         bands
     }
 
-    /// How many bands hold one of these bins.
+    /// The number of bands that hold at least one of these bins.
     fn count(&self, filled: &[u16]) -> u64 {
         filled
             .chunk_by(|one, other| self.of(*one) == self.of(*other))
@@ -197,8 +171,8 @@ impl Bands {
         (i64::from(bin) - i64::from(self.origin)).div_euclid(i64::from(self.width))
     }
 
-    /// Where a band begins, and the end that it does not hold. A band without an end of its own ends behind the greatest value; NaN and
-    /// infinity have none behind them.
+    /// The edges of a band: from, inclusive, to, exclusive. A band without an upper edge of its own ends just above the greatest value,
+    /// apart from NaN and infinity, which nothing exceeds.
     fn edges(&self, band: i64) -> (f64, f64) {
         let first = i64::from(self.origin) + band * i64::from(self.width);
         let begins = |bin: i64| {
@@ -224,49 +198,6 @@ impl Bands {
             ValueKind::Signed => key.to_i64() as f64,
             ValueKind::Float => key.to_f64(),
         }
-    }
-}
-
-/// The rows of an execution, some buckets a piece.
-struct HeatPieces {
-    histogram: Histogram,
-    bands: Bands,
-    bucket: Bucket,
-    parts: Vec<Part>,
-}
-
-impl HeatPieces {
-    fn cell(&self, start: Timestamp, band: i64, count: u64) -> Vec<Cell> {
-        let (lower, upper) = self.bands.edges(band);
-        vec![
-            Cell::Int(self.bucket.start_us(start).into()),
-            Cell::Int(self.bucket.end_us(start).into()),
-            Cell::Float(lower),
-            Cell::Float(upper),
-            Cell::from(count),
-        ]
-    }
-}
-
-impl Pieces for HeatPieces {
-    fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<Vec<Cell>>>> {
-        let Some(rows) = self.histogram.next(poll)? else {
-            return Ok(None);
-        };
-        let place = |row: &HistogramRow| (row.bucket, self.bands.of(row.bin));
-        let cells = rows.chunk_by(|one, other| place(one) == place(other));
-        let cells = cells.filter_map(|rows| {
-            let (start, band) = place(rows.first()?);
-            let count = rows.iter().map(|row| row.count).sum();
-            Some(self.cell(start?, band, count))
-        });
-        Ok(Some(cells.collect()))
-    }
-}
-
-impl Drop for HeatPieces {
-    fn drop(&mut self) {
-        stats::remember_all(&self.parts);
     }
 }
 

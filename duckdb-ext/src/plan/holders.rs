@@ -1,5 +1,5 @@
-//! Which of the directories of a call have the source that it names. One of several that does not have it has no record of it: the call reads the
-//! others, and `loom_scan_stats` has a row that says so.
+//! The directories of a call that have its source. If only some of several directories have it, the call reads those, and `loom_scan_stats`
+//! has a row for each of the others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::{Problem, Result};
 
 /// A directory that has the source.
 pub struct Holder {
-    /// Its path as text.
+    /// The path, as rows show it.
     pub dir: String,
     pub snapshot: Snapshot,
     pub source: Arc<Source>,
@@ -24,7 +24,7 @@ pub struct Holder {
 
 /// The directories of a call, by whether they have the source.
 pub struct Holders {
-    /// In the order given; never none.
+    /// In the order given; never empty.
     pub with: Vec<Holder>,
     without: Vec<String>,
     source: String,
@@ -64,7 +64,7 @@ impl Holders {
         })
     }
 
-    /// Of a call that is executed: says which directories it does not read.
+    /// The directories that an execution reads. Adds a note for each of the others.
     pub fn noted(self) -> Vec<Holder> {
         for dir in &self.without {
             stats::skipped(dir, &self.source);
@@ -73,7 +73,7 @@ impl Holders {
     }
 }
 
-/// The error of an unknown name, with the function that lists the names; `dirs` is in SQL.
+/// The error for an unknown name, with the function that lists the names; `dirs` is SQL.
 pub fn unknown(error: Error, dirs: &str) -> Problem {
     match &error {
         Error::UnknownSource { name, .. } => {
@@ -94,7 +94,7 @@ pub fn unknown(error: Error, dirs: &str) -> Problem {
     }
 }
 
-/// What is wrong, and the function that lists what there is. The first may end with a question.
+/// Adds the function that lists the names. `what` may end with a question.
 fn listed(what: &str, names: &str, dirs: &str) -> Problem {
     let end = if what.ends_with('?') { "" } else { ";" };
     Problem::binder(format!(

@@ -1,6 +1,5 @@
-//! The macros of `sql/macros.sql`, taken apart for an API that registers them by name, parameters and body. The file is the one
-//! place that says what they are; it is written for DuckDB, and plainly enough for this reader: no default but NULL, no
-//! semicolon within a body.
+//! Splits the macros of `sql/macros.sql` into names, parameters and bodies, for an API that registers them so. The file is SQL that DuckDB
+//! can run, and simple enough for this parser: NULL is the only default, and no body contains a semicolon.
 
 const TEXT: &str = include_str!("../../../sql/macros.sql");
 
@@ -9,7 +8,7 @@ const BEGIN: &str = "CREATE OR REPLACE TEMP MACRO ";
 #[derive(Debug, PartialEq, Eq)]
 pub struct Macro {
     pub name: String,
-    /// The comment above it.
+    /// The comment above the macro.
     pub description: String,
     pub parameters: Vec<MacroParameter>,
     pub is_table: bool,
@@ -19,16 +18,16 @@ pub struct Macro {
 #[derive(Debug, PartialEq, Eq)]
 pub struct MacroParameter {
     pub name: String,
-    /// Its default is NULL.
+    /// Whether the parameter has the default NULL.
     pub is_optional: bool,
 }
 
-/// In the order of the file.
+/// All macros, in the order of the file.
 pub fn all() -> Vec<Macro> {
     TEXT.split(";\n").filter_map(parse).collect()
 }
 
-/// A comment, and the statement below it.
+/// Parses a comment and the statement below it.
 fn parse(text: &str) -> Option<Macro> {
     let (before, statement) = text.split_once(BEGIN)?;
     let (_, comment) = before.rsplit_once("\n\n").unwrap_or(("", before));

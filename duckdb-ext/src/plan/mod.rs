@@ -1,5 +1,4 @@
-//! From SQL to the engine: arguments and `WHERE` clauses become predicates, sources become columns. Nothing here knows which of
-//! the two C APIs asks.
+//! Turns arguments and `WHERE` clauses into predicates, and sources into columns. Nothing here knows which of the two C APIs calls it.
 
 pub mod access;
 pub mod aggregate;
@@ -11,6 +10,7 @@ pub mod at;
 pub mod attach;
 pub mod bounds;
 pub mod bucket;
+pub mod bucketed;
 pub mod buckets;
 pub mod cache;
 pub mod chunks;

@@ -1,4 +1,4 @@
-//! The parameters that functions share, each declared once, with what it means.
+//! The parameters of all functions, each declared once with its meaning.
 
 use super::types::SqlType;
 
@@ -6,9 +6,10 @@ use super::types::SqlType;
 pub struct Parameter {
     pub name: &'static str,
     pub ty: SqlType,
-    /// For `duckdb_functions()`.
+    /// The meaning, which `duckdb_functions()` shows.
     pub about: &'static str,
-    /// What DuckDB 2, which passes every parameter, passes where it is omitted, so that NULL is one that was written. `None`: NULL is as omitted.
+    /// The value that DuckDB 2, which passes every parameter, passes for an omitted one, so that NULL can be told from it. With `None`,
+    /// NULL counts as omitted.
     pub omitted: Option<&'static str>,
 }
 
@@ -36,8 +37,8 @@ pub const INDEX: Parameter = parameter(
     SqlType::Text,
     "the name of an index of the source; loom_indexes(dir) lists them",
 );
-/// Any type, so that a call without it fails here, not with a cast of another argument.
-pub const N: Parameter = parameter("n", SqlType::Any, "how many records");
+/// This takes any type, so that a call without it gets an error from the function instead of a failed cast of another argument.
+pub const N: Parameter = parameter("n", SqlType::Any, "the number of records");
 pub const T_FROM: Parameter = parameter(
     "t_from",
     SqlType::TimestampTz,
@@ -66,7 +67,7 @@ pub const WIDTH: Parameter = parameter(
 pub const FILTER: Parameter = parameter(
     "filter",
     SqlType::Text,
-    "only records that match it, such as 'number NOT IN (''futex'', ''poll'') AND size > 100': in the grammar of the filters of indexes, over the fields of the source",
+    "only records that match it, such as 'number NOT IN (''futex'', ''poll'') AND size > 100': it has the grammar of the filters of indexes, over the fields of the source",
 );
 pub const V_MIN: Parameter = parameter(
     "v_min",
@@ -86,17 +87,17 @@ pub const BUCKET: Parameter = parameter(
 pub const POINTS: Parameter = parameter(
     "points",
     SqlType::I64,
-    "in place of bucket: the narrowest round bucket that gives at most so many rows for the window",
+    "instead of bucket: the narrowest round bucket that gives at most this many rows for the window",
 );
 pub const PARTIAL: Parameter = parameter(
     "partial",
     SqlType::Bool,
-    "false: leave out buckets that the window or retention cuts, and the newest",
+    "false: omit buckets that the window or retention cuts, and the newest one",
 );
 pub const BANDS: Parameter = parameter(
     "bands",
     SqlType::I64,
-    "at most so many ranges of values; 40 if it is not given",
+    "the most ranges of values; 40 by default",
 );
 pub const LEAST: Parameter = parameter(
     "least",
@@ -111,7 +112,7 @@ pub const QUANTILES: Parameter = parameter(
 pub const APPROX: Parameter = parameter(
     "approx",
     SqlType::Bool,
-    "true: quantiles from the bins alone, off by at most the width of a bin",
+    "true: quantiles from the bins alone, with an error of at most the width of a bin",
 );
 pub const AT: Parameter = parameter(
     "at",
@@ -136,18 +137,18 @@ pub const LABEL_NAMES: Parameter = parameter(
 pub const LABEL_PATTERNS: Parameter = parameter(
     "label_patterns",
     SqlType::TextList,
-    "regular expressions, each for the whole value of its label; a series without the label has the value ''",
+    "regular expressions, each of which must match the whole value of its label; a series without the label has the value ''",
 );
 pub const SERIES_LABELS: Parameter = parameter(
     "labels",
     SqlType::TextMap,
-    "a regular expression for each label, for the whole of its value; a series without the label has the value ''",
+    "a regular expression for each label, which must match its whole value; a series without the label has the value ''",
 );
-/// Any type, so that a text in place of the list gets an error that says what to write.
+/// This takes any type, so that a text in place of the list gets an error that says what to write.
 pub const BY: Parameter = parameter(
     "by",
     SqlType::Any,
-    "a list of labels: one row for all series with the same values of these, of all directories together; an empty list: one row for all series",
+    "a list of labels: one row for all series with the same values of these labels, across all directories; an empty list gives one row for all series",
 );
 pub const LABELS: Parameter = parameter(
     "labels",

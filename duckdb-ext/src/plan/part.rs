@@ -1,12 +1,12 @@
-//! One directory's share of a call: its source at one instant, and the values of an index that were asked for.
+//! The part of a call that concerns one directory: its source at one instant, and the requested values of an index.
 
 use std::sync::{Arc, OnceLock};
 
 use loom_engine::query::{
-    AggregateSpec, Bucket, IndexAsked, Predicate, Quantile, Snapshot, SourceTotals,
+    AggregateSpec, Bucket, IndexAsked, Poll, Predicate, Quantile, Snapshot, SourceTotals,
 };
 use loom_engine::schema::{Index, RangeSet, Source};
-use loom_engine::{IndexId, Key, TimeRange, Timestamp, ValueRange};
+use loom_engine::{Error, IndexId, Key, TimeRange, Timestamp, ValueRange};
 
 use crate::error::{Problem, Result};
 
@@ -31,7 +31,7 @@ impl Part {
         }
     }
 
-    /// What the source holds. The first call asks for it.
+    /// The totals of the source. The first call computes them.
     pub fn totals(&self) -> Result<SourceTotals> {
         if let Some(totals) = self.totals.get() {
             return Ok(*totals);
@@ -40,7 +40,21 @@ impl Part {
         Ok(*self.totals.get_or_init(|| totals))
     }
 
-    /// The time of the newest record of the directory, or of the source where it has its own times, which do not compare with arrival.
+    /// Fails if records of the source are known to be missing in one of the spans.
+    pub fn require_complete(&self, spans: &RangeSet<Timestamp>, poll: &Poll<'_>) -> Result<()> {
+        for &(first, last) in spans.ranges() {
+            let span = TimeRange { first, last };
+            let complete = self.snapshot.require_complete(self.source.id, span, poll);
+            complete.map_err(|error| match error {
+                Error::Incomplete { .. } => Problem::input(format!("'{}': {error}", self.dir)),
+                error => error.into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The time of the newest record of the directory. For a source with its own times, which do not compare with arrivals, it is that of
+    /// the source.
     pub fn newest(&self) -> Result<Option<Timestamp>> {
         match self.source.own_time() {
             true => Ok(self.totals()?.last_ts),
@@ -49,7 +63,7 @@ impl Part {
     }
 }
 
-/// What an operator over an index is asked of, one for each directory.
+/// The input of an operator over an index, one entry for each directory.
 pub fn indexed(parts: &[Part]) -> Result<Vec<IndexAsked<'_>>> {
     let asked = parts.iter().map(|part| {
         Ok(IndexAsked {
@@ -62,7 +76,7 @@ pub fn indexed(parts: &[Part]) -> Result<Vec<IndexAsked<'_>>> {
     asked.collect()
 }
 
-/// What an aggregate is asked of, one for each directory: times, and what is computed of the values in them.
+/// The parameters of an aggregate that all directories share.
 pub struct Aggregated<'a> {
     pub time: TimeRange,
     pub bucket: Option<Bucket>,
@@ -91,16 +105,16 @@ impl Aggregated<'_> {
     }
 }
 
-/// Which records are asked for, by an index and by a filter.
+/// The requested records: by an index, by its values, and by a filter.
 pub struct Chosen {
     pub index: Option<Arc<Index>>,
-    /// None where no bound was given: then the rows need no value.
+    /// `None` without bounds; then rows need no value.
     pub keys: Option<RangeSet<Key>>,
     pub filter: Predicate,
 }
 
 impl Chosen {
-    /// The rows within the bounds that match the filter.
+    /// The rows that lie within the bounds and match the filter.
     pub fn predicate(&self) -> Predicate {
         let within = match (&self.index, &self.keys) {
             (Some(index), Some(keys)) => Predicate::keys(index.id, keys.clone()),
@@ -109,7 +123,7 @@ impl Chosen {
         Predicate::and([within, self.filter.clone()])
     }
 
-    /// The index whose filter applies, if it has one.
+    /// The index, if it has a filter, which then applies.
     pub fn index_filters(&self) -> Vec<IndexId> {
         let index = self.index.iter();
         let filtered = index.filter(|index| index.filter().is_some());
@@ -125,7 +139,7 @@ impl Chosen {
         }
     }
 
-    /// The index, which must have values; `else_do` says what to use where it has none.
+    /// The index, which must have values; `else_do` is the advice in the error.
     pub fn required_values(&self, else_do: &str) -> Result<&Arc<Index>> {
         let index = self.required_index()?;
         if index.value_field().is_none() {

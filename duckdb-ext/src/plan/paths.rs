@@ -1,5 +1,5 @@
-//! Which Loom directories a call means: a path, a glob or a list of them, from the argument, the setting or the environment.
-//! Globs are matched again for each execution.
+//! The Loom directories of a call: a path, a glob or a list of them, from the argument, the setting or the environment. Each execution
+//! matches globs again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,13 +14,13 @@ use super::ambient::Ambient;
 use super::directory;
 use crate::error::{Problem, Result};
 
-/// Paths and globs as they were given; never none.
+/// The paths and globs as given; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given(Vec<String>);
 
 impl Given {
     /// # Errors
-    /// No path at all, or an empty one.
+    /// There is no path, or an empty one.
     pub fn new(given: Vec<String>) -> Result<Given> {
         if given.is_empty() {
             return Err(Problem::binder(
@@ -35,7 +35,7 @@ impl Given {
         Ok(Given(given))
     }
 
-    /// The same, which stay what they are where the process changes its own directory.
+    /// The same paths made absolute, so they stay valid if the process changes its working directory.
     pub fn absolute(&self) -> Result<Given> {
         let absolute = |given: &String| {
             let path = std::path::absolute(at_home(given)).map_err(|error| {
@@ -50,10 +50,10 @@ impl Given {
         &self.0
     }
 
-    /// The directories that are meant now, each once, in the order given, those of a glob by name.
+    /// The directories, each once, in the order given; those of a glob in the order of their names.
     ///
     /// # Errors
-    /// A path that may not be read, a glob that matches no Loom directory that may be, a directory and a copy of it, an interrupt.
+    /// A path may not be read, a glob matches no Loom directory, two directories are copies of each other, or the user interrupts.
     pub fn paths(&self, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
         distinct(self.named(ambient)?)
     }
@@ -62,7 +62,7 @@ impl Given {
         let mut paths = Vec::new();
         for given in &self.0 {
             let path = at_home(given);
-            // A name that holds glob characters and exists is that name. A confined process does not search.
+            // A name with glob characters that exists is used as it is. A confined process does not search.
             if !given.contains(['*', '?', '[']) || is_confined() || path.exists() {
                 ambient.access.require(&path)?;
                 paths.push(path);
@@ -74,7 +74,7 @@ impl Given {
     }
 }
 
-/// Without the paths that lead to a directory which an earlier one leads to: its records count once.
+/// Removes paths to a directory that an earlier path leads to, so its records count once.
 fn distinct(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     if paths.len() < 2 {
         return Ok(paths);
@@ -103,13 +103,13 @@ fn distinct(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     Ok(kept)
 }
 
-/// The same for all paths that lead to a directory, by links and by mounts.
+/// The identity of a directory, whichever links and mounts the path follows.
 fn place(path: &Path) -> Result<(u64, u64)> {
     let about = std::fs::metadata(path).map_err(|error| Error::io(path, error))?;
     Ok((about.dev(), about.ino()))
 }
 
-/// The Loom directories among what a glob matches, of which there must be one.
+/// The Loom directories that a glob matches; at least one.
 fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<PathBuf>> {
     let walk = glob::glob(&pattern.to_string_lossy())
         .map_err(|error| Problem::binder(format!("dir: '{given}' is not a glob: {error}")))?;
@@ -137,14 +137,14 @@ fn matches(given: &str, pattern: &Path, ambient: &Ambient<'_>) -> Result<Vec<Pat
             "no path matches '{given}'; give the path of a Loom directory, or a glob that matches one"
         ))),
         (found, true) => Err(Problem::Io(format!(
-            "'{given}' matches {found} {}, and none is a Loom directory, which has a file loom.json; give the path of one",
+            "'{given}' matches {found} {}, but none is a Loom directory (which has a file loom.json); give the path of one",
             if found == 1 { "path" } else { "paths" }
         ))),
         _ => Ok(directories),
     }
 }
 
-/// Whether a match of a glob is a Loom directory. One that cannot be searched may be: its records must not be missing silently.
+/// Whether a path is a Loom directory. An unreadable one is an error, because its records would be missing silently.
 fn is_loom(path: &Path) -> Result<bool> {
     let file = path.join("loom.json");
     match std::fs::metadata(&file) {
@@ -152,16 +152,16 @@ fn is_loom(path: &Path) -> Result<bool> {
         Err(source) if source.kind() == ErrorKind::PermissionDenied => {
             Err(Error::io(file, source).into())
         }
-        // Another process removed it while it was looked for, or it is a link to nothing.
+        // Another process removed it during the search, or it is a dangling link.
         Err(_) if !path.exists() => Err(Problem::Io(format!(
-            "cannot open Loom directory '{}': it was listed and does not exist; run the statement again, or remove the link",
+            "cannot open Loom directory '{}': it was listed but does not exist; run the statement again, or remove the link",
             path.display()
         ))),
         Err(_) => Ok(false),
     }
 }
 
-/// With the user's own directory in place of a leading `~`.
+/// Replaces a leading `~` with the user's home directory.
 pub fn at_home(given: &str) -> PathBuf {
     let path = PathBuf::from(given);
     match (path.strip_prefix("~"), std::env::home_dir()) {

@@ -1,4 +1,5 @@
-//! The pins of a Loom directory: the records that rules kept around their alerts, each a folder of Parquet files with a `pin.json` that the daemon wrote.
+//! The pins of a Loom directory: the records that rules kept around their alerts. Each pin is a folder of Parquet files with a `pin.json`
+//! that the daemon wrote.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +9,6 @@ use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::schema::is_pin;
 use serde::Deserialize;
 
-use super::columns::{Column, columns};
 use super::time::micros;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
@@ -17,7 +17,7 @@ use crate::exec::cells::Cell;
 pub const FUNCTION: &str = "loom_pins";
 const FOLDER: &str = "pins";
 const ABOUT: &str = "pin.json";
-/// No pin says more of itself: a few hundred bytes for each of the sources that there may be.
+/// A `pin.json` has a few hundred bytes for each source, and a directory has at most 65,000 sources.
 const ABOUT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Deserialize)]
@@ -34,21 +34,20 @@ struct PinnedSource {
     records: u64,
 }
 
-pub fn pins_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("id", SqlType::Text),
-        ("rule", SqlType::Text),
-        ("from_ts", SqlType::TimestampTz),
-        ("to_ts", SqlType::TimestampTz),
-        ("path", SqlType::Text),
-        ("records", SqlType::U64),
-        ("bytes", SqlType::U64),
-        ("missing", SqlType::Text),
-    ])
-}
+pub const COLUMNS: [(&str, SqlType); 9] = [
+    ("dir", SqlType::Text),
+    ("id", SqlType::Text),
+    ("rule", SqlType::Text),
+    ("from_ts", SqlType::TimestampTz),
+    ("to_ts", SqlType::TimestampTz),
+    ("path", SqlType::Text),
+    ("records", SqlType::U64),
+    ("bytes", SqlType::U64),
+    ("missing", SqlType::Text),
+];
 
-/// A row for each pin of a directory, the oldest first; `dir` is how rows call it. Of a pin that cannot be read, `missing` says why.
+/// One row for each pin of a directory, the oldest first; `dir` is the text that the rows show for it. If a pin cannot be read, `missing`
+/// says why.
 pub fn rows(dir: &str) -> Result<Vec<Vec<Cell>>> {
     let folder = Path::new(dir).join(FOLDER);
     let entries = match fs::read_dir(&folder) {
@@ -64,12 +63,12 @@ pub fn rows(dir: &str) -> Result<Vec<Vec<Cell>>> {
             continue;
         }
         let (about, bytes) = (about(&path), bytes_of(&path));
-        // A pin that made room for another in the meantime is none.
+        // The daemon may have deleted this pin in the meantime to make room for another.
         if path.is_dir() {
             found.push((id.into_owned(), about, path.display().to_string(), bytes));
         }
     }
-    // An id begins with the end of its span.
+    // An id begins with the end of its span, so this is the order of time.
     found.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let rows = found.into_iter().map(|(id, about, path, bytes)| {
         let (pin, missing) = match about {
@@ -92,7 +91,7 @@ pub fn rows(dir: &str) -> Result<Vec<Vec<Cell>>> {
     Ok(rows.collect())
 }
 
-/// What a pin says of itself, or why that cannot be read.
+/// The content of `pin.json`, or why it cannot be read.
 fn about(path: &Path) -> std::result::Result<Pin, String> {
     read_file(&OsStorage::default(), &path.join(ABOUT), ABOUT_BYTES_MAX)
         .map_err(|error| error.to_string())

@@ -1,5 +1,5 @@
-//! From a [`Clause`] to the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index
-//! of the field, and may only grow on the way. An index with a filter of its own helps where the clause implies that filter.
+//! Turns a [`Clause`] into the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index of the
+//! field; no step may make the set smaller. An index with a filter is used if the clause implies the filter.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::clause::{Clause, Step, Term};
 use super::columns::{Shown, shown};
 use super::datum::Datum;
 
-/// What the clause says of a source of the directory `dir`, of which the `fields` first fields were bound.
+/// The predicate for a source of the directory `dir`. The call was bound with the first `fields` fields.
 pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> Predicate {
     let reader = Reader {
         dir,
@@ -23,7 +23,7 @@ pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> 
     reader.conjunction(&[meaning], &Known::default())
 }
 
-/// The keys that fields have in every row that passes, by field; none of them is NULL there.
+/// The keys that each field can have in rows that pass; none of these fields is NULL there.
 pub fn known_keys(
     clause: &Clause,
     dir: &str,
@@ -42,7 +42,7 @@ pub fn known_keys(
     known
 }
 
-/// What a clause says, in terms of times and keys.
+/// A clause in terms of times and keys.
 enum Meaning {
     All,
     Nothing,
@@ -53,7 +53,7 @@ enum Meaning {
     Or(Vec<Meaning>),
 }
 
-/// The keys that fields are known to have, none of them NULL.
+/// The keys that fields can have; none of these fields is NULL.
 type Known = HashMap<usize, RangeSet<Key>>;
 
 struct Reader<'a> {
@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The rows that pass at least one of the tests of one term.
+    /// The rows that pass at least one of the tests of a term.
     fn one_of<'d>(&self, term: &Term, tests: impl Iterator<Item = (Op, &'d Datum)>) -> Meaning {
         if let Some(text) = self.constant(term) {
             let mut tests = tests;
@@ -117,7 +117,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text that a column shows in every row of the source.
+    /// The text that a column has in every row of the source.
     fn constant(&self, term: &Term) -> Option<&str> {
         match shown(term.column, self.fields) {
             _ if !term.steps.is_empty() => None,
@@ -127,7 +127,7 @@ impl Reader<'_> {
         }
     }
 
-    /// None for columns that nothing summarises.
+    /// The subject of a term; `None` for columns without summaries.
     fn subject(&self, term: &Term) -> Option<Subject> {
         match shown(term.column, self.fields) {
             Shown::Ts => Some(Subject::Time),
@@ -144,7 +144,7 @@ impl Reader<'_> {
         }
     }
 
-    /// None where the comparison cannot be read.
+    /// The keys that pass a comparison; `None` if it is not understood.
     fn keys(
         &self,
         subject: Subject,
@@ -168,13 +168,13 @@ impl Reader<'_> {
                 }
                 let def = self.source.fields.get(field)?;
                 let keys = def.keys(op, Constant::Shown(label));
-                // No row shows another text.
+                // The text of every row is a label or a number, so no row has this text.
                 Some(keys.unwrap_or_else(RangeSet::none))
             }
         }
     }
 
-    /// All of the parts. Together they say what is known of the fields.
+    /// The conjunction of the parts, which together limit the keys of fields.
     fn conjunction(&self, parts: &[Meaning], outer: &Known) -> Predicate {
         let mut known = outer.clone();
         let mut flat = Vec::new();
@@ -213,7 +213,7 @@ impl Reader<'_> {
     }
 }
 
-/// The parts without the conjunctions around them, and what is known of the fields from them.
+/// Flattens nested conjunctions, and collects the keys that they allow for each field.
 fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
     for part in parts {
         match part {
@@ -239,14 +239,14 @@ fn is_implied(index: &Index, known: &Known) -> bool {
     })
 }
 
-/// What a comparison is about, and so what its keys mean.
+/// The subject of a comparison; it decides the meaning of the keys.
 #[derive(Clone, Copy)]
 enum Subject {
-    /// `ts`: keys of nanoseconds.
+    /// `ts`, with nanoseconds as keys.
     Time,
-    /// `ts_ns`, likewise, compared as a number.
+    /// `ts_ns`, with nanoseconds as keys, compared as a number.
     TimeNumber,
-    /// A field of nanoseconds.
+    /// A field of type `timestamp_ns`.
     TimeField(usize),
     Number(usize, Domain),
     Labels(usize),
@@ -299,22 +299,23 @@ mod tests {
         predicate(clause, "a.loom", source, 5)
     }
 
-    fn term(column: usize) -> Term {
-        Term {
-            column,
-            steps: Vec::new(),
-        }
+    fn text(text: &str) -> Datum {
+        Datum::Text(text.into())
     }
 
-    fn stepped(column: usize, steps: &[Step]) -> Term {
-        Term {
-            column,
-            steps: steps.to_vec(),
-        }
+    fn stepped(column: usize, steps: &[Step], op: Op, value: Datum) -> Clause {
+        let steps = steps.to_vec();
+        Clause::compare(Term { column, steps }, op, value)
     }
 
     fn compare(column: usize, op: Op, value: Datum) -> Clause {
-        Clause::compare(term(column), op, value)
+        stepped(column, &[], op, value)
+    }
+
+    fn one_of(column: usize, values: Vec<Datum>) -> Clause {
+        let steps = Vec::new();
+        let term = Term { column, steps };
+        Clause::In { term, values }
     }
 
     /// Index ids count from 1 in the order above.
@@ -337,47 +338,29 @@ mod tests {
     #[test]
     fn a_comparison_prunes_by_each_index_of_its_field() {
         assert_eq!(of(&compare(LATENCY, Op::Le, Datum::Int(9))), value(1, 0, 9));
-        assert_eq!(
-            of(&compare(NOTE, Op::Eq, Datum::Text("x".into()))),
-            Predicate::All
-        );
-        assert_eq!(
-            of(&compare(0, Op::Eq, Datum::Text("request".into()))),
-            Predicate::All
-        );
-        assert_eq!(
-            of(&compare(0, Op::Eq, Datum::Text("other".into()))),
-            Predicate::Nothing
-        );
+        assert_eq!(of(&compare(NOTE, Op::Eq, text("x"))), Predicate::All);
+        assert_eq!(of(&compare(0, Op::Eq, text("request"))), Predicate::All);
+        assert_eq!(of(&compare(0, Op::Eq, text("other"))), Predicate::Nothing);
         assert_eq!(
             of(&compare(LATENCY, Op::Eq, Datum::Null)),
             Predicate::Nothing
         );
-        assert_eq!(
-            of(&compare(LATENCY, Op::Eq, Datum::Text("x".into()))),
-            Predicate::All
-        );
+        assert_eq!(of(&compare(LATENCY, Op::Eq, text("x"))), Predicate::All);
         assert_eq!(of(&compare(99, Op::Eq, Datum::Int(1))), Predicate::All);
     }
 
     // case SQL: dir
     #[test]
     fn a_directory_that_is_not_asked_for_has_nothing() {
-        let dir = |text: &str| compare(DIR, Op::Eq, Datum::Text(text.into()));
+        let dir = |path: &str| compare(DIR, Op::Eq, text(path));
         assert_eq!(of(&dir("a.loom")), Predicate::All);
         assert_eq!(of(&dir("b.loom")), Predicate::Nothing);
-        let list = |texts: &[&str]| Clause::In {
-            term: term(DIR),
-            values: texts
-                .iter()
-                .map(|text| Datum::Text((*text).into()))
-                .collect(),
-        };
+        let list = |paths: &[&str]| one_of(DIR, paths.iter().map(|path| text(path)).collect());
         assert_eq!(of(&list(&["a.loom", "b.loom"])), Predicate::All);
         assert_eq!(of(&list(&["b.loom", "c.loom"])), Predicate::Nothing);
         let either = Clause::Or(vec![dir("b.loom"), compare(LATENCY, Op::Le, Datum::Int(9))]);
         assert_eq!(of(&either), value(1, 0, 9));
-        let less = compare(DIR, Op::Lt, Datum::Text("0".into()));
+        let less = compare(DIR, Op::Lt, text("0"));
         assert_eq!(of(&less), Predicate::All);
     }
 
@@ -385,14 +368,14 @@ mod tests {
     fn an_index_with_a_filter_helps_where_the_clause_implies_it() {
         let both = Clause::And(vec![
             compare(LATENCY, Op::Le, Datum::Int(9)),
-            Clause::And(vec![compare(OP, Op::Eq, Datum::Text("GET".into()))]),
+            Clause::And(vec![compare(OP, Op::Eq, text("GET"))]),
         ]);
-        // The latency of GETs by either index, op by its own, and only chunks with a GET at all.
+        // The predicate uses both indexes of latency, that of op, and only chunks with a GET.
         assert_eq!(
             of(&both),
             Predicate::And(vec![value(1, 0, 9), value(2, 1, 1), value(5, 0, 9)])
         );
-        // Slow requests: the index that counts them shows where they are, the one of a nullable value does not.
+        // The index that counts slow requests shows their places; the one of a nullable value does not.
         let slow = compare(LATENCY, Op::Gt, Datum::Int(1000));
         assert_eq!(
             of(&slow),
@@ -439,23 +422,13 @@ mod tests {
 
     #[test]
     fn labels_prune_by_their_numbers() {
-        let op = |label: &str| of(&compare(OP, Op::Eq, Datum::Text(label.into())));
+        let op = |label: &str| of(&compare(OP, Op::Eq, text(label)));
         assert_eq!(op("SET"), value(2, 2, 2));
         assert_eq!(op("7"), value(2, 7, 7));
         assert_eq!(op("2"), Predicate::Nothing, "the number 2 shows as SET");
         assert_eq!(op("DEL"), Predicate::Nothing);
-        assert_eq!(
-            of(&compare(OP, Op::Gt, Datum::Text("GET".into()))),
-            Predicate::All
-        );
-        let list = Clause::In {
-            term: term(OP),
-            values: vec![
-                Datum::Text("SET".into()),
-                Datum::Null,
-                Datum::Text("9".into()),
-            ],
-        };
+        assert_eq!(of(&compare(OP, Op::Gt, text("GET"))), Predicate::All);
+        let list = one_of(OP, vec![text("SET"), Datum::Null, text("9")]);
         assert_eq!(of(&list), keys(2, &[(2, 2), (9, 9)]));
     }
 
@@ -481,7 +454,7 @@ mod tests {
     #[test]
     fn casts_of_times_leave_a_day_for_the_time_zone() {
         let day = 86_400_000_000_000;
-        let date = Clause::compare(stepped(TS, &[Step::Date]), Op::Eq, Datum::Date(10));
+        let date = stepped(TS, &[Step::Date], Op::Eq, Datum::Date(10));
         assert_eq!(of(&date), time(9 * day, 12 * day - 1));
         let bucket = Step::Bucket {
             width: Interval {
@@ -490,31 +463,20 @@ mod tests {
                 micros: 60_000_000,
             },
         };
-        let bucketed = Clause::compare(stepped(TS, &[bucket]), Op::Eq, Datum::TimestampTz(0));
+        let bucketed = stepped(TS, &[bucket], Op::Eq, Datum::TimestampTz(0));
         assert_eq!(of(&bucketed), time(0, 60_000_000_999));
-        let due = Clause::compare(
-            stepped(DUE, &[Step::Timestamp]),
-            Op::Ge,
-            Datum::Timestamp(0),
-        );
+        let due = stepped(DUE, &[Step::Timestamp], Op::Ge, Datum::Timestamp(0));
         assert_eq!(of(&due), value(4, Key::from_i64(-day).0, u64::MAX));
         assert_eq!(
-            of(&Clause::compare(
-                stepped(TS, &[Step::Double]),
-                Op::Eq,
-                Datum::Float(1.0)
-            )),
+            of(&stepped(TS, &[Step::Double], Op::Eq, Datum::Float(1.0))),
             Predicate::All
         );
     }
 
     #[test]
     fn casts_of_numbers_only_widen() {
-        let range = |column, steps: &[Step], op, value| match of(&Clause::compare(
-            stepped(column, steps),
-            op,
-            value,
-        )) {
+        let range = |column, steps: &[Step], op, value| match of(&stepped(column, steps, op, value))
+        {
             Predicate::Value(_, keys) => keys,
             other => panic!("{other:?}"),
         };
@@ -551,10 +513,7 @@ mod tests {
     fn a_long_list_prunes_by_each_of_its_values() {
         let numbers = || (0..1000).map(|at| at * 10).chain([1 << 40]);
         let values = numbers().map(|number| Datum::Int(number.into())).collect();
-        let list = Clause::In {
-            term: term(LATENCY),
-            values,
-        };
+        let list = one_of(LATENCY, values);
         let ranges: Vec<(u64, u64)> = numbers().map(|number| (number, number)).collect();
         assert_eq!(of(&list), keys(1, &ranges));
     }

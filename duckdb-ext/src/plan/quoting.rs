@@ -1,4 +1,4 @@
-//! Names and texts as SQL writes them, in the statements that we hand to DuckDB.
+//! Quotes names and texts for the SQL statements that the extension gives to DuckDB.
 
 pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -8,7 +8,7 @@ pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// One text, or a list of several.
+/// Writes one text as a literal and several as a list.
 pub fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let literals: Vec<String> = texts.map(literal).collect();
     match literals.as_slice() {

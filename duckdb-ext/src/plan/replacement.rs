@@ -1,31 +1,30 @@
-//! `FROM 'run.loom/requests'`: the meaning of a name that no table has. A directory's name ends in `.loom`, and a source follows it.
-//! Names of files that DuckDB itself reads are left to DuckDB.
+//! `FROM 'run.loom/requests'`: the function call for a name that no table has. The name of a directory ends in `.loom`, and the source
+//! follows it. Files that DuckDB itself reads are left to DuckDB.
 
 use super::access::may_look;
 use super::paths::at_home;
 
-/// How the name of a directory ends that may stand in place of a table.
+/// The ending of a directory that can stand in place of a table.
 const SUFFIX: &str = ".loom";
-/// The same, with a source behind it.
 const WITHIN: &str = ".loom/";
 
-/// Endings of files that DuckDB or an extension of it reads, and of their compression.
+/// The endings of files that DuckDB or one of its extensions reads, and of compressed ones.
 const READ_BY_DUCKDB: [&str; 12] = [
     ".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".xlsx", ".avro", ".arrow",
     ".arrows", ".vortex", ".db",
 ];
 const COMPRESSIONS: [&str; 2] = [".gz", ".zst"];
 
-/// The call that is made in place of the table.
+/// The function call that stands for the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     pub function: &'static str,
     pub arguments: Vec<String>,
-    /// What the columns may be qualified with.
+    /// The name that qualifies the columns.
     pub alias: String,
 }
 
-/// None where the name means nothing to Loom.
+/// Returns `None` if Loom does not know the name.
 pub fn of(name: &str) -> Option<Replacement> {
     if is_read_by_duckdb(name) {
         return None;
@@ -46,8 +45,7 @@ pub fn of(name: &str) -> Option<Replacement> {
     })
 }
 
-/// The directory and the source. Either may hold what looks like the border between them: what exists decides, and else the last
-/// one counts.
+/// Splits a name into directory and source. Both may contain `.loom/`: the directory that exists decides, otherwise the last `.loom/`.
 fn split(name: &str) -> Option<(&str, &str)> {
     let parts = || {
         name.match_indices(WITHIN).filter_map(|(at, _)| {

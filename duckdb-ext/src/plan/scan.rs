@@ -1,7 +1,7 @@
-//! `loom_scan`: bind settles the source's columns and the meaning of the arguments; init settles, for each execution, the snapshots,
-//! `last` and the index definitions of that instant.
+//! `loom_scan`: binding settles the source's columns and the meaning of the arguments. Each execution settles the snapshots, `last` and the
+//! index definitions of its instant.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use loom_engine::query::{Predicate, Scan, ScanSpec};
 use loom_engine::{Address, Timestamp};
@@ -9,12 +9,12 @@ use loom_engine::{Address, Timestamp};
 use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::at;
-use super::clause::Clause;
+use super::clause::{Clause, Offered};
 use super::columns::Column;
 use super::function::{Function, Plan};
 use super::parameters::{
-    AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, Parameter, SOURCE, T_FROM, T_TO,
-    V_MAX, V_MIN, WIDTH,
+    AFTER, AROUND, AT, COMPLETE, DIR, FILTER, INDEX, LABELS, LAST, SOURCE, T_FROM, T_TO, V_MAX,
+    V_MIN, WIDTH,
 };
 use super::part::Part;
 use super::prune;
@@ -26,10 +26,6 @@ use crate::exec::fill::Fill;
 use crate::exec::run::Run;
 use crate::exec::scan::{ScanPart, ScanRun};
 
-const PARAMETERS: &[Parameter] = &[
-    T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
-];
-
 pub const FUNCTION: Function = Function {
     name: "loom_scan",
     description: "The records of a source of a Loom directory, in log order.",
@@ -39,20 +35,20 @@ pub const FUNCTION: Function = Function {
         "FROM loom_scan('hosts/*.loom', 'requests', index := 'latency', v_min := 1000000)",
     ],
     positional: &[DIR, SOURCE],
-    named: PARAMETERS,
+    named: &[
+        T_FROM, T_TO, LAST, FILTER, AROUND, WIDTH, INDEX, V_MIN, V_MAX, AT, AFTER, LABELS, COMPLETE,
+    ],
     bind: |arguments, ambient| Ok(Box::new(ScanPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call. It may be executed many times, also at once.
 struct ScanPlan {
     selection: Selection,
     times: TimeArguments,
     after: Option<Address>,
     columns: Vec<Column>,
-    /// Of the whole source when it was bound.
+    /// The number of records in the source when the call was bound.
     records: u64,
-    /// The `WHERE` clause as last offered: each offer stands for all before it.
-    offered: Mutex<Clause>,
+    offered: Offered,
 }
 
 impl ScanPlan {
@@ -68,7 +64,7 @@ impl ScanPlan {
         Ok(ScanPlan {
             columns: selection.columns(),
             records: records(&parts)?,
-            offered: Mutex::new(Clause::Opaque),
+            offered: Offered::none(),
             selection,
             times,
             after,
@@ -107,7 +103,7 @@ impl Plan for ScanPlan {
     }
 
     fn offer(&self, clause: Clause) {
-        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = clause;
+        self.offered.set(clause);
     }
 
     fn start(&self, projected: &[usize], ambient: &Ambient<'_>) -> Result<Arc<dyn Run>> {
@@ -116,11 +112,7 @@ impl Plan for ScanPlan {
         let newest = newest(&parts, &self.times)?;
         self.selection
             .require_complete(&parts, &self.times.spans(newest)?, ambient)?;
-        let offered = self
-            .offered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let offered = self.offered.get();
         let shown = self.selection.shown(projected);
         let fields = self.selection.fields().len();
         let mut chunks_before = 0;
@@ -142,8 +134,7 @@ impl Plan for ScanPlan {
     }
 }
 
-/// The address that a call reads from on must be one of the log, and what follows it must still be there: else rows would be missing
-/// without a word.
+/// Requires that `after` is an address of the log and that everything after it is still retained; otherwise rows would be missing silently.
 fn require_present(after: Option<Address>, parts: &[Part]) -> Result<()> {
     let Some(after) = after else { return Ok(()) };
     let [part] = parts else {
@@ -169,7 +160,7 @@ fn require_present(after: Option<Address>, parts: &[Part]) -> Result<()> {
     Ok(())
 }
 
-/// What the source holds in all directories.
+/// The number of records of the source in all directories.
 pub fn records(parts: &[Part]) -> Result<u64> {
     let mut records = 0;
     for part in parts {

@@ -1,14 +1,14 @@
-//! What the functions about a source have in common: a source of one directory or of several, and perhaps a range of an index's
-//! values. Directories are looked up by their paths each time, so that a prepared statement reads what is there now.
+//! The arguments that the functions about a source share: a source of one or more directories, and perhaps a range of an index's values.
+//! Directories are looked up by their paths each time, so a prepared statement reads the current data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loom_engine::query::{Poll, Predicate, Snapshot};
 use loom_engine::schema::{
     Constant, FieldDef, FieldType, Filter, Index, Number, Op, RangeSet, Source,
 };
-use loom_engine::{Error, Key, TimeRange, Timestamp};
+use loom_engine::{Error, Key, Timestamp};
 
 use super::agreement;
 use super::ambient::Ambient;
@@ -24,22 +24,22 @@ use super::quoting::literal;
 use super::time::{TimeArguments, nanos, now};
 use crate::error::{Problem, Result};
 
-/// How many labels an error lists.
+/// The most labels that an error lists.
 const LABELS_LISTED: usize = 32;
 
-/// What a call reads: a source, and maybe values of an index or records that match a filter, as of now or of a position.
+/// A source, optionally with values of an index or a filter, now or at a position.
 pub struct Selection {
     given: Given,
     pub source: String,
-    /// Those that the source had when the call was bound: columns are numbered by them.
+    /// The fields at the time of binding, which number the columns.
     fields: Vec<FieldDef>,
     index: Option<String>,
     v_min: Option<Datum>,
     v_max: Option<Datum>,
-    /// Which records are asked for, as text.
+    /// The filter as text.
     filter: Option<String>,
     at: Option<At>,
-    /// Without them, each field shows as it is stored.
+    /// If false, each field shows as it is stored.
     labels: bool,
     complete: bool,
 }
@@ -64,23 +64,13 @@ impl Selection {
         Ok((selection, parts))
     }
 
-    /// What is published now, or was at the position asked for, and the source in it. Of several directories, those that have it.
+    /// The source in each directory that has it, in what is published now or was published at the requested position.
     pub fn now(&self, ambient: &Ambient<'_>) -> Result<Vec<Part>> {
         self.parts(self.holders(ambient)?.noted())
     }
 
     fn holders(&self, ambient: &Ambient<'_>) -> Result<Holders> {
-        let paths = self.given.paths(ambient)?;
-        if let Some(at) = &self.at {
-            at.require_present(ambient)?;
-        }
-        let mut directories = Vec::with_capacity(paths.len());
-        for path in &paths {
-            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
-            let dir = path.display().to_string();
-            let snapshot = snapshot(path, &dir, at.transpose()?)?;
-            directories.push((dir, snapshot));
-        }
+        let directories = snapshots(&self.given, self.at.as_ref(), ambient)?;
         Holders::find(directories, &self.source, &self.given)
     }
 
@@ -88,30 +78,30 @@ impl Selection {
         let parts = holders.into_iter().map(|holder| self.part(holder));
         let parts = parts.collect::<Result<Vec<_>>>()?;
         let fields = agreement::fields(&parts)?;
-        // Fields are only ever added; others mean another directory at the same path, or a field that got its first label.
+        // Fields are only added. Other fields mean another directory at the same path, or a field that got its first label.
         let mut pairs = self.fields.iter().zip(fields);
         if fields.len() < self.fields.len()
             || !pairs.all(|(bound, now)| agreement::is_same_column(bound, now))
         {
             return Err(Problem::input(format!(
-                "source '{}' has other columns than when the statement was prepared; prepare it again",
+                "source '{}' has changed its columns since the statement was prepared; prepare it again",
                 self.source
             )));
         }
         Ok(parts)
     }
 
-    /// The columns of the source, as the call was bound with them.
+    /// The columns of the source, as the call was bound.
     pub fn columns(&self) -> Vec<Column> {
         columns::of_source(&self.source, &self.fields)
     }
 
-    /// Fields of the source that the call was bound with.
+    /// The fields of the source, as the call was bound.
     pub fn fields(&self) -> &[FieldDef] {
         &self.fields
     }
 
-    /// What the columns of these declared numbers show.
+    /// The content of the columns of these declared numbers.
     pub fn shown(&self, projected: &[usize]) -> Vec<Shown> {
         let fields = self.fields.len();
         projected
@@ -120,7 +110,7 @@ impl Selection {
             .collect()
     }
 
-    /// Where `complete` was asked for: fails if records of the source are known to be missing in one of the spans.
+    /// If the call asks for `complete`, fails if records of the source are known to be missing in one of the spans.
     pub fn require_complete(
         &self,
         parts: &[Part],
@@ -129,15 +119,9 @@ impl Selection {
     ) -> Result<()> {
         let poll = Poll::new(ambient.stop);
         let asked = if self.complete { parts } else { &[] };
-        for part in asked {
-            for &(first, last) in spans.ranges() {
-                let span = TimeRange { first, last };
-                part.snapshot
-                    .require_complete(part.source.id, span, &poll)
-                    .map_err(|error| incomplete(error, &part.dir))?;
-            }
-        }
-        Ok(())
+        asked
+            .iter()
+            .try_for_each(|part| part.require_complete(spans, &poll))
     }
 
     fn part(&self, holder: Holder) -> Result<Part> {
@@ -146,23 +130,17 @@ impl Selection {
             snapshot,
             source,
         } = holder;
-        // Of a filter labels are a part, however they are shown.
+        // A filter may name labels, even if the columns do not show them.
         let filter = self.filter_of(&source)?;
-        let source = if self.labels {
-            source
-        } else {
-            without_labels(&source)
+        let source = match self.labels {
+            true => source,
+            false => without_labels(&source),
         };
-        let (index, keys) = self.resolve(&source, &dir)?;
-        let chosen = Chosen {
-            index,
-            keys,
-            filter,
-        };
+        let chosen = self.chosen(&source, &dir, filter)?;
         Ok(Part::new(dir, snapshot, source, chosen))
     }
 
-    /// The records that match the filter.
+    /// The predicate of the argument `filter`.
     fn filter_of(&self, source: &Source) -> Result<Predicate> {
         let Some(text) = &self.filter else {
             return Ok(Predicate::All);
@@ -173,11 +151,15 @@ impl Selection {
         }
     }
 
-    /// The index by its name, and the bounds in its keys.
-    fn resolve(&self, source: &Source, dir: &str) -> Result<Bounded> {
+    /// Looks up the index, and turns the bounds into its keys.
+    fn chosen(&self, source: &Source, dir: &str, filter: Predicate) -> Result<Chosen> {
         let Some(name) = &self.index else {
             return match (&self.v_min, &self.v_max) {
-                (None, None) => Ok((None, None)),
+                (None, None) => Ok(Chosen {
+                    index: None,
+                    keys: None,
+                    filter,
+                }),
                 _ => Err(Problem::binder(format!(
                     "v_min and v_max bound the values of an index; give index too; loom_indexes('{dir}') lists them"
                 ))),
@@ -195,12 +177,13 @@ impl Selection {
             let within = bound(source, index, name, op, value)?;
             keys = Some(keys.map_or(within.clone(), |keys| within.intersect(&keys)));
         }
-        Ok((Some(Arc::clone(index)), keys))
+        Ok(Chosen {
+            index: Some(Arc::clone(index)),
+            keys,
+            filter,
+        })
     }
 }
-
-/// An index, and the bounds in its keys.
-type Bounded = (Option<Arc<Index>>, Option<RangeSet<Key>>);
 
 fn without_labels(source: &Source) -> Arc<Source> {
     let mut source = source.clone();
@@ -210,10 +193,10 @@ fn without_labels(source: &Source) -> Arc<Source> {
     Arc::new(source)
 }
 
-/// The time that `last` counts back from in all directories together, where it was given.
+/// The time from which `last` counts back, the same for all directories; `None` if the call has no `last`.
 ///
-/// Own times, and directories of several hosts, have several clocks: one that is ahead must not hide the records of all others, so none counts
-/// past the moment of asking. The arrivals in one directory have one clock, which does not go back where the host's does.
+/// Sources with their own times, and directories of several hosts, have several clocks. One that is ahead must not hide the records of all
+/// others, so no time counts past now. The arrivals in one directory have one clock, which does not go back where the host's clock does.
 pub fn newest<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     times: &TimeArguments,
@@ -234,14 +217,26 @@ pub fn newest<'a>(
     })
 }
 
-pub fn incomplete(error: Error, dir: &str) -> Problem {
-    match error {
-        Error::Incomplete { .. } => Problem::input(format!("'{dir}': {error}")),
-        error => error.into(),
+/// The directories of a call as they are now, or as they were at the requested position, each with its path as text.
+pub fn snapshots(
+    given: &Given,
+    at: Option<&At>,
+    ambient: &Ambient<'_>,
+) -> Result<Vec<(String, Snapshot)>> {
+    let paths = given.paths(ambient)?;
+    if let Some(at) = at {
+        at.require_present(ambient)?;
     }
+    let snapshot = |path: &PathBuf| {
+        let dir = path.display().to_string();
+        let at = at.map(|at| at.position(path, paths.len())).transpose()?;
+        let snapshot = snapshot(path, &dir, at)?;
+        Ok((dir, snapshot))
+    };
+    paths.iter().map(snapshot).collect()
 }
 
-pub fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
+fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     let directory = directory::open(path)?;
     let Some(position) = at else {
         return Ok(directory.snapshot()?);
@@ -267,7 +262,7 @@ pub fn snapshot(path: &Path, dir: &str, at: Option<u64>) -> Result<Snapshot> {
     }
 }
 
-/// The keys of an index's values on one side of a bound.
+/// The keys on one side of a bound.
 fn bound(
     source: &Source,
     index: &Index,
@@ -308,7 +303,7 @@ fn unknown_label(field: &FieldDef, parameter: &str, label: &str) -> Problem {
     ))
 }
 
-/// A time as its nanoseconds.
+/// The nanoseconds of a time.
 fn time_of(value: &Datum) -> Option<Number> {
     let nanos = match *value {
         Datum::Timestamp(micros) | Datum::TimestampTz(micros) => nanos(micros),

@@ -1,12 +1,13 @@
-//! `loom_series`, `loom_samples` and `loom_labels`: the values of time series, found by their labels through the catalog's label index; and those labels.
+//! `loom_series`, `loom_samples` and `loom_labels`: the values of time series, which the catalog's label index finds by their labels, and
+//! the labels themselves.
 //!
-//! The latter two number a series the same way, so that a join of them shows the labels beside each value, as `loom_series` does.
+//! `loom_samples` and `loom_labels` number the series alike, so joining them gives the same rows as `loom_series`.
 
 use std::sync::Arc;
 
+use loom_engine::proven;
 use loom_engine::query::{Poll, Predicate, SourcesScan};
-use loom_engine::schema::{LabelTest, METRIC_LABEL, SeriesId, Source};
-use loom_engine::{Error, TimeRange, proven};
+use loom_engine::schema::{Catalog, LabelTest, METRIC_LABEL, SeriesId, Source};
 use regex::Regex;
 
 use super::ambient::Ambient;
@@ -14,14 +15,13 @@ use super::arguments::Arguments;
 use super::at::At;
 use super::columns::{Column, columns};
 use super::directory;
-use super::function::{Function, Plan, SmallTable};
+use super::function::{Bound, Function, Plan, SmallTable};
 use super::parameters::{
-    AT, COMPLETE, DIR, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM,
-    T_TO,
+    AT, COMPLETE, DIR, LABEL_NAMES, LABEL_PATTERNS, LAST, METRIC, SERIES_LABELS, T_FROM, T_TO,
 };
 use super::part::{Chosen, Part};
 use super::paths::Given;
-use super::selection::{incomplete, newest, snapshot};
+use super::selection::{newest, snapshots};
 use super::stats::ScanEntry;
 use super::time::TimeArguments;
 use super::types::SqlType;
@@ -31,50 +31,51 @@ use crate::exec::run::Run;
 use crate::exec::samples::{SampleColumn, SamplesRun};
 use crate::exec::series::{Series, SeriesPart, SeriesScan};
 
-const LABELS_PARAMETERS: &[Parameter] = &[LABEL_NAMES, LABEL_PATTERNS];
-const SAMPLES_PARAMETERS: &[Parameter] = &[
-    LABEL_NAMES,
-    LABEL_PATTERNS,
-    T_FROM,
-    T_TO,
-    LAST,
-    AT,
-    COMPLETE,
-];
-
-const SERIES_PARAMETERS: &[Parameter] = &[SERIES_LABELS, T_FROM, T_TO, LAST, AT, COMPLETE];
-
 pub const SERIES: Function = Function {
     name: "loom_series",
-    description: "The values of time series, found by their labels.",
+    description: "The values of time series, selected by labels.",
     columns: "`ts`, `labels`, `value`, `ts_ns`, `dir`",
     examples: &[
         "FROM loom_series('telemetry.loom', 'http_requests_total', labels := MAP {'method': 'GET', 'code': '5..'}, last := INTERVAL 1 HOUR)",
     ],
     positional: &[DIR, METRIC],
-    named: SERIES_PARAMETERS,
-    bind: |arguments, ambient| Ok(Box::new(SamplesPlan::series(arguments, ambient)?)),
+    named: &[SERIES_LABELS, T_FROM, T_TO, LAST, AT, COMPLETE],
+    bind: |arguments, ambient| {
+        use SampleColumn::{Dir, Labels, Ts, TsNs, Value};
+        SamplesPlan::bind(arguments, ambient, &[Ts, Labels, Value, TsNs, Dir])
+    },
 };
 
 pub const SAMPLES: Function = Function {
     name: "loom_samples",
-    description: "The values of time series by their labels, with the number of each series; loom_labels has their labels, and loom_series shows both.",
+    description: "The values of time series, selected by labels, with the number of each series. loom_labels returns the labels, and loom_series both.",
     columns: "`series`, `ts`, `ts_ns`, `value`",
     examples: &[
         "FROM loom_samples('telemetry.loom', 'node_load1', label_names := ['job'], label_patterns := ['node'], last := INTERVAL 1 HOUR)",
     ],
     positional: &[DIR, METRIC],
-    named: SAMPLES_PARAMETERS,
-    bind: |arguments, ambient| Ok(Box::new(SamplesPlan::samples(arguments, ambient)?)),
+    named: &[
+        LABEL_NAMES,
+        LABEL_PATTERNS,
+        T_FROM,
+        T_TO,
+        LAST,
+        AT,
+        COMPLETE,
+    ],
+    bind: |arguments, ambient| {
+        use SampleColumn::{Series, Ts, TsNs, Value};
+        SamplesPlan::bind(arguments, ambient, &[Series, Ts, TsNs, Value])
+    },
 };
 
 pub const LABELS: Function = Function {
     name: "loom_labels",
-    description: "The labels of time series, one a row, and where their values stand.",
+    description: "The labels of time series, one in each row, with the source and the field that hold the values.",
     columns: "`dir`, `source`, `field`, `series`, `label`, `value`",
     examples: &["FROM loom_labels('telemetry.loom', 'node_load1')"],
     positional: &[DIR, METRIC],
-    named: LABELS_PARAMETERS,
+    named: &[LABEL_NAMES, LABEL_PATTERNS],
     bind: |arguments, ambient| {
         let asked = Asked::bind(arguments, ambient)?;
         let columns = columns(&[
@@ -91,19 +92,19 @@ pub const LABELS: Function = Function {
     },
 };
 
-/// Series by their labels, as asked.
+/// The series that a call asks for.
 struct Asked {
     given: Given,
-    /// A label and what it must be.
+    /// Labels, and the test that the value of each must pass.
     tests: Vec<(String, LabelTest)>,
 }
 
-/// Characters that mean something in a regular expression.
+/// The characters with a meaning in regular expressions.
 const SYNTAX: &[char] = &[
     '\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$',
 ];
 
-/// The groups of one directory that hold series which were asked for.
+/// A source of one directory, and its fields that hold requested series.
 struct Group {
     source: Arc<Source>,
     fields: Vec<usize>,
@@ -113,10 +114,8 @@ impl Asked {
     fn bind(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Asked> {
         let mut tests = Vec::new();
         if let Some(metric) = arguments.text(METRIC.name)? {
-            tests.push((
-                METRIC_LABEL.to_owned(),
-                LabelTest::OneOf(vec![metric.to_owned()]),
-            ));
+            let metric = LabelTest::OneOf(vec![metric.to_owned()]);
+            tests.push((METRIC_LABEL.to_owned(), metric));
         }
         let names = arguments.texts(LABEL_NAMES.name)?.unwrap_or_default();
         let patterns = arguments.texts(LABEL_PATTERNS.name)?.unwrap_or_default();
@@ -137,7 +136,7 @@ impl Asked {
         })
     }
 
-    fn groups(&self, catalog: &loom_engine::schema::Catalog) -> Vec<Group> {
+    fn groups(&self, catalog: &Catalog) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for SeriesId { source, field } in catalog.label_index().select(&self.tests) {
             match groups.last_mut() {
@@ -152,8 +151,8 @@ impl Asked {
     }
 }
 
-/// Whether all of a value fits a regular expression, as in Prometheus. Of values with `|` between them, the values: they are looked up, while others are
-/// tried on each value that there is.
+/// Compiles a regular expression for the whole value, as Prometheus does. A pattern that only lists values, with `|` between them, becomes
+/// a lookup; any other pattern is tried on each known value.
 fn test_of(pattern: &str) -> Result<LabelTest> {
     let values = pattern.split('|');
     if values.clone().all(|value| !value.contains(SYNTAX)) {
@@ -167,24 +166,21 @@ fn test_of(pattern: &str) -> Result<LabelTest> {
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default();
             Err(Problem::binder(format!(
-                "'{pattern}' is not a regular expression: {why}; write \\ before a character that stands for itself"
+                "'{pattern}' is not a regular expression: {why}; escape special characters with \\"
             )))
         }
     }
 }
 
-/// The number of a series in a call: the same for the same directories in the same order.
+/// The number of a series: the same for the same directories in the same order.
 fn number(directory: usize, source: &Source, field: usize) -> u64 {
     (directory as u64) << 32 | u64::from(source.id.0) << 16 | field as u64
 }
 
-/// The rows of `loom_labels`.
 fn labels(asked: &Asked, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
     let mut rows = Vec::new();
-    let paths = asked.given.paths(ambient)?;
-    for (directory, path) in paths.iter().enumerate() {
-        let dir = path.display().to_string();
-        let snapshot = snapshot(path, &dir, None)?;
+    let snapshots = snapshots(&asked.given, None, ambient)?;
+    for (directory, (dir, snapshot)) in snapshots.into_iter().enumerate() {
         for Group { source, fields } in asked.groups(snapshot.catalog()) {
             for field in fields {
                 let def = proven::at(&source.fields, field);
@@ -204,7 +200,7 @@ fn labels(asked: &Asked, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
     Ok(rows)
 }
 
-/// The samples that a call reads.
+/// The arguments that choose samples.
 pub struct SamplesAsked {
     asked: Asked,
     times: TimeArguments,
@@ -212,38 +208,27 @@ pub struct SamplesAsked {
     complete: bool,
 }
 
-/// A bound call of `loom_samples` or `loom_series`.
 struct SamplesPlan {
     samples: SamplesAsked,
     shown: &'static [SampleColumn],
     columns: Vec<Column>,
 }
 
-/// A group in one directory, at one instant.
+/// A source of one directory at one instant.
 struct GroupPart {
-    /// The place of the directory among those that were given.
+    /// The position of the directory among those given.
     directory: usize,
     part: Part,
-    /// The fields that were asked for.
+    /// The requested fields.
     fields: Vec<usize>,
 }
 
 impl SamplesPlan {
-    fn samples(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
-        use SampleColumn::{Series, Ts, TsNs, Value};
-        SamplesPlan::bind(arguments, ambient, &[Series, Ts, TsNs, Value])
-    }
-
-    fn series(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<SamplesPlan> {
-        use SampleColumn::{Dir, Labels, Ts, TsNs, Value};
-        SamplesPlan::bind(arguments, ambient, &[Ts, Labels, Value, TsNs, Dir])
-    }
-
     fn bind(
         arguments: &Arguments,
         ambient: &Ambient<'_>,
         shown: &'static [SampleColumn],
-    ) -> Result<SamplesPlan> {
+    ) -> Result<Bound> {
         let column = |column: &SampleColumn| match column {
             SampleColumn::Series => Column::new("series", SqlType::U64),
             SampleColumn::Ts => Column::new("ts", SqlType::TimestampTz),
@@ -252,11 +237,11 @@ impl SamplesPlan {
             SampleColumn::Labels => Column::new("labels", SqlType::TextMap),
             SampleColumn::Dir => Column::new("dir", SqlType::Text),
         };
-        Ok(SamplesPlan {
+        Ok(Box::new(SamplesPlan {
             samples: SamplesAsked::bind(arguments, ambient)?,
             columns: shown.iter().map(column).collect(),
             shown,
-        })
+        }))
     }
 }
 
@@ -285,7 +270,7 @@ impl SamplesAsked {
         };
         asked.times.range(None)?;
         match asked.at {
-            // What is published is looked at when the call runs; a position is checked at once.
+            // Without a position, the call looks at the published data when it runs; a position is checked at once.
             None => asked
                 .asked
                 .given
@@ -297,7 +282,7 @@ impl SamplesAsked {
         Ok(asked)
     }
 
-    /// Begins to read them.
+    /// Starts to read the samples.
     pub fn start(&self, ambient: &Ambient<'_>) -> Result<SeriesScan> {
         let groups = self.parts(ambient)?;
         let parts: Vec<&Part> = groups.iter().map(|group| &group.part).collect();
@@ -305,7 +290,10 @@ impl SamplesAsked {
             .times
             .range(newest(parts.iter().copied(), &self.times)?)?;
         if self.complete {
-            self.require_complete(&parts, range, ambient)?;
+            let poll = Poll::new(ambient.stop);
+            let spans = range.into();
+            let mut parts = parts.iter();
+            parts.try_for_each(|part| part.require_complete(&spans, &poll))?;
         }
         let mut series = Vec::new();
         let mut running = Vec::new();
@@ -361,15 +349,9 @@ impl SamplesAsked {
     }
 
     fn parts(&self, ambient: &Ambient<'_>) -> Result<Vec<GroupPart>> {
-        let paths = self.asked.given.paths(ambient)?;
-        if let Some(at) = &self.at {
-            at.require_present(ambient)?;
-        }
+        let snapshots = snapshots(&self.asked.given, self.at.as_ref(), ambient)?;
         let mut parts = Vec::new();
-        for (directory, path) in paths.iter().enumerate() {
-            let dir = path.display().to_string();
-            let at = self.at.as_ref().map(|at| at.position(path, paths.len()));
-            let snapshot = snapshot(path, &dir, at.transpose()?)?;
+        for (directory, (dir, snapshot)) in snapshots.into_iter().enumerate() {
             for Group { source, fields } in self.asked.groups(snapshot.catalog()) {
                 let all = Chosen {
                     index: None,
@@ -384,20 +366,6 @@ impl SamplesAsked {
             }
         }
         Ok(parts)
-    }
-
-    fn require_complete(
-        &self,
-        parts: &[&Part],
-        span: TimeRange,
-        ambient: &Ambient<'_>,
-    ) -> Result<()> {
-        let poll = Poll::new(ambient.stop);
-        for part in parts {
-            let is_complete = part.snapshot.require_complete(part.source.id, span, &poll);
-            is_complete.map_err(|error: Error| incomplete(error, &part.dir))?;
-        }
-        Ok(())
     }
 }
 

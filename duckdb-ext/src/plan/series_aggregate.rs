@@ -10,9 +10,7 @@ use super::bucket;
 use super::columns::Column;
 use super::datum::Datum;
 use super::function::{Function, Plan};
-use super::parameters::{
-    AT, BUCKET, BY, COMPLETE, DIR, LAST, METRIC, Parameter, SERIES_LABELS, T_FROM, T_TO,
-};
+use super::parameters::{AT, BUCKET, BY, COMPLETE, DIR, LAST, METRIC, SERIES_LABELS, T_FROM, T_TO};
 use super::series::SamplesAsked;
 use super::types::SqlType;
 use crate::error::{Problem, Result};
@@ -20,9 +18,7 @@ use crate::exec::run::Run;
 use crate::exec::series_aggregate::{SeriesAggregateRun, SeriesColumn};
 use crate::exec::series_groups::SeriesGroups;
 
-const PARAMETERS: &[Parameter] = &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE];
-
-/// The columns; without buckets all but the first, of groups all but the last.
+/// All columns. `bucket` is shown only with buckets, and `dir` only without groups.
 const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
     (SeriesColumn::Bucket, "bucket", SqlType::TimestampTz),
     (SeriesColumn::Labels, "labels", SqlType::TextMap),
@@ -38,21 +34,20 @@ const COLUMNS: &[(SeriesColumn, &str, SqlType)] = &[
 pub const FUNCTION: Function = Function {
     name: "loom_series_aggregate",
     description: "Statistics of the values of each time series, or of groups of them, over a window, whole or by buckets of time.",
-    columns: "`bucket` if it is asked for, `labels`, `count`, `sum`, `min`, `max`, `avg`, `last`, `dir` without `by`",
+    columns: "`bucket` if it is given, `labels`, `count`, `sum`, `min`, `max`, `avg`, `last`, `dir` without `by`",
     examples: &[
         "FROM loom_series_aggregate('telemetry.loom', 'node_load1', bucket := INTERVAL 1 MINUTE, last := INTERVAL 1 HOUR)",
         "FROM loom_series_aggregate('telemetry.loom', 'http_requests_total', by := ['code'], last := INTERVAL 1 HOUR)",
     ],
     positional: &[DIR, METRIC],
-    named: PARAMETERS,
+    named: &[SERIES_LABELS, BY, BUCKET, T_FROM, T_TO, LAST, AT, COMPLETE],
     bind: |arguments, ambient| Ok(Box::new(SeriesAggregatePlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct SeriesAggregatePlan {
     samples: SamplesAsked,
     bucket: Option<Bucket>,
-    /// The labels that make groups of series; `None`: each series is one.
+    /// The labels that form groups of series; `None` if each series is a group.
     by: Option<Vec<String>>,
     shown: Vec<SeriesColumn>,
     columns: Vec<Column>,
@@ -64,7 +59,7 @@ impl SeriesAggregatePlan {
         let by = labels_of(arguments)?;
         let is_shown = |column: SeriesColumn| match column {
             SeriesColumn::Bucket => bucket.is_some(),
-            // A group may be of several directories.
+            // A group may hold series of several directories.
             SeriesColumn::Dir => by.is_none(),
             _ => true,
         };
@@ -102,7 +97,6 @@ impl Plan for SeriesAggregatePlan {
     }
 }
 
-/// The labels of `by`.
 fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
     let labels = match arguments.get(BY.name) {
         Some(other) if !matches!(other, Datum::List(_)) => {
@@ -117,7 +111,7 @@ fn labels_of(arguments: &Arguments) -> Result<Option<Vec<String>>> {
     let has_empty = |labels: &Vec<String>| labels.iter().any(String::is_empty);
     if labels.as_ref().is_some_and(has_empty) {
         return Err(Problem::binder(
-            "by holds an empty text; give the names of labels: loom_labels(dir, metric) lists them",
+            "by contains an empty text; give names of labels; loom_labels(dir, metric) lists them",
         ));
     }
     Ok(labels)

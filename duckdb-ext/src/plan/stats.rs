@@ -1,4 +1,4 @@
-//! What the latest scans of this process opened, pruned and read: the rows of `loom_scan_stats`.
+//! The rows of `loom_scan_stats`: what the latest scans of this process opened, pruned and read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use loom_engine::query::{Scan, ScanStats};
 
 use super::part::Part;
 
-/// Scans that are remembered.
+/// The number of scans that are remembered.
 const LATEST: usize = 256;
 
 #[derive(Clone)]
 pub struct Record {
-    /// Counted from 1 in this process.
+    /// The number of the scan in this process, from 1.
     pub scan: u64,
     pub dir: String,
     pub source: String,
@@ -21,7 +21,7 @@ pub struct Record {
     pub note: Option<&'static str>,
 }
 
-/// Of a directory that a call names and does not read.
+/// The note on a directory that a call names but does not read.
 const SKIPPED: &str = "skipped: the directory does not have the source";
 
 enum State {
@@ -40,16 +40,16 @@ struct Shared {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static LATEST_SCANS: Mutex<VecDeque<Arc<Shared>>> = Mutex::new(VecDeque::new());
 
-/// One scan's place among the latest.
+/// The entry of one scan.
 pub struct ScanEntry(Arc<Shared>);
 
 impl ScanEntry {
-    /// Remembers a scan as long as it runs, and then what it came to.
+    /// Adds a running scan. Its counters are read from the scan itself until [`ScanEntry::finish`] sets them.
     pub fn begin(dir: &str, source: &str, scan: &Arc<Scan>) -> ScanEntry {
         ScanEntry::add(dir, source, State::Running(Arc::downgrade(scan)))
     }
 
-    /// Remembers work that has no scan to ask: what it came to is said by [`ScanEntry::finish`], as often as it changes.
+    /// Adds work that is not a scan: [`ScanEntry::finish`] sets its counters whenever they change.
     pub fn pending(dir: &str, source: &str) -> ScanEntry {
         ScanEntry::add(dir, source, State::Finished(ScanStats::default()))
     }
@@ -74,51 +74,41 @@ impl ScanEntry {
     }
 }
 
-/// Remembers work that is done already.
-pub fn remember(dir: &str, source: &str, stats: ScanStats) {
-    ScanEntry::add(dir, source, State::Finished(stats));
-}
-
-/// Remembers that a directory was passed over, because it does not have the source.
+/// Records that a call does not read a directory, because the directory does not have the source.
 pub fn skipped(dir: &str, source: &str) {
     ScanEntry::add(dir, source, State::Skipped);
 }
 
-/// Remembers what the snapshots of some parts came to.
+/// Records the reads of finished work, part by part.
 pub fn remember_all(parts: &[Part]) {
     for part in parts {
-        remember(&part.dir, &part.source.name, part.snapshot.stats());
+        let stats = State::Finished(part.snapshot.stats());
+        ScanEntry::add(&part.dir, &part.source.name, stats);
     }
 }
 
 /// The latest scans, the oldest first.
 pub fn latest() -> Vec<Record> {
-    let latest: Vec<Arc<Shared>> = LATEST_SCANS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-        .cloned()
-        .collect();
-    latest
-        .iter()
-        .map(|shared| {
-            let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let (stats, note) = match &*state {
-                State::Finished(stats) => (*stats, None),
-                // Gone without an end: it never ran.
-                State::Running(scan) => match scan.upgrade() {
-                    Some(scan) => (scan.stats(), None),
-                    None => (ScanStats::default(), None),
-                },
-                State::Skipped => (ScanStats::default(), Some(SKIPPED)),
-            };
-            Record {
-                scan: shared.scan,
-                dir: shared.dir.clone(),
-                source: shared.source.clone(),
-                stats,
-                note,
-            }
-        })
-        .collect()
+    let latest = LATEST_SCANS.lock().unwrap_or_else(PoisonError::into_inner);
+    let record = |shared: &Arc<Shared>| {
+        let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stats, note) = match &*state {
+            State::Finished(stats) => (*stats, None),
+            // A scan that is gone without an end never ran.
+            State::Running(scan) => (
+                scan.upgrade()
+                    .map_or_else(ScanStats::default, |scan| scan.stats()),
+                None,
+            ),
+            State::Skipped => (ScanStats::default(), Some(SKIPPED)),
+        };
+        Record {
+            scan: shared.scan,
+            dir: shared.dir.clone(),
+            source: shared.source.clone(),
+            stats,
+            note,
+        }
+    };
+    latest.iter().map(record).collect()
 }

@@ -1,4 +1,4 @@
-//! The small tables about a directory: its sources, indexes, position, losses and state, and what the latest scans read.
+//! The small tables about a directory: its sources, indexes, position, losses and state, and the reads of the latest scans.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use loom_engine::{PerLog, Timestamp};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::columns::{Column, columns};
+use super::columns::columns;
 use super::datum::TIMESTAMP_INFINITY;
 use super::directory;
 use super::function::{Bound, Function, SmallTable};
@@ -31,7 +31,27 @@ pub const SOURCES: Function = Function {
     examples: &["FROM loom_sources('telemetry.loom')"],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::sources,
+    bind: |arguments, ambient| {
+        let columns = &[
+            ("dir", SqlType::Text),
+            ("name", SqlType::Text),
+            ("id", SqlType::U16),
+            ("fields", SqlType::Text),
+            ("records", SqlType::U64),
+            ("bytes", SqlType::U64),
+            ("first_ts", SqlType::TimestampTz),
+            ("last_ts", SqlType::TimestampTz),
+            ("state", SqlType::Text),
+        ];
+        of_each(arguments, ambient, columns, |about| {
+            let totals = about.snapshot.totals()?;
+            let held = |source: &Source| totals.get(&source.id).copied().unwrap_or_default();
+            let sources = about.snapshot.catalog().sources();
+            Ok(sources
+                .map(|source| about.source(source, &held(source)))
+                .collect())
+        })
+    },
 };
 
 pub const INDEXES: Function = Function {
@@ -41,12 +61,33 @@ pub const INDEXES: Function = Function {
     examples: &["FROM loom_indexes('telemetry.loom')"],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::indexes,
+    bind: |arguments, ambient| {
+        let columns = &[
+            ("dir", SqlType::Text),
+            ("source", SqlType::Text),
+            ("index", SqlType::Text),
+            ("value", SqlType::Text),
+            ("filter", SqlType::Text),
+            ("bins", SqlType::Text),
+            ("since_addr", SqlType::U64),
+            ("until_addr", SqlType::U64),
+            ("state", SqlType::Text),
+        ];
+        of_each(arguments, ambient, columns, |about| {
+            let sources = about.snapshot.catalog().sources();
+            let indexes =
+                sources.flat_map(|source| source.indexes.iter().map(move |index| (source, index)));
+            let declared = indexes.filter(|(_, index)| !index.is_native());
+            Ok(declared
+                .map(|(source, index)| about.index(source, index))
+                .collect())
+        })
+    },
 };
 
 pub const SNAPSHOT: Function = Function {
     name: "loom_snapshot",
-    description: "The position up to which a Loom directory is published now, and several directories at one moment; pass it, or a list of the rows, as at.",
+    description: "The position up to which a Loom directory is published now. For several directories, the rows are positions at one moment. Pass a position, or a list of the rows, as at.",
     columns: "`dir`, `position`, `apart_ns`",
     examples: &[
         "SET VARIABLE p = (SELECT position FROM loom_snapshot('telemetry.loom'))",
@@ -54,7 +95,17 @@ pub const SNAPSHOT: Function = Function {
     ],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::snapshot,
+    bind: |arguments, ambient| {
+        let given = opened(arguments, ambient)?;
+        let columns = columns(&[
+            ("dir", SqlType::Text),
+            ("position", SqlType::U64),
+            ("apart_ns", SqlType::U64),
+        ]);
+        Ok(SmallTable::bound(columns, move |ambient| {
+            cut(&given.paths(ambient)?)
+        }))
+    },
 };
 
 pub const LOSSES: Function = Function {
@@ -64,17 +115,36 @@ pub const LOSSES: Function = Function {
     examples: &["FROM loom_losses('telemetry.loom') WHERE to_ts > now() - INTERVAL 1 HOUR"],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::losses,
+    bind: |arguments, ambient| {
+        let columns = &[
+            ("dir", SqlType::Text),
+            ("from_ts", SqlType::TimestampTz),
+            ("to_ts", SqlType::TimestampTz),
+            ("source", SqlType::Text),
+            ("stage", SqlType::Text),
+            ("reason", SqlType::Text),
+            ("records", SqlType::U64),
+            ("bytes", SqlType::U64),
+        ];
+        of_each(arguments, ambient, columns, |about| {
+            let losses = about.snapshot.losses(about.poll)?;
+            Ok(losses.iter().map(|loss| about.loss(loss)).collect())
+        })
+    },
 };
 
 pub const PINS: Function = Function {
     name: pins::FUNCTION,
-    description: "The pins of a Loom directory: what its rules kept around their alerts, each a folder of Parquet files at path.",
+    description: "The pins of a Loom directory: the records that its rules kept around their alerts, each a folder of Parquet files at path.",
     columns: "`dir`, `id`, `rule`, `from_ts`, `to_ts`, `path`, `records`, `bytes`, `missing`",
     examples: &["FROM loom_pins('telemetry.loom') ORDER BY to_ts DESC LIMIT 10"],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::pins,
+    bind: |arguments, ambient| {
+        of_each(arguments, ambient, &pins::COLUMNS, |about| {
+            pins::rows(about.dir)
+        })
+    },
 };
 
 pub const STATUS: Function = Function {
@@ -84,147 +154,75 @@ pub const STATUS: Function = Function {
     examples: &["FROM loom_status('telemetry.loom')"],
     positional: &[DIR],
     named: &[],
-    bind: DirectoryTable::status,
+    bind: |arguments, ambient| {
+        let columns = &[
+            ("dir", SqlType::Text),
+            ("key", SqlType::Text),
+            ("value", SqlType::Text),
+        ];
+        of_each(arguments, ambient, columns, |about| {
+            let entries = status_entries(&about.directory.status()?);
+            let file = [("extension", about.file.to_owned())];
+            let row = |(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)];
+            Ok(file.into_iter().chain(entries).map(row).collect())
+        })
+    },
 };
 
 pub const SCAN_STATS: Function = Function {
     name: "loom_scan_stats",
-    description: "What the latest scans of this process opened, pruned and read.",
+    description: "The latest scans of this process, and how much they opened, pruned and read.",
     columns: "`scan`, `dir`, `source`, `nodes_opened`, `chunks_total`, `chunks_pruned`, `chunks_read`, `bytes_read`, `note`",
     examples: &["FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1"],
     positional: &[],
     named: &[],
     bind: |_, _| {
-        Ok(SmallTable::bound(
-            scan_stats_columns(),
-            |_| Ok(scan_stats()),
-        ))
+        let columns = columns(&[
+            ("scan", SqlType::U64),
+            ("dir", SqlType::Text),
+            ("source", SqlType::Text),
+            ("nodes_opened", SqlType::U64),
+            ("chunks_total", SqlType::U64),
+            ("chunks_pruned", SqlType::U64),
+            ("chunks_read", SqlType::U64),
+            ("bytes_read", SqlType::U64),
+            ("note", SqlType::Text),
+        ]);
+        Ok(SmallTable::bound(columns, |_| Ok(scan_stats())))
     },
 };
 
-/// A table about each of the directories, built for each execution.
-struct DirectoryTable {
-    given: Given,
-    rows: TableRows,
-}
-
-/// How the rows are found.
-enum TableRows {
-    /// Of each directory by itself.
-    Each(fn(&About<'_>) -> Result<Rows>),
-    /// A cut of all directories.
-    Cut,
-}
-
-/// One directory, and how it is called in the rows.
+/// One directory that a call reads.
 struct About<'a> {
+    /// Its path, as the rows show it.
     dir: &'a str,
     directory: &'a Arc<Directory>,
     snapshot: &'a Snapshot,
     poll: &'a Poll<'a>,
-    /// The extension file that was loaded.
+    /// The name of the extension file that DuckDB loaded.
     file: &'static str,
 }
 
-impl DirectoryTable {
-    fn bind(
-        arguments: &Arguments,
-        ambient: &Ambient<'_>,
-        columns: Vec<Column>,
-        rows: TableRows,
-    ) -> Result<Bound> {
-        let given = arguments.directories(ambient)?;
-        for path in given.paths(ambient)? {
-            directory::open(&path)?;
-        }
-        let table = DirectoryTable { given, rows };
-        Ok(SmallTable::bound(columns, move |ambient| {
-            table.rows(ambient)
-        }))
+/// The directories of a call, each of which can be opened.
+fn opened(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Given> {
+    let given = arguments.directories(ambient)?;
+    for path in given.paths(ambient)? {
+        directory::open(&path)?;
     }
+    Ok(given)
+}
 
-    fn sources(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(
-            arguments,
-            ambient,
-            sources_columns(),
-            TableRows::Each(|about| {
-                let totals = about.snapshot.totals()?;
-                let sources = about.snapshot.catalog().sources();
-                let held = |source: &Source| totals.get(&source.id).copied().unwrap_or_default();
-                sources
-                    .map(|source| about.source(source, &held(source)))
-                    .collect()
-            }),
-        )
-    }
-
-    fn indexes(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(
-            arguments,
-            ambient,
-            indexes_columns(),
-            TableRows::Each(|about| {
-                let rows = about.snapshot.catalog().sources().flat_map(|source| {
-                    let declared = source.indexes.iter().filter(|index| !index.is_native());
-                    declared
-                        .map(|index| about.index(source, index))
-                        .collect::<Vec<_>>()
-                });
-                Ok(rows.collect())
-            }),
-        )
-    }
-
-    fn snapshot(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(arguments, ambient, snapshot_columns(), TableRows::Cut)
-    }
-
-    fn status(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(
-            arguments,
-            ambient,
-            status_columns(),
-            TableRows::Each(|about| {
-                let mut entries = vec![("extension", about.file.to_owned())];
-                entries.extend(status_entries(&about.directory.status()?));
-                Ok(entries
-                    .into_iter()
-                    .map(|(key, value)| vec![about.dir(), Cell::from(key), Cell::Text(value)])
-                    .collect())
-            }),
-        )
-    }
-
-    fn losses(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(
-            arguments,
-            ambient,
-            losses_columns(),
-            TableRows::Each(|about| {
-                let losses = about.snapshot.losses(about.poll)?;
-                Ok(losses.iter().map(|loss| about.loss(loss)).collect())
-            }),
-        )
-    }
-
-    fn pins(arguments: &Arguments, ambient: &Ambient<'_>) -> Result<Bound> {
-        DirectoryTable::bind(
-            arguments,
-            ambient,
-            pins::pins_columns(),
-            TableRows::Each(|about| pins::rows(about.dir)),
-        )
-    }
-
-    fn rows(&self, ambient: &Ambient<'_>) -> Result<Rows> {
-        let paths = self.given.paths(ambient)?;
-        let rows_of = match self.rows {
-            TableRows::Each(rows) => rows,
-            TableRows::Cut => return cut(&paths),
-        };
+/// A call that shows the rows of each directory, one directory after the other.
+fn of_each(
+    arguments: &Arguments,
+    ambient: &Ambient<'_>,
+    declared: &[(&str, SqlType)],
+    rows_of: fn(&About<'_>) -> Result<Rows>,
+) -> Result<Bound> {
+    let given = opened(arguments, ambient)?;
+    Ok(SmallTable::bound(columns(declared), move |ambient| {
         let mut rows = Vec::new();
-        for path in paths {
+        for path in given.paths(ambient)? {
             let directory = directory::open(&path)?;
             let about = About {
                 dir: &path.display().to_string(),
@@ -236,10 +234,10 @@ impl DirectoryTable {
             rows.extend(rows_of(&about)?);
         }
         Ok(rows)
-    }
+    }))
 }
 
-/// Where directories stand together.
+/// The rows of `loom_snapshot`: one cut through all directories.
 fn cut(paths: &[PathBuf]) -> Result<Rows> {
     let directories = paths.iter().map(|path| directory::open(path));
     let cut = Cut::take(&directories.collect::<Result<Vec<_>>>()?)?;
@@ -258,11 +256,12 @@ impl About<'_> {
         Cell::from(self.dir)
     }
 
-    fn source(&self, source: &Source, totals: &SourceTotals) -> Result<Vec<Cell>> {
+    fn source(&self, source: &Source, totals: &SourceTotals) -> Vec<Cell> {
         let fields: Vec<String> = source.fields.iter().map(field_text).collect();
         let time =
             |ts: Option<Timestamp>| Cell::from(ts.map(|ts| Cell::Int(i128::from(micros(ts.0)))));
-        Ok(vec![
+        let state = if source.is_open() { "open" } else { "closed" };
+        vec![
             self.dir(),
             Cell::from(source.name.as_str()),
             Cell::from(u64::from(source.id.0)),
@@ -271,12 +270,8 @@ impl About<'_> {
             Cell::from(totals.bytes),
             time(totals.first_ts),
             time(totals.last_ts),
-            Cell::from(if source.closed_at.is_some() {
-                "closed"
-            } else {
-                "open"
-            }),
-        ])
+            Cell::from(state),
+        ]
     }
 
     fn loss(&self, loss: &Loss) -> Vec<Cell> {
@@ -309,7 +304,7 @@ impl About<'_> {
     }
 }
 
-/// The ends of time are DuckDB's infinities.
+/// The ends of time become DuckDB's infinities.
 fn micros_or_infinity(time: Timestamp) -> i64 {
     match time {
         Timestamp::MIN => -TIMESTAMP_INFINITY,
@@ -318,7 +313,7 @@ fn micros_or_infinity(time: Timestamp) -> i64 {
     }
 }
 
-/// As a configuration would write them.
+/// Writes bins as a configuration does.
 fn bins_text(bins: &BinsDef) -> String {
     match bins {
         BinsDef::Auto => "auto".to_owned(),
@@ -342,7 +337,7 @@ fn field_text(field: &FieldDef) -> String {
     format!("{} {}{nullable}", field.name, field.ty)
 }
 
-/// What a directory and its daemon say of themselves. Addresses are bytes of the record log.
+/// The state of a directory and its daemon. Addresses are bytes of the record log.
 fn status_entries(status: &Status) -> Vec<(&'static str, String)> {
     let PerLog {
         records,
@@ -412,75 +407,4 @@ fn scan_stats() -> Rows {
             ]
         })
         .collect()
-}
-
-fn sources_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("name", SqlType::Text),
-        ("id", SqlType::U16),
-        ("fields", SqlType::Text),
-        ("records", SqlType::U64),
-        ("bytes", SqlType::U64),
-        ("first_ts", SqlType::TimestampTz),
-        ("last_ts", SqlType::TimestampTz),
-        ("state", SqlType::Text),
-    ])
-}
-
-fn indexes_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("source", SqlType::Text),
-        ("index", SqlType::Text),
-        ("value", SqlType::Text),
-        ("filter", SqlType::Text),
-        ("bins", SqlType::Text),
-        ("since_addr", SqlType::U64),
-        ("until_addr", SqlType::U64),
-        ("state", SqlType::Text),
-    ])
-}
-
-fn losses_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("from_ts", SqlType::TimestampTz),
-        ("to_ts", SqlType::TimestampTz),
-        ("source", SqlType::Text),
-        ("stage", SqlType::Text),
-        ("reason", SqlType::Text),
-        ("records", SqlType::U64),
-        ("bytes", SqlType::U64),
-    ])
-}
-
-fn snapshot_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("position", SqlType::U64),
-        ("apart_ns", SqlType::U64),
-    ])
-}
-
-fn status_columns() -> Vec<Column> {
-    columns(&[
-        ("dir", SqlType::Text),
-        ("key", SqlType::Text),
-        ("value", SqlType::Text),
-    ])
-}
-
-fn scan_stats_columns() -> Vec<Column> {
-    columns(&[
-        ("scan", SqlType::U64),
-        ("dir", SqlType::Text),
-        ("source", SqlType::Text),
-        ("nodes_opened", SqlType::U64),
-        ("chunks_total", SqlType::U64),
-        ("chunks_pruned", SqlType::U64),
-        ("chunks_read", SqlType::U64),
-        ("bytes_read", SqlType::U64),
-        ("note", SqlType::Text),
-    ])
 }

@@ -8,7 +8,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::Column;
 use super::function::{Function, Plan};
-use super::parameters::{DIR, FILTER, N, Parameter, SOURCE};
+use super::parameters::{DIR, FILTER, N, SOURCE};
 use super::scan::records;
 use super::selection::Selection;
 use super::stats::ScanEntry;
@@ -17,19 +17,16 @@ use crate::exec::fill::Fill;
 use crate::exec::run::Run;
 use crate::exec::tail::{TailPart, TailRun};
 
-const PARAMETERS: &[Parameter] = &[FILTER];
-
 pub const FUNCTION: Function = Function {
     name: "loom_tail",
     description: "The latest n records of a source of a Loom directory, newest first; records of several directories are ordered by arrival.",
     columns: "those of `loom_scan`",
     examples: &["FROM loom_tail('telemetry.loom', 'requests', 10)"],
     positional: &[DIR, SOURCE, N],
-    named: PARAMETERS,
+    named: &[FILTER],
     bind: |arguments, ambient| Ok(Box::new(TailPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct TailPlan {
     selection: Selection,
     columns: Vec<Column>,

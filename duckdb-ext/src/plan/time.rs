@@ -1,5 +1,5 @@
-//! Times from SQL as ranges of nanoseconds: microseconds become the thousand nanoseconds that they stand for, infinities the
-//! ends of time, and intervals of months go by the calendar (UTC).
+//! Times from SQL as ranges of nanoseconds: a microsecond becomes the thousand nanoseconds that it stands for, infinities become the ends
+//! of time, and months follow the calendar in UTC.
 
 use loom_engine::query::Predicate;
 use loom_engine::schema::RangeSet;
@@ -10,13 +10,13 @@ use crate::error::{Problem, Result};
 
 const DAY_NANOS: i128 = 86_400_000_000_000;
 
-/// The time arguments that `loom_scan` and `loom_aggregate` share, as given.
+/// The time arguments of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimeArguments {
     /// Microseconds; the window is `[t_from, t_to)`.
     pub t_from: Option<i64>,
     pub t_to: Option<i64>,
-    /// Back from the newest visible record or the moment of asking, inclusive.
+    /// The length of a window that ends with the newest visible record, inclusive, or with the current time.
     pub last: Option<Interval>,
     /// The middles of the windows `[t - width, t + width)`, in microseconds.
     pub around: Option<Vec<i64>>,
@@ -24,7 +24,7 @@ pub struct TimeArguments {
 }
 
 impl TimeArguments {
-    /// The one range of `t_from`, `t_to` and `last`.
+    /// The range of `t_from`, `t_to` and `last`.
     pub fn range(&self, newest: Option<Timestamp>) -> Result<TimeRange> {
         let from = self.t_from.map_or(i128::from(i64::MIN), nanos_wide);
         let to = self.t_to.map_or(i128::from(i64::MAX) + 1, nanos_wide);
@@ -47,7 +47,7 @@ impl TimeArguments {
         Ok(range)
     }
 
-    /// The windows of `around`; none where it was not given.
+    /// The windows of `around`; `None` if it is not given.
     pub fn windows(&self) -> Result<Option<RangeSet<Timestamp>>> {
         let (middles, width) = match (&self.around, self.width) {
             (None, None) => return Ok(None),
@@ -87,18 +87,18 @@ impl TimeArguments {
         })
     }
 
-    /// All of it as one predicate.
+    /// All time arguments as one predicate.
     pub fn predicate(&self, newest: Option<Timestamp>) -> Result<Predicate> {
         Ok(Predicate::times(self.spans(newest)?))
     }
 }
 
-/// Microseconds to nanoseconds that may lie beyond the ends of time; infinities do.
+/// Microseconds as nanoseconds. The result may lie beyond the ends of time; those of infinities do.
 fn nanos_wide(micros: i64) -> i128 {
     i128::from(micros) * 1000
 }
 
-/// The times from `from` on and before `to`, both in nanoseconds.
+/// The times from `from`, inclusive, to `to`, exclusive, both in nanoseconds.
 fn half_open(from: i128, to: i128) -> TimeRange {
     let first = from.max(i64::MIN.into());
     let last = (to - 1).min(i64::MAX.into());
@@ -111,13 +111,12 @@ fn half_open(from: i128, to: i128) -> TimeRange {
     }
 }
 
-/// The moment of asking.
 pub fn now() -> Timestamp {
     let nanos = jiff::Timestamp::now().as_nanosecond();
     Timestamp(i64::try_from(nanos).unwrap_or(i64::MAX))
 }
 
-/// Microseconds to nanoseconds; what lies beyond becomes the end of time.
+/// Microseconds as nanoseconds; times that do not fit become the end of time.
 pub fn nanos(micros: i64) -> i64 {
     micros.saturating_mul(1000)
 }
@@ -126,19 +125,19 @@ pub fn nanos(micros: i64) -> i64 {
 #[inline]
 pub fn micros(nanos: i64) -> i64 {
     match u64::try_from(nanos) {
-        // Half the work, for nearly all times that there are.
+        // An unsigned division takes half the time, and nearly all times are positive.
         Ok(nanos) => (nanos / 1000) as i64,
         Err(_) => nanos.div_euclid(1000),
     }
 }
 
-/// `time` plus (`sign` 1) or minus (-1) an interval. Months go by the calendar; the end of time absorbs the rest.
+/// `time` plus an interval (`sign` 1) or minus it (`sign` -1). Months follow the calendar, and the result stops at the ends of time.
 pub fn shifted(time: i64, interval: Interval, sign: i64) -> Result<i64> {
     let total = shifted_wide(time.into(), interval, sign)?;
     Ok(i64::try_from(total).unwrap_or(if total < 0 { i64::MIN } else { i64::MAX }))
 }
 
-/// The same, beyond the ends of time too.
+/// The same, but the result may pass the ends of time.
 fn shifted_wide(time: i128, interval: Interval, sign: i64) -> Result<i128> {
     let mut shifted = time;
     if interval.months != 0 {

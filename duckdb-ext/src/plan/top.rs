@@ -1,4 +1,4 @@
-//! `loom_top`: the records with the greatest values of an index, or the least, in that order.
+//! `loom_top`: the records with the greatest or the least values of an index, in that order.
 
 use std::sync::Arc;
 
@@ -8,9 +8,7 @@ use super::ambient::Ambient;
 use super::arguments::Arguments;
 use super::columns::Column;
 use super::function::{Function, Plan};
-use super::parameters::{
-    AT, COMPLETE, DIR, FILTER, INDEX, LAST, LEAST, N, Parameter, SOURCE, T_FROM, T_TO,
-};
+use super::parameters::{AT, COMPLETE, DIR, FILTER, INDEX, LAST, LEAST, N, SOURCE, T_FROM, T_TO};
 use super::part;
 use super::selection::{Selection, newest};
 use super::stats;
@@ -20,19 +18,16 @@ use crate::exec::fill::Fill;
 use crate::exec::run::Run;
 use crate::exec::top::{TopPart, TopRun};
 
-const PARAMETERS: &[Parameter] = &[T_FROM, T_TO, LAST, FILTER, LEAST, AT, COMPLETE];
-
 pub const FUNCTION: Function = Function {
     name: "loom_top",
-    description: "The n records of a source with the greatest values of an index, the greatest first; of equal values those that arrived first.",
+    description: "The n records of a source with the greatest values of an index, the greatest first. Equal values are in the order of arrival.",
     columns: "those of `loom_scan`",
     examples: &["FROM loom_top('telemetry.loom', 'requests', 'latency', 10)"],
     positional: &[DIR, SOURCE, INDEX, N],
-    named: PARAMETERS,
+    named: &[T_FROM, T_TO, LAST, FILTER, LEAST, AT, COMPLETE],
     bind: |arguments, ambient| Ok(Box::new(TopPlan::bind(arguments, ambient)?)),
 };
 
-/// A bound call.
 struct TopPlan {
     selection: Selection,
     times: TimeArguments,

@@ -1,4 +1,4 @@
-//! The SQL types that parameters are declared with and columns are made of. An adapter turns each into its own logical type.
+//! The SQL types of parameters and columns. An adapter turns each into a logical type of its API.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub enum SqlType {
     F64,
     Huge,
     Text,
-    /// One of these texts, by its place among them; there are at most 256.
+    /// One of at most 256 texts, stored as its position.
     Enum(&'static [&'static str]),
     Blob,
     TimestampTz,
@@ -31,12 +31,12 @@ pub enum SqlType {
     TimestampTzList,
     F64List,
     TextList,
-    /// From texts to texts.
+    /// A map from texts to texts.
     TextMap,
 }
 
 impl SqlType {
-    /// Bytes of one entry of a flat vector of this type; none for types that no column has.
+    /// The bytes of one entry of a flat vector; 0 for types that no column has.
     pub fn width(self) -> usize {
         match self {
             SqlType::Bool | SqlType::I8 | SqlType::U8 | SqlType::Enum(_) => 1,
@@ -56,7 +56,7 @@ impl SqlType {
         }
     }
 
-    /// What SQL calls it.
+    /// The name in SQL.
     pub fn name(self) -> Cow<'static, str> {
         let name = match self {
             SqlType::Enum(texts) => return Cow::Owned(format!("ENUM('{}')", texts.join("', '"))),
@@ -91,7 +91,7 @@ impl SqlType {
     }
 }
 
-/// The column type of a field of a source (the table of types in the SQL contract).
+/// The column type of a field of a source.
 pub fn of_field(source: &str, field: &FieldDef) -> SqlType {
     if field.labels.is_empty() {
         return of_numbers(field.ty);
@@ -101,7 +101,7 @@ pub fn of_field(source: &str, field: &FieldDef) -> SqlType {
         (RULES_SOURCE, "state") => &RULE_STATES,
         _ => &[],
     };
-    // A later daemon may know more.
+    // A later daemon may write labels that this list does not have.
     let is_closed = |label: &String| closed.contains(&label.as_str());
     match field.labels.values().all(is_closed) {
         true => SqlType::Enum(closed),
@@ -109,7 +109,7 @@ pub fn of_field(source: &str, field: &FieldDef) -> SqlType {
     }
 }
 
-/// The type of a field's bare values: what `min`, `max` and quantiles have.
+/// The type of a field's plain values, and of its `min`, `max` and quantiles.
 pub fn of_numbers(ty: FieldType) -> SqlType {
     match ty {
         FieldType::U8 => SqlType::U8,

@@ -1,4 +1,4 @@
-//! The values of an index in SQL: their type, and keys, sums and the ends of bins as cells of it.
+//! The SQL type of an index's values, and keys, sums and bin edges as cells of that type.
 
 use loom_engine::schema::{BinMap, Domain, FieldType};
 use loom_engine::{Key, Sum, ValueKind};
@@ -11,12 +11,12 @@ use crate::exec::cells::Cell;
 #[derive(Clone, Copy)]
 pub struct Values {
     kind: ValueKind,
-    /// None where the index only counts.
+    /// `None` if the index only counts records.
     ty: Option<FieldType>,
 }
 
 impl Values {
-    /// Of the index that a call names.
+    /// The values of the index that the call names.
     pub fn of(parts: &[Part]) -> Result<Values> {
         let first = parts.first();
         let Part { source, chosen, .. } = first.expect("a call reads at least one directory");
@@ -39,7 +39,7 @@ impl Values {
         }
     }
 
-    /// The sum of `count` values; NULL of none, and where the index only counts.
+    /// The sum of `count` values; NULL if there are none or the index only counts.
     pub fn sum(self, count: u64, sum: &Sum) -> Cell {
         match *sum {
             _ if self.ty.is_none() || count == 0 => Cell::Null,
@@ -60,7 +60,7 @@ impl Values {
         }
     }
 
-    /// Where a bin begins: its least value. NULL for the one below all others, and where the type ends before.
+    /// The least value of a bin. NULL for the lowest bin, and for a bin below the range of the type.
     pub fn lower(self, bins: &BinMap, bin: u16) -> Cell {
         if bin == 0 {
             return Cell::Null;
@@ -68,7 +68,7 @@ impl Values {
         self.end(bins.lower(bin))
     }
 
-    /// Where a bin ends: the least value above it. NULL for the one above all others, and where the type ends before.
+    /// The end of a bin, exclusive. NULL for the highest bin, and for a bin above the range of the type.
     pub fn upper(self, bins: &BinMap, bin: u16) -> Cell {
         match bin.checked_add(1) {
             Some(next) if usize::from(next) < bins.len() => self.end(bins.lower(next)),
@@ -76,7 +76,7 @@ impl Values {
         }
     }
 
-    /// The least value of the type at a key or above it.
+    /// The least value of the type that is not below a key.
     fn end(self, key: Key) -> Cell {
         let holds = match self.ty.and_then(Domain::of) {
             None => false,
@@ -132,7 +132,7 @@ mod tests {
         let float = |ty, value| ends(ty, ValueKind::Float, edges, Key::from_f64(value));
         assert_eq!(float(FieldType::F64, 0.05), (Cell::Null, Cell::Float(0.1)));
         assert_eq!(float(FieldType::F64, 7.0), (Cell::Float(5.0), Cell::Null));
-        // The least FLOAT at or above 0.1.
+        // This is the least FLOAT at or above 0.1.
         let single = Cell::Float(f64::from(0.1f32));
         assert_eq!(float(FieldType::F32, 0.2), (single, Cell::Float(5.0)));
     }

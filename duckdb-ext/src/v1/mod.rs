@@ -1,4 +1,4 @@
-//! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter talks to C, so all of it may hold `unsafe`.
+//! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter calls C, so any of its files may contain `unsafe`.
 
 mod replacement;
 mod table;
@@ -15,10 +15,10 @@ use crate::error::{Callback, Problem, Result, guard};
 use crate::plan::access::confine;
 use crate::plan::cache;
 
-/// The oldest DuckDB whose functions are used here.
+/// The oldest DuckDB that has all functions used here.
 const API_VERSION: &str = "v1.2.0";
 
-/// Called by DuckDB when it loads the file made for C API v1.
+/// DuckDB calls this when it loads the file made for C API v1.
 ///
 /// # Safety
 ///
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn loom_init_c_api(
     outcome.unwrap_or(false)
 }
 
-/// Registers everything through a connection that is closed again: one that stayed would hold the user's database open.
+/// Registers everything through a connection that is closed again, because an open one would hold the user's database open.
 ///
 /// # Safety
 ///
-/// As of [`loom_init_c_api`].
+/// The caller passes DuckDB's own arguments, as for [`loom_init_c_api`].
 unsafe fn load(
     info: ffi::duckdb_extension_info,
     access: &ffi::duckdb_extension_access,
@@ -77,7 +77,7 @@ unsafe fn load(
     // SAFETY: the connection was just opened; it is closed once, whatever came of it.
     unsafe {
         let registered = table::register_all(connection);
-        // No later call reaches the database's settings.
+        // No later call can read the settings of the database.
         cache::allow(None, memory_limit(connection).as_deref());
         ffi::duckdb_disconnect(&mut connection);
         registered?;
@@ -86,14 +86,14 @@ unsafe fn load(
     Ok(true)
 }
 
-/// How much memory the database allows itself, as it writes it; `None` where it does not say.
+/// The memory limit of the database, as DuckDB writes it; `None` if it cannot be read.
 ///
 /// # Safety
 ///
 /// `connection` is live, and the API has been initialised.
 unsafe fn memory_limit(connection: ffi::duckdb_connection) -> Option<String> {
-    // SAFETY: a result is plain numbers and pointers, for which zeroes stand for nothing. It is filled by the query and destroyed once, whatever came of it;
-    // the text is DuckDB's until it is freed, also once.
+    // SAFETY: a result consists of numbers and pointers, so zeros are valid. The query fills it, and it is destroyed once in any case. The text
+    // belongs to DuckDB until it is freed, once.
     unsafe {
         let mut result: ffi::duckdb_result = zeroed();
         let asked = c"SELECT current_setting('memory_limit')::VARCHAR";

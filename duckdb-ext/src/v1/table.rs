@@ -1,4 +1,4 @@
-//! Registers each table function with C API v1 and passes its callbacks on, each with its panics caught.
+//! Registers each table function with C API v1 and forwards its callbacks, with their panics caught.
 
 use std::ffi::{CStr, CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::plan::function::{Bound, Function, Running};
 use crate::plan::functions::FUNCTIONS;
 use crate::plan::types::SqlType;
 
-/// C API v1 has no way to learn of an interrupt, nor of how many threads the user allows.
+/// C API v1 reports neither interrupts nor the number of threads.
 fn ambient() -> Ambient<'static> {
     Ambient {
         file: "duckdb-v1",
@@ -49,7 +49,7 @@ pub unsafe fn register_all(connection: ffi::duckdb_connection) -> Result<()> {
 
 /// # Safety
 ///
-/// As of [`register_all`].
+/// As for [`register_all`].
 unsafe fn register(connection: ffi::duckdb_connection, function: &'static Function) -> Result<()> {
     let name = text(function.name);
     // SAFETY: the function is created, filled, registered (which copies it) and destroyed here; names and types outlive their
@@ -63,7 +63,7 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
         for parameter in function.named {
             let name = text(parameter.name);
             let ty = match parameter.ty {
-                // DuckDB would take a list for its text.
+                // With the declared type MAP, DuckDB would turn a list into its text.
                 SqlType::TextMap => SqlType::Any,
                 ty => ty,
             };
@@ -97,12 +97,12 @@ unsafe fn register(connection: ffi::duckdb_connection, function: &'static Functi
     }
 }
 
-/// For C, which ends texts with NUL.
+/// A text for C, which ends texts with NUL.
 pub fn text(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).expect("NULs are replaced")
 }
 
-/// What one thread keeps. Its worker is made when it first has work, for only then the execution is known.
+/// The state of one thread. Its worker is created on its first call, because only that call knows the execution.
 #[derive(Default)]
 struct Local {
     worker: Option<Box<dyn Worker>>,
@@ -111,7 +111,7 @@ struct Local {
 unsafe extern "C" fn drop_boxed<T>(data: *mut c_void) {
     // SAFETY: DuckDB gives back, once, what `into_raw` of this type gave it.
     let owned = unsafe { Box::from_raw(data.cast::<T>()) };
-    // A destructor has nobody to report to.
+    // A destructor cannot report an error.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owned))) {
         std::mem::forget(panic);
     }
@@ -132,7 +132,7 @@ unsafe extern "C" fn bind(info: ffi::duckdb_bind_info) {
         }
         for parameter in function.named {
             let name = text(parameter.name);
-            // SAFETY: likewise; the name outlives the call.
+            // SAFETY: as above; the name outlives the call.
             let value = unsafe {
                 OwnedValue::new(ffi::duckdb_bind_get_named_parameter(info, name.as_ptr()))
             };
@@ -182,7 +182,7 @@ unsafe extern "C" fn init(info: ffi::duckdb_init_info) {
         let bound = bound.ok_or_else(|| Problem::missing("bind data"))?;
         // SAFETY: the information is live for the call.
         let columns = unsafe { ffi::duckdb_init_get_column_count(info) };
-        // SAFETY: likewise, and the number is below the count.
+        // SAFETY: as above, and the number is below the count.
         let projected: Vec<usize> = (0..columns)
             .map(|at| unsafe { ffi::duckdb_init_get_column_index(info, at) } as usize)
             .collect();

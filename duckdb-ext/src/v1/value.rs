@@ -1,5 +1,5 @@
-//! Values and types of C API v1 as ours. A value is tested for NULL before anything else: the API's conversions throw on a NULL, and
-//! no exception may come through here.
+//! Converts values and types of C API v1. A value is tested for NULL first, because the API's conversions throw on NULL, and an exception
+//! must not pass through Rust.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -20,7 +20,7 @@ impl Drop for OwnedValue {
 }
 
 impl OwnedValue {
-    /// None where DuckDB gave no value.
+    /// Returns `None` if DuckDB gave no value.
     ///
     /// # Safety
     ///
@@ -44,12 +44,12 @@ impl OwnedValue {
         self.read(false)
     }
 
-    /// The same of a value that is to hold texts by texts: what a MAP or STRUCT holds as text, unless that holds values itself.
+    /// Reads a value from texts to texts: the values of a MAP or STRUCT are converted to text, unless they are nested.
     pub fn texts_by_text(&self) -> Result<Datum> {
         self.read(true)
     }
 
-    /// What a MAP or STRUCT holds.
+    /// A value inside a MAP or STRUCT.
     fn held(raw: ffi::duckdb_value, as_text: bool) -> Result<Datum> {
         // SAFETY: DuckDB gave the value to us.
         match unsafe { OwnedValue::new(raw) } {
@@ -69,36 +69,26 @@ impl OwnedValue {
         if unsafe { ffi::duckdb_is_null_value(self.0) } {
             return Ok(Datum::Null);
         }
-        // SAFETY: the value is live and not NULL, so its type, which it goes on owning, is one.
+        // SAFETY: the value is live and not NULL, so it has a type, which it keeps owning.
         let ty = unsafe { ffi::duckdb_get_type_id(ffi::duckdb_get_value_type(self.0)) };
+        /// Calls a getter of integers.
+        macro_rules! integer {
+            ($get:ident) => {
+                Datum::Int(ffi::$get(self.0).into())
+            };
+        }
         // SAFETY: each getter is asked of a live, non-NULL value of the very type that it reads.
         let datum = unsafe {
             match ty {
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_BOOLEAN => Datum::Bool(ffi::duckdb_get_bool(self.0)),
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT => {
-                    Datum::Int(ffi::duckdb_get_int8(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT => {
-                    Datum::Int(ffi::duckdb_get_int16(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER => {
-                    Datum::Int(ffi::duckdb_get_int32(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT => {
-                    Datum::Int(ffi::duckdb_get_int64(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT => {
-                    Datum::Int(ffi::duckdb_get_uint8(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT => {
-                    Datum::Int(ffi::duckdb_get_uint16(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER => {
-                    Datum::Int(ffi::duckdb_get_uint32(self.0).into())
-                }
-                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT => {
-                    Datum::Int(ffi::duckdb_get_uint64(self.0).into())
-                }
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_TINYINT => integer!(duckdb_get_int8),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_SMALLINT => integer!(duckdb_get_int16),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_INTEGER => integer!(duckdb_get_int32),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_BIGINT => integer!(duckdb_get_int64),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UTINYINT => integer!(duckdb_get_uint8),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_USMALLINT => integer!(duckdb_get_uint16),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UINTEGER => integer!(duckdb_get_uint32),
+                ffi::DUCKDB_TYPE_DUCKDB_TYPE_UBIGINT => integer!(duckdb_get_uint64),
                 ffi::DUCKDB_TYPE_DUCKDB_TYPE_HUGEINT => {
                     Datum::Int(wide(ffi::duckdb_get_hugeint(self.0)))
                 }
@@ -191,7 +181,7 @@ impl OwnedValue {
     }
 }
 
-/// A text of DuckDB's as ours; none where there is none.
+/// Copies and frees a text of DuckDB; `None` without one.
 ///
 /// # Safety
 ///

@@ -7,11 +7,11 @@ use duckdb::ffi;
 use crate::error::{Problem, Result};
 use crate::exec::vectors::{CAPACITY, INLINE_BYTES, RawVectors, StringEntry};
 
-/// The vectors of one output chunk, asked for as they are needed and once each.
+/// The vectors of one output chunk; each is requested once, when it is needed.
 pub struct Vectors {
     chunk: ffi::duckdb_data_chunk,
     columns: Vec<Column>,
-    /// Text to reserve memory with.
+    /// A blank text with which memory is reserved.
     blank: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ unsafe impl RawVectors for Vectors {
         Ok(validity)
     }
 
-    /// The API has no call for it: a blank string of that length is assigned, and its memory taken.
+    /// The API has no call that allocates: a blank string of that length is assigned, and its memory is used.
     fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>> {
         assert!(
             bytes > INLINE_BYTES && row < CAPACITY,
@@ -97,8 +97,8 @@ unsafe impl RawVectors for Vectors {
             Problem::require(&mut self.blank, bytes)?;
             self.blank.resize(bytes, b' ');
         }
-        // SAFETY: the vector is live and of strings, the row within its capacity; the string is copied, and being long it stands in
-        // memory of the vector, to which its entry points.
+        // SAFETY: the vector is live and of strings, and the row is within its capacity. A long string is copied into memory of the vector, to
+        // which its entry points.
         unsafe {
             ffi::duckdb_vector_assign_string_element_len(
                 vector,

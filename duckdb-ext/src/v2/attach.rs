@@ -1,4 +1,4 @@
-//! `PRAGMA loom_attach('dir' [, 'name'] [, archive = 'path'])` of C API v2: DuckDB runs what it returns in its place.
+//! `PRAGMA loom_attach('dir' [, 'name'] [, archive = 'path'])` of C API v2: DuckDB runs the returned statements in its place.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -43,10 +43,10 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     PragmaFunctionBuilder::query("loom_attach", signature, Attach::default()).register(extension)
 }
 
-/// Of one database instance.
+/// The state of one database instance.
 #[derive(Default)]
 struct Attach {
-    /// Every view that was ever made, by the name of its catalog: of those, the ones whose source is gone are dropped.
+    /// Every view that was created, by catalog. Views of these whose source no longer exists are dropped.
     made: Mutex<HashMap<String, BTreeSet<ViewName>>>,
 }
 

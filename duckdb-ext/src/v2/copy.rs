@@ -1,4 +1,4 @@
-//! `COPY … TO 'dir' (FORMAT loom, …)` of C API v2: the format's callbacks, and the vectors of a query as values.
+//! `COPY … TO 'dir' (FORMAT loom, …)` of C API v2: the callbacks of the format, and reading a query's vectors.
 
 use duckdb_neo::column_data_collection::ColumnDataCollection;
 use duckdb_neo::connection::Context;
@@ -23,7 +23,7 @@ use crate::exec::copy::{Encoded, Encoding, Storing, Values};
 use crate::plan::copy::{ColumnType, CopyColumn, CopyPlan, FORMAT, is_itself};
 use crate::plan::types::SqlType;
 
-/// So many rows are encoded at a time, and stored at once.
+/// The rows that are encoded and stored at once.
 const BATCH_ROWS: NonZeroUsize = NonZeroUsize::new(32_768).unwrap();
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
@@ -32,17 +32,17 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
 
 struct Copy;
 
-/// A statement, bound.
+/// A bound statement.
 struct Bound {
     plan: CopyPlan,
     columns: Vec<Column>,
 }
 
-/// How a column is read.
+/// The way to read a column.
 struct Column {
     ty: ColumnType,
     id: LogicalTypeID,
-    /// What DuckDB casts it to before it is read.
+    /// The type to which DuckDB casts the column before it is read.
     cast: Option<LogicalType>,
 }
 
@@ -81,7 +81,7 @@ impl CopyToFunctionCallbacks for Copy {
         guard(Callback::Init, || {
             if !is_itself(&bound.plan.dir, path) {
                 return Err(Problem::binder(format!(
-                    "COPY (FORMAT {FORMAT}) stores into one directory, not into '{path}'; leave out PARTITION_BY, PER_THREAD_OUTPUT, FILE_SIZE_BYTES \
+                    "COPY (FORMAT {FORMAT}) stores into one directory, not into '{path}'; omit PARTITION_BY, PER_THREAD_OUTPUT, FILE_SIZE_BYTES \
                      and USE_TMP_FILE"
                 )));
             }
@@ -168,7 +168,7 @@ impl Column {
             Id::Timestamp | Id::TimestampTz => as_it_is(ColumnType::Time(1000)),
             Id::TimestampNs | Id::TimestampTzNs => as_it_is(ColumnType::Time(1)),
             Id::Date => as_it_is(ColumnType::Time(86_400_000_000_000)),
-            // Fifteen digits come out of an f64 as they went in.
+            // A decimal of up to fifteen digits survives a conversion to f64.
             Id::Decimal => match digits(ty)? {
                 [..=18, 0] => cast_to(ColumnType::Signed(8), SqlType::I64),
                 [..=15, _] => cast_to(ColumnType::F64, SqlType::F64),
@@ -202,50 +202,43 @@ impl Column {
         bad: &mut Vec<(usize, String)>,
     ) -> Result<Values<'a>> {
         use LogicalTypeID as Id;
-        /// The values of a vector of this type.
-        macro_rules! values {
-            ($type:ty, $value:expr) => {{ fields::<$type>(vector, $value) }};
-        }
         if let Some(unit) = time {
             return self.times(vector, unit, bad);
         }
         match self.id {
-            Id::Boolean => values!(bool, |value: &bool| FieldValue::Bool(*value)),
-            Id::TinyInt => values!(i8, |value: &i8| FieldValue::I64((*value).into())),
-            Id::SmallInt => values!(i16, |value: &i16| FieldValue::I64((*value).into())),
-            Id::Integer => values!(i32, |value: &i32| FieldValue::I64((*value).into())),
-            Id::BigInt => values!(i64, |value: &i64| FieldValue::I64(*value)),
-            Id::UTinyInt => values!(u8, |value: &u8| FieldValue::U64((*value).into())),
-            Id::USmallInt => values!(u16, |value: &u16| FieldValue::U64((*value).into())),
-            Id::UInteger => values!(u32, |value: &u32| FieldValue::U64((*value).into())),
-            Id::UBigInt => values!(u64, |value: &u64| FieldValue::U64(*value)),
-            Id::Float => values!(f32, |value: &f32| FieldValue::F64((*value).into())),
-            Id::Double => values!(f64, |value: &f64| FieldValue::F64(*value)),
-            Id::Varchar => values!(String, |value: &'a str| FieldValue::Bytes(value.as_bytes())),
-            Id::Blob => values!(BlobValue, |value: &'a [u8]| FieldValue::Bytes(value)),
+            Id::Boolean => fields::<bool>(vector, |value: &bool| FieldValue::Bool(*value)),
+            Id::TinyInt => fields::<i8>(vector, |value: &i8| FieldValue::I64((*value).into())),
+            Id::SmallInt => fields::<i16>(vector, |value: &i16| FieldValue::I64((*value).into())),
+            Id::Integer => fields::<i32>(vector, |value: &i32| FieldValue::I64((*value).into())),
+            Id::BigInt => fields::<i64>(vector, |value: &i64| FieldValue::I64(*value)),
+            Id::UTinyInt => fields::<u8>(vector, |value: &u8| FieldValue::U64((*value).into())),
+            Id::USmallInt => fields::<u16>(vector, |value: &u16| FieldValue::U64((*value).into())),
+            Id::UInteger => fields::<u32>(vector, |value: &u32| FieldValue::U64((*value).into())),
+            Id::UBigInt => fields::<u64>(vector, |value: &u64| FieldValue::U64(*value)),
+            Id::Float => fields::<f32>(vector, |value: &f32| FieldValue::F64((*value).into())),
+            Id::Double => fields::<f64>(vector, |value: &f64| FieldValue::F64(*value)),
+            Id::Varchar => {
+                fields::<String>(vector, |value: &'a str| FieldValue::Bytes(value.as_bytes()))
+            }
+            Id::Blob => fields::<BlobValue>(vector, |value: &'a [u8]| FieldValue::Bytes(value)),
             Id::HugeInt => {
-                let reader = vector
-                    .cast_ref::<HugeInt>()
-                    .map_err(problem)?
-                    .reader()
-                    .map_err(problem)?;
-                let mut fields = Vec::with_capacity(reader.len());
-                for (row, value) in reader.iter().enumerate() {
-                    fields.push(match value {
-                        None => FieldValue::Null,
-                        Some(huge) => {
-                            let value = i128::from(huge.upper) << 64 | i128::from(huge.lower);
-                            match (i64::try_from(value), u64::try_from(value)) {
-                                (Ok(value), _) => FieldValue::I64(value),
-                                (_, Ok(value)) => FieldValue::U64(value),
-                                _ => {
-                                    bad.push((row, format!("{value} needs more than 64 bits")));
-                                    FieldValue::Null
-                                }
-                            }
+                let reader = vector.cast_ref::<HugeInt>().map_err(problem)?;
+                let reader = reader.reader().map_err(problem)?;
+                let mut field = |(row, value): (usize, Option<&HugeInt>)| {
+                    let Some(huge) = value else {
+                        return FieldValue::Null;
+                    };
+                    let value = i128::from(huge.upper) << 64 | i128::from(huge.lower);
+                    match (i64::try_from(value), u64::try_from(value)) {
+                        (Ok(value), _) => FieldValue::I64(value),
+                        (_, Ok(value)) => FieldValue::U64(value),
+                        _ => {
+                            bad.push((row, format!("{value} needs more than 64 bits")));
+                            FieldValue::Null
                         }
-                    });
-                }
+                    }
+                };
+                let fields = reader.iter().enumerate().map(&mut field).collect();
                 Ok(Values::Fields(fields))
             }
             _ => {
@@ -261,7 +254,7 @@ impl Column {
         }
     }
 
-    /// Numbers of this unit as nanoseconds.
+    /// Converts numbers of this unit to nanoseconds.
     fn times<'a>(
         &self,
         vector: &'a Vector<'a, Unknown>,
@@ -318,14 +311,10 @@ fn fields<'a, T: VectorElement + 'a>(
     vector: &'a Vector<'a, Unknown>,
     value: impl Fn(T::Ref<'a>) -> FieldValue<'a>,
 ) -> Result<Values<'a>> {
-    let reader = vector
-        .cast_ref::<T>()
-        .map_err(problem)?
-        .reader()
-        .map_err(problem)?;
-    let fields = reader
-        .iter()
-        .map(|read| read.map_or(FieldValue::Null, &value));
+    let reader = vector.cast_ref::<T>().map_err(problem)?;
+    let reader = reader.reader().map_err(problem)?;
+    let fields = reader.iter();
+    let fields = fields.map(|read| read.map_or(FieldValue::Null, &value));
     Ok(Values::Fields(fields.collect()))
 }
 
@@ -333,15 +322,12 @@ fn numbers<'a, T: VectorElement + 'a>(
     vector: &'a Vector<'a, Unknown>,
     number: impl Fn(T::Ref<'a>) -> i128,
 ) -> Result<Vec<Option<i128>>> {
-    let reader = vector
-        .cast_ref::<T>()
-        .map_err(problem)?
-        .reader()
-        .map_err(problem)?;
+    let reader = vector.cast_ref::<T>().map_err(problem)?;
+    let reader = reader.reader().map_err(problem)?;
     Ok(reader.iter().map(|read| read.map(&number)).collect())
 }
 
-/// How many digits the values of a DECIMAL have, and how many of them stand behind the point.
+/// The digits of a DECIMAL, and how many of them follow the point.
 fn digits(ty: &LogicalType) -> Result<[i64; 2]> {
     let parameter = |at| {
         let (_, value) = ty.get_param(at).map_err(problem)?;
@@ -359,27 +345,19 @@ impl Bound {
         encoding: &mut Encoding<'_>,
     ) -> Result<()> {
         let rows = chunk.row_count().map_err(problem)?;
-        let casts: Vec<LogicalType> = self
-            .columns
-            .iter()
-            .filter_map(|column| column.cast.clone())
-            .collect();
+        let casts = self.columns.iter().filter_map(|column| column.cast.clone());
+        let casts: Vec<LogicalType> = casts.collect();
         let mut room = match casts.as_slice() {
             [] => None,
             casts => Some(DataChunk::create(context, casts, true).map_err(problem)?),
         };
-        let mut cast = 0;
         if let Some(room) = &mut room {
-            for (at, _) in self
-                .columns
-                .iter()
-                .enumerate()
-                .filter(|(_, column)| column.cast.is_some())
-            {
-                let source = chunk.get_vector_at::<Unknown>(at).map_err(problem)?;
-                let target = room.get_vector_at_mut::<Unknown>(cast).map_err(problem)?;
+            let columns = self.columns.iter().enumerate();
+            let cast = columns.filter(|(_, column)| column.cast.is_some());
+            for (to, (from, _)) in cast.enumerate() {
+                let source = chunk.get_vector_at::<Unknown>(from).map_err(problem)?;
+                let target = room.get_vector_at_mut::<Unknown>(to).map_err(problem)?;
                 target.cast_rows(source, context).map_err(problem)?;
-                cast += 1;
             }
         }
         let mut bad = Vec::new();
@@ -393,11 +371,8 @@ impl Bound {
                 }
                 _ => chunk.get_vector_at::<Unknown>(at),
             };
-            let time = self
-                .plan
-                .time
-                .filter(|(time, _)| *time == at)
-                .map(|(_, unit)| unit);
+            let time = self.plan.time.filter(|(time, _)| *time == at);
+            let time = time.map(|(_, unit)| unit);
             values.push(column.read(vector.map_err(problem)?, time, &mut bad)?);
         }
         bad.sort_by_key(|(row, _)| *row);

@@ -1,11 +1,12 @@
-//! Errors between the two worlds. None that leaves here is INTERNAL or FATAL: those would end the user's whole instance.
+//! Converts errors of DuckDB and of the extension. None that leaves here is INTERNAL or FATAL, because those would end the user's whole
+//! instance.
 
 use duckdb_neo::Error;
 use duckdb_neo::error::DuckDBError;
 
 use crate::error::Problem;
 
-/// What DuckDB said, as a problem of ours.
+/// Converts an error of DuckDB.
 pub fn problem(error: Error) -> Problem {
     match error.code {
         DuckDBError::RuntimeInterrupt => Problem::Interrupted,
@@ -16,7 +17,7 @@ pub fn problem(error: Error) -> Problem {
     }
 }
 
-/// A problem as an error of DuckDB.
+/// Converts a problem to an error of DuckDB.
 pub fn error(problem: Problem) -> Error {
     let message = problem.to_string();
     let code = match problem {

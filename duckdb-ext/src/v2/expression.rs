@@ -1,4 +1,4 @@
-//! Bound expressions of C API v2 as clauses of ours. What is not understood becomes [`Clause::Opaque`]; nothing here can fail a
+//! Converts bound expressions of C API v2 to clauses. Anything that is not understood becomes [`Clause::Opaque`]. No error here can fail a
 //! query, because DuckDB checks every row itself.
 
 use duckdb_neo::expression::{Expression, ExpressionType};
@@ -10,21 +10,21 @@ use super::value::datum;
 use crate::plan::clause::{Clause, Step, Term};
 use crate::plan::datum::{Datum, Interval};
 
-/// Deeper trees than this are not read: the walk is recursive.
+/// The deepest tree that is read, because the walk is recursive.
 const DEPTH_MAX: usize = 64;
-/// Lists of so many children are always read.
+/// The length up to which every list is read.
 const CHILDREN_LEAST: u64 = 1000;
-/// An interrupt is looked for once in so many children.
+/// An interrupt is checked once in this many children.
 const CHILDREN_POLL: usize = 64;
 
 /// Reads predicates over one scan.
 pub struct Reader<'a> {
-    /// The declared column that a reference means.
+    /// Maps a reference to its declared column.
     pub column: &'a dyn Fn(usize) -> Option<usize>,
-    /// About how many records the scan would read if nothing were pruned. DuckDB walks to each child of an expression from the
-    /// first, so that reading a list costs its square in steps: a list is read where these are fewer than the records.
+    /// About how many records the scan would read without pruning. To reach a child of an expression, DuckDB walks from the first one, so
+    /// reading a list takes a number of steps that is the square of its length. A list is read if these are fewer than the records.
     pub records: u64,
-    /// Whether the user has asked for the query to end.
+    /// Whether the user has interrupted the query.
     pub stop: &'a dyn Fn() -> bool,
 }
 
@@ -38,7 +38,7 @@ impl Reader<'_> {
         self.records.isqrt().max(CHILDREN_LEAST) as usize
     }
 
-    /// None where the expression is not understood.
+    /// The clause; `None` if the expression is not understood.
     fn filter(&self, expression: &Expression<'_>, depth: usize) -> Option<Clause> {
         if depth > DEPTH_MAX {
             return None;
@@ -68,7 +68,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The children from the first on, as far as they are worth it.
+    /// The children from `first` on; `None` if there are too many.
     fn children<T>(
         &self,
         expression: &Expression<'_>,
@@ -89,7 +89,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// A column that is a condition by itself.
+    /// A boolean column used as a condition.
     fn flag(&self, expression: &Expression<'_>, value: bool) -> Option<Clause> {
         if expression.expression_type().ok()? != ExpressionType::BoundColumnRef {
             return None;
@@ -116,7 +116,7 @@ impl Reader<'_> {
         Some(Clause::compare(term, op, value))
     }
 
-    /// DuckDB does not say whether the ends are included: both are taken to be.
+    /// DuckDB does not say whether the ends are included, so both count as included.
     fn between(&self, expression: &Expression<'_>) -> Option<Clause> {
         let subject = self.term(&expression.child(0).ok()?)?;
         let end = |at: usize, op| match expression.child(at).ok().and_then(|child| constant(&child))
@@ -133,7 +133,7 @@ impl Reader<'_> {
         Some(Clause::In { term, values })
     }
 
-    /// `column IN list`, where the list is one value: a call of `contains`.
+    /// `column IN list` with the list as one value, which is a call of `contains`.
     fn contained(&self, expression: &Expression<'_>) -> Option<Clause> {
         let name = expression.function_name().ok()?;
         let is_contains = matches!(
@@ -216,7 +216,8 @@ fn cast_step(expression: &Expression<'_>) -> Option<Step> {
     }
 }
 
-/// `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and how wide a bucket is. `x AT TIME ZONE zone` is a cast.
+/// Reads `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and the width of a bucket. `x AT TIME ZONE zone` counts as a
+/// cast.
 fn function_step<'a>(expression: &Expression<'a>) -> Option<(Expression<'a>, Step)> {
     if expression.child_count().ok()? != 2 {
         return None;
@@ -235,7 +236,7 @@ fn function_step<'a>(expression: &Expression<'a>) -> Option<(Expression<'a>, Ste
     Some((expression.child(1).ok()?, step))
 }
 
-/// The longest that one unit of `date_trunc` lasts.
+/// The longest duration of a unit of `date_trunc`.
 fn unit_width(unit: &str) -> Option<Interval> {
     let width = |months, days, micros| {
         Some(Interval {

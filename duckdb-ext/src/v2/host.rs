@@ -1,8 +1,8 @@
-//! Which release of DuckDB 2 loads this file, and where that release has the functions of C API v2.
+//! The release of DuckDB 2 that loads this file, and the positions of its functions of C API v2.
 //!
-//! The API is not stable: DuckDB hands over a table of functions, and a release may insert some in its middle. The bindings are those of one
-//! release. So `package.py` writes into each file the release that it is for and where the bindings' functions stand there, as
-//! `versions.toml` has it; at `LOAD` the functions are put where the bindings look for them.
+//! The API is not stable: DuckDB passes a table of functions, and a release may insert functions in the middle. The bindings are made for
+//! one release. So `package.py` writes into each file its release and the positions of the bindings' functions there, from `versions.toml`.
+//! At `LOAD` the functions are moved to where the bindings expect them.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -15,14 +15,14 @@ use super::load;
 
 type Function = Option<unsafe extern "C" fn()>;
 
-/// As many as the bindings know.
+/// The number of functions that the bindings know.
 const FUNCTIONS: usize = size_of::<ffi::duckdb_ext_api_v2>() / size_of::<Function>();
 
 const PLACE_BYTES: usize = 128;
 const MARK: &[u8] = b"loom: functions of ";
 
-/// The mark, the name of the file and the runs of its functions, zero padded. As compiled, it is for the release of the bindings; `package.py`
-/// finds it by its text.
+/// The mark, the name of the file and the runs of its functions, padded with zeros. The compiled text is for the release of the bindings;
+/// `package.py` finds the place by the mark.
 #[used]
 static PLACE: [u8; PLACE_BYTES] = place(b"duckdb-v2.0.0 0+620");
 
@@ -44,7 +44,7 @@ const fn place(text: &[u8]) -> [u8; PLACE_BYTES] {
     place
 }
 
-/// The name and the runs of the file that is loaded.
+/// The name and the function runs of the loaded file.
 fn written() -> Option<(&'static str, &'static str)> {
     // SAFETY: a static of this type. The file may hold other bytes than those that were compiled, so they are read from memory.
     let place: &'static [u8; PLACE_BYTES] = unsafe { &*std::hint::black_box(&raw const PLACE) };
@@ -58,8 +58,8 @@ pub fn file() -> &'static str {
     written().map_or("duckdb-v2", |(file, _)| file)
 }
 
-/// The positions of the bindings' functions in another release, in their order: `None` for one that is missing there. `None` as a whole if the
-/// text is not of that form, or not for so many functions.
+/// The positions of the bindings' functions in another release, in their order; an inner `None` marks a function that the release does not
+/// have. Returns `None` if the text has another form or another number of functions.
 fn positions(runs: &str) -> Option<Vec<Option<usize>>> {
     let mut positions = Vec::with_capacity(FUNCTIONS);
     for run in runs.split(' ') {
@@ -79,7 +79,7 @@ fn positions(runs: &str) -> Option<Vec<Option<usize>>> {
 }
 
 thread_local! {
-    /// The table that `arranged` answers with. Its reader copies it.
+    /// The table that `arranged` returns; its reader copies it.
     static ARRANGED: RefCell<Vec<Function>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -93,7 +93,7 @@ unsafe extern "C" fn arranged(
     })
 }
 
-/// Puts the functions where the bindings look for them; none if that cannot be done.
+/// Moves the functions to where the bindings expect them; `None` if that fails.
 ///
 /// # Safety
 /// `input` is what DuckDB gave to the entry point of C API v2.
@@ -103,13 +103,13 @@ unsafe fn arrange(input: &ffi::duckdb_v2_extension_input) -> Option<Vec<Function
     // SAFETY: the function is DuckDB's; it ignores the version for a file that is bound to one release.
     let given = unsafe { input.get_api?(input.extension, c"v2.0.0".as_ptr()) };
     let given = NonNull::new(given.cast_mut().cast::<Function>())?;
-    // SAFETY: DuckDB has checked that this file is for its release, whose table has so many functions.
+    // SAFETY: DuckDB has checked that this file is for its release, whose table has at least this many functions.
     let function = |at: usize| unsafe { given.add(at).read() };
     let found = positions.into_iter().map(|at| at.and_then(function));
     Some(found.collect())
 }
 
-/// What DuckDB 2 calls at `LOAD`.
+/// DuckDB 2 calls this at `LOAD`.
 ///
 /// # Safety
 /// Only DuckDB may call it, with its own input.

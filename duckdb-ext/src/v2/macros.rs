@@ -1,5 +1,5 @@
-//! Registers the macros of `sql/macros.sql` with C API v2, in DuckDB's own catalog: nothing is written into the user's, and a user's
-//! macro with the same name takes precedence.
+//! Registers the macros of `sql/macros.sql` with C API v2, in DuckDB's own catalog. The user's catalog stays unchanged, and a user's macro
+//! of the same name takes precedence.
 
 use duckdb_neo::extension::Extension;
 use duckdb_neo::macro_function::{MacroBody, MacroFunctionBuilder};
@@ -10,7 +10,7 @@ use crate::plan::macros::{self, Macro};
 
 pub fn register_all(extension: &Extension) {
     for found in macros::all() {
-        // The user keeps a name that is taken already; the extension loads without that macro.
+        // If a name is taken, the user keeps it, and the extension loads without that macro.
         let _taken = register(extension, found);
     }
 }

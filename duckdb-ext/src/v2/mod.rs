@@ -1,4 +1,4 @@
-//! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, settings exist.
+//! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, and there are settings.
 
 mod attach;
 mod copy;

@@ -26,7 +26,7 @@ impl ReplacementScanCallbacks for Sources {
         reference: ReplacementHandle<'_>,
     ) -> duckdb_neo::Result<()> {
         let replace = || {
-            // What is written without quotes arrives in parts.
+            // A name without quotes arrives in parts.
             let Some(found) = replacement::of(&name.parts()?.join(".")) else {
                 return Ok(());
             };

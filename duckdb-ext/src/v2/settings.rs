@@ -1,5 +1,5 @@
-//! The settings of C API v2: `loom_dir`, the directory where a call names none; `loom_pushdown`, whether `WHERE` clauses prune;
-//! `loom_directories`, which stay open to Loom alone where access to files is disabled; and `loom_cache`, how much Loom keeps of what it read.
+//! The settings of C API v2: `loom_dir`, the directory of calls that name none; `loom_pushdown`, whether `WHERE` clauses prune;
+//! `loom_directories`, which Loom may still read if access to files is disabled; and `loom_cache`, the memory for read data.
 
 use duckdb_neo::connection::{Context, FFILink, SettingScope};
 use duckdb_neo::custom_option::{CustomOptionBuilder, CustomOptionCallbacks};
@@ -15,63 +15,47 @@ use crate::plan::access::Access;
 use crate::plan::cache;
 use crate::plan::datum::Datum;
 
-/// More threads than this wait for the disk or for memory rather than work.
+/// With more threads, most of them wait for the disk or for memory.
 const THREADS_MOST: i64 = 16;
 
-struct AsGiven;
+/// A setting, and the function that checks a new value of it.
+struct Setting(fn(&Context, Value) -> duckdb_neo::Result<Value>);
 
-impl CustomOptionCallbacks for AsGiven {
+impl CustomOptionCallbacks for Setting {
     fn update(
         &self,
-        _: &Context,
+        context: &Context,
         value: Value,
         _: SettingScope,
         _: bool,
     ) -> duckdb_neo::Result<Value> {
+        (self.0)(context, value)
+    }
+}
+
+fn as_given(_: &Context, value: Value) -> duckdb_neo::Result<Value> {
+    Ok(value)
+}
+
+/// Like DuckDB's own lists of directories, this one cannot grow once access is disabled.
+fn until_disabled(context: &Context, value: Value) -> duckdb_neo::Result<Value> {
+    if has_external_access(context) {
+        return Ok(value);
+    }
+    Err(Error::invalid_input(
+        "loom_directories cannot change once enable_external_access is false; set it before",
+    ))
+}
+
+fn cache_size(context: &Context, value: Value) -> duckdb_neo::Result<Value> {
+    guard(Callback::Setting, || {
+        let size = value.get::<String>().map_err(problem)?.unwrap_or_default();
+        let limit = text(context, "memory_limit");
+        cache::check(&size, limit.as_deref())?;
+        cache::allow(Some(&size), limit.as_deref());
         Ok(value)
-    }
-}
-
-/// As DuckDB's own: not widened once access is disabled.
-struct UntilDisabled;
-
-impl CustomOptionCallbacks for UntilDisabled {
-    fn update(
-        &self,
-        context: &Context,
-        value: Value,
-        _: SettingScope,
-        _: bool,
-    ) -> duckdb_neo::Result<Value> {
-        if has_external_access(context) {
-            return Ok(value);
-        }
-        Err(Error::invalid_input(
-            "loom_directories cannot change once enable_external_access is false; set it before",
-        ))
-    }
-}
-
-/// Checked when it is set, and in force at once.
-struct CacheSize;
-
-impl CustomOptionCallbacks for CacheSize {
-    fn update(
-        &self,
-        context: &Context,
-        value: Value,
-        _: SettingScope,
-        _: bool,
-    ) -> duckdb_neo::Result<Value> {
-        guard(Callback::Setting, || {
-            let size = value.get::<String>().map_err(problem)?.unwrap_or_default();
-            let limit = text(context, "memory_limit");
-            cache::check(&size, limit.as_deref())?;
-            cache::allow(Some(&size), limit.as_deref());
-            Ok(value)
-        })
-        .map_err(error)
-    }
+    })
+    .map_err(error)
 }
 
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
@@ -80,32 +64,32 @@ pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
         "loom_dir",
         "The Loom directory that a call reads when it names none",
         String::logical_type(link)?,
-        AsGiven,
+        Setting(as_given),
     )
-    // Clients open further connections, a cursor of Python's for one: they read the same directory.
+    // Clients open further connections, such as cursors in Python, which read the same directory.
     .default_scope(SettingScope::Global)
     .register(extension)?;
     CustomOptionBuilder::new(
         "loom_pushdown",
         "Whether WHERE clauses decide which chunks of a Loom directory are read",
         bool::logical_type(link)?,
-        AsGiven,
+        Setting(as_given),
     )
     .default_value(true.value(link)?)
     .register(extension)?;
     CustomOptionBuilder::new(
         "loom_directories",
-        "Directories whose Loom directories stay open where enable_external_access is false; DuckDB itself may not write there",
+        "Directories whose Loom directories can be read even if enable_external_access is false; DuckDB itself may not write there",
         List::<String>::logical_type(link)?,
-        UntilDisabled,
+        Setting(until_disabled),
     )
     .default_scope(SettingScope::Global)
     .register(extension)?;
     CustomOptionBuilder::new(
         cache::SETTING,
-        "How much of what it read Loom keeps in memory for the next question, of all directories together, such as 64MB: at most a quarter of memory_limit",
+        "The memory for read data that Loom keeps for the next query, for all directories together, such as 64MB; at most a quarter of memory_limit",
         String::logical_type(link)?,
-        CacheSize,
+        Setting(cache_size),
     )
     .default_scope(SettingScope::Global)
     .register(extension)
@@ -115,7 +99,7 @@ pub fn loom_dir(context: &Context) -> Option<String> {
     text(context, "loom_dir")
 }
 
-/// Lets the process keep as much as the settings allow now.
+/// Applies the current settings to the budget of the process.
 pub fn allow_cache(context: &Context) {
     cache::allow(
         text(context, cache::SETTING).as_deref(),
@@ -129,13 +113,14 @@ pub fn pushdown(context: &Context) -> bool {
         .unwrap_or(true)
 }
 
-/// As many as DuckDB has for a query; a function that makes its rows before the first is given has them to itself.
+/// The number of threads that DuckDB has for a query. A function that computes all rows before it returns the first has these threads to
+/// itself.
 pub fn threads(context: &Context) -> usize {
     let threads = setting(context, "threads").and_then(|value| value.get::<i64>().ok()?);
     threads.map_or(1, |threads| threads.clamp(1, THREADS_MOST) as usize)
 }
 
-/// All directories, or where external access is disabled those in `loom_directories` and `allowed_directories`.
+/// All directories; if external access is disabled, those in `loom_directories` and `allowed_directories`.
 pub fn access(context: &Context) -> Access {
     if has_external_access(context) {
         return Access::All;
@@ -144,7 +129,7 @@ pub fn access(context: &Context) -> Access {
     Access::within(folders.iter().flatten().map(String::as_str))
 }
 
-/// A setting that cannot be read opens nothing.
+/// A setting that cannot be read allows nothing.
 fn has_external_access(context: &Context) -> bool {
     let external = setting(context, "enable_external_access");
     external.and_then(|value| value.get::<bool>().ok()?) == Some(true)
@@ -162,7 +147,7 @@ fn folders(context: &Context, name: &str) -> Vec<String> {
     texts.collect()
 }
 
-/// A text that is given.
+/// The text of a setting, unless it is empty.
 fn text(context: &Context, name: &str) -> Option<String> {
     setting(context, name)?
         .get::<String>()

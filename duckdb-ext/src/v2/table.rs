@@ -1,5 +1,5 @@
-//! Registers each table function with C API v2 and passes its callbacks on. Every callback catches its own panics: what the
-//! binding makes of one would end the user's instance.
+//! Registers each table function with C API v2 and forwards its callbacks. Every callback catches its own panics, because the binding would
+//! turn a panic into an error that ends the user's instance.
 
 use duckdb_neo::bind_arguments::BindArgument;
 use duckdb_neo::connection::Context;
@@ -35,7 +35,7 @@ use crate::plan::types::SqlType;
 pub fn register_all(extension: &Extension) -> duckdb_neo::Result<()> {
     for function in FUNCTIONS {
         register(extension, function, function.positional)?;
-        // The directory may be left out where a setting or the environment names it.
+        // The directory may be omitted if a setting or the environment names it.
         if let [first, rest @ ..] = function.positional
             && first.name == "dir"
         {
@@ -51,8 +51,8 @@ fn register(
     positional: &'static [Parameter],
 ) -> duckdb_neo::Result<()> {
     let mut signature = SignatureBuilder::new();
-    // DuckDB finds a description by its overload's positional parameters; where named ones get in its way, it shows the only one
-    // that a function has with all overloads.
+    // DuckDB finds a description by the positional parameters of the overload. If named parameters prevent that, it shows the only
+    // description of the function with all overloads.
     if function.named.is_empty() || positional.len() == function.positional.len() {
         let docs = FunctionDocumentationBuilder::new()
             .description(function.documentation())
@@ -70,7 +70,7 @@ fn register(
     }
     for parameter in function.named {
         let ty = match parameter.ty {
-            // So that a STRUCT is taken too, which DuckDB casts to no MAP.
+            // DuckDB does not cast a STRUCT to a MAP, and the function takes both.
             SqlType::TextMap => SqlType::Any,
             ty => ty,
         };
@@ -96,11 +96,11 @@ fn register(
 
 struct Callbacks {
     function: &'static Function,
-    /// Those of this overload.
+    /// The positional parameters of this overload.
     positional: &'static [Parameter],
 }
 
-/// Runs a callback with what it depends on.
+/// Runs a callback with its surroundings.
 pub fn within<T>(
     callback: Callback,
     context: &Context,
@@ -118,7 +118,7 @@ pub fn within<T>(
     guard(callback, || body(&ambient)).map_err(error)
 }
 
-/// Whether the user has asked for the query to end. There is no call for it, but this one looks at it first.
+/// Whether the user has interrupted the query. The API has no call for that, but this call checks it first.
 pub fn interrupted(context: &Context) -> bool {
     match FileSystem::new(context).and_then(|files| files.glob("")) {
         Ok(_) => false,
@@ -214,12 +214,12 @@ impl TableFunctionCallbacks for Callbacks {
         running: Option<&Running>,
         _: &Context,
     ) -> duckdb_neo::Result<Option<f64>> {
-        // An error here would reach only the progress bar.
+        // An error here would only reach the progress bar.
         Ok(guard(Callback::Progress, || Ok(running.map(Running::progress))).unwrap_or(None))
     }
 }
 
-/// Declares the columns. No number of rows is ever declared exact: DuckDB takes that for an upper bound, and the log grows.
+/// Declares the columns. The number of rows is never declared exact, because DuckDB would take it as an upper bound and the log grows.
 fn declare(
     context: &Context,
     bound: &dyn Plan,
@@ -235,7 +235,7 @@ fn declare(
 }
 
 impl TableFilterPushdownCallbacks for Callbacks {
-    /// Remembers the filters and accepts none: DuckDB goes on checking every row.
+    /// Remembers the filters and accepts none, so DuckDB keeps checking every row.
     fn pushdown_filter(
         &self,
         bound: &Bound,
@@ -248,7 +248,7 @@ impl TableFilterPushdownCallbacks for Callbacks {
             }
             let reader = Reader {
                 column: &|reference| offered.get_column_index(reference).ok(),
-                // What gives no records has none to weigh a long list against.
+                // A function that returns no records has no count to weigh a long list against.
                 records: bound.rows_estimate().unwrap_or(0),
                 stop: &|| interrupted(context),
             };

@@ -1,4 +1,4 @@
-//! Values and types of C API v2 as ours.
+//! Converts values and types of C API v2.
 
 use duckdb_neo::Parameters;
 use duckdb_neo::connection::FFILink;
@@ -14,15 +14,16 @@ use crate::error::{Problem, Result};
 use crate::plan::datum::{Datum, Interval, to_micros};
 use crate::plan::types::SqlType;
 
-/// An interrupt is looked for once in so many items of a list.
+/// An interrupt is checked once in this many items of a list.
 const ITEMS_POLL: usize = 4096;
 
-/// Reads a value, whatever its type; `stop` says whether the user has asked for the query to end.
+/// Reads a value of any type; `stop` says whether the user has interrupted the query.
 pub fn datum(value: &Value, stop: &dyn Fn() -> bool) -> Result<Datum> {
     read(value, stop).map_err(problem)
 }
 
-/// Reads a value that is to hold texts by texts: a MAP or STRUCT with its values as texts, unless they hold values themselves; anything else as it is.
+/// Reads a value from texts to texts: the values of a MAP or STRUCT are converted to text, unless they are nested. Other values are read as
+/// they are.
 pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool) -> Result<Datum> {
     let as_type = |value: &Value, ty: SqlType| value.cast(link, &logical_type(link, ty)?);
     let texts = || -> duckdb_neo::Result<Datum> {
@@ -43,7 +44,7 @@ pub fn texts_by_text(value: &Value, link: &impl FFILink, stop: &dyn Fn() -> bool
                 })
                 .collect::<duckdb_neo::Result<_>>()
                 .map(Datum::Struct),
-            // Its children are keys and values in turns.
+            // The children of a MAP are keys and values in turn.
             LogicalTypeID::Map if value.child_count()? > 1 && is_nested(&value.get_child(1)?)? => {
                 read(value, stop)
             }
@@ -71,70 +72,52 @@ fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
     }
     let ty = value.logical_type()?;
     let other = || ty.to_text().map(Datum::Other);
-    let some = |datum: Option<Datum>| Ok(datum.unwrap_or(Datum::Null));
+    /// The value as a datum, by way of the binding's type.
+    macro_rules! of {
+        ($type:ty, $datum:expr) => {
+            Ok(value.get::<$type>()?.map_or(Datum::Null, $datum))
+        };
+    }
     match ty.id()? {
-        LogicalTypeID::Boolean => some(value.get::<bool>()?.map(Datum::Bool)),
-        LogicalTypeID::TinyInt => some(value.get::<i8>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::SmallInt => some(value.get::<i16>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::Integer => some(value.get::<i32>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::BigInt => some(value.get::<i64>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::HugeInt => some(value.get::<i128>()?.map(Datum::Int)),
-        LogicalTypeID::UTinyInt => some(value.get::<u8>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::USmallInt => some(value.get::<u16>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::UInteger => some(value.get::<u32>()?.map(|value| Datum::Int(value.into()))),
-        LogicalTypeID::UBigInt => some(value.get::<u64>()?.map(|value| Datum::Int(value.into()))),
+        LogicalTypeID::Boolean => of!(bool, Datum::Bool),
+        LogicalTypeID::TinyInt => of!(i8, |value| Datum::Int(value.into())),
+        LogicalTypeID::SmallInt => of!(i16, |value| Datum::Int(value.into())),
+        LogicalTypeID::Integer => of!(i32, |value| Datum::Int(value.into())),
+        LogicalTypeID::BigInt => of!(i64, |value| Datum::Int(value.into())),
+        LogicalTypeID::HugeInt => of!(i128, Datum::Int),
+        LogicalTypeID::UTinyInt => of!(u8, |value| Datum::Int(value.into())),
+        LogicalTypeID::USmallInt => of!(u16, |value| Datum::Int(value.into())),
+        LogicalTypeID::UInteger => of!(u32, |value| Datum::Int(value.into())),
+        LogicalTypeID::UBigInt => of!(u64, |value| Datum::Int(value.into())),
         LogicalTypeID::UHugeInt => match value.get::<u128>()?.map(i128::try_from) {
             Some(Ok(value)) => Ok(Datum::Int(value)),
             _ => other(),
         },
-        LogicalTypeID::Float => some(value.get::<f32>()?.map(|value| Datum::Float(value.into()))),
-        LogicalTypeID::Double => some(value.get::<f64>()?.map(Datum::Float)),
-        LogicalTypeID::Decimal => {
-            let decimal = value.get::<DecimalValue>()?;
-            some(decimal.map(|decimal| Datum::Decimal {
-                value: decimal.value,
-                scale: decimal.scale,
-            }))
+        LogicalTypeID::Float => of!(f32, |value| Datum::Float(value.into())),
+        LogicalTypeID::Double => of!(f64, Datum::Float),
+        LogicalTypeID::Decimal => of!(DecimalValue, |decimal| Datum::Decimal {
+            value: decimal.value,
+            scale: decimal.scale,
+        }),
+        LogicalTypeID::Varchar => of!(String, Datum::Text),
+        LogicalTypeID::Blob => of!(BlobValue, |value| Datum::Blob(value.0)),
+        LogicalTypeID::Timestamp => of!(TimestampValue, |value| Datum::Timestamp(value.0)),
+        LogicalTypeID::TimestampSec => of!(TimestampSecValue, |value| {
+            Datum::Timestamp(to_micros(value.0, 1_000_000))
+        }),
+        LogicalTypeID::TimestampMs => of!(TimestampMsValue, |value| {
+            Datum::Timestamp(to_micros(value.0, 1000))
+        }),
+        LogicalTypeID::TimestampNs => of!(TimestampNsValue, |value| Datum::TimestampNs(value.0)),
+        LogicalTypeID::TimestampTz => of!(TimestampTzValue, |value| Datum::TimestampTz(value.0)),
+        LogicalTypeID::TimestampTzNs => {
+            of!(TimestampTzNsValue, |value| Datum::TimestampTzNs(value.0))
         }
-        LogicalTypeID::Varchar => some(value.get::<String>()?.map(Datum::Text)),
-        LogicalTypeID::Blob => some(value.get::<BlobValue>()?.map(|value| Datum::Blob(value.0))),
-        LogicalTypeID::Timestamp => some(
-            value
-                .get::<TimestampValue>()?
-                .map(|value| Datum::Timestamp(value.0)),
-        ),
-        LogicalTypeID::TimestampSec => some(
-            value
-                .get::<TimestampSecValue>()?
-                .map(|value| Datum::Timestamp(to_micros(value.0, 1_000_000))),
-        ),
-        LogicalTypeID::TimestampMs => some(
-            value
-                .get::<TimestampMsValue>()?
-                .map(|value| Datum::Timestamp(to_micros(value.0, 1000))),
-        ),
-        LogicalTypeID::TimestampNs => some(
-            value
-                .get::<TimestampNsValue>()?
-                .map(|value| Datum::TimestampNs(value.0)),
-        ),
-        LogicalTypeID::TimestampTz => some(
-            value
-                .get::<TimestampTzValue>()?
-                .map(|value| Datum::TimestampTz(value.0)),
-        ),
-        LogicalTypeID::TimestampTzNs => some(
-            value
-                .get::<TimestampTzNsValue>()?
-                .map(|value| Datum::TimestampTzNs(value.0)),
-        ),
-        LogicalTypeID::Date => some(value.get::<DateValue>()?.map(|value| Datum::Date(value.0))),
-        LogicalTypeID::Interval => some(value.get::<IntervalValue>()?.map(|value| {
-            Datum::Interval(Interval {
-                months: value.months,
-                days: value.days,
-                micros: value.micros,
-            })
+        LogicalTypeID::Date => of!(DateValue, |value| Datum::Date(value.0)),
+        LogicalTypeID::Interval => of!(IntervalValue, |value| Datum::Interval(Interval {
+            months: value.months,
+            days: value.days,
+            micros: value.micros,
         })),
         LogicalTypeID::List | LogicalTypeID::Array | LogicalTypeID::Tuple => (0..value
             .child_count()?)
@@ -146,7 +129,7 @@ fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
             })
             .collect::<duckdb_neo::Result<_>>()
             .map(Datum::List),
-        // Its children are keys and values in turns.
+        // The children of a MAP are keys and values in turn.
         LogicalTypeID::Map => (0..value.child_count()? / 2)
             .map(|at| {
                 let item = |at| read(&value.get_child(at)?, stop);
@@ -165,7 +148,7 @@ fn read(value: &Value, stop: &dyn Fn() -> bool) -> duckdb_neo::Result<Datum> {
     }
 }
 
-/// DuckDB's type for one of ours.
+/// DuckDB's type for a SQL type.
 pub fn logical_type(link: &impl FFILink, ty: SqlType) -> duckdb_neo::Result<LogicalType> {
     let simple = |id| link.logical_type_create_from_id(id, Parameters::None);
     match ty {

@@ -1,4 +1,4 @@
-//! The output vectors of C API v2, through raw pointers. All `unsafe` of this adapter is here.
+//! The output vectors of C API v2, through raw pointers. No other file of this adapter contains `unsafe`, apart from `host`.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -11,7 +11,7 @@ use super::errors::problem;
 use crate::error::{Problem, Result};
 use crate::exec::vectors::RawVectors;
 
-/// The vectors of one output chunk, asked for as they are needed and once each.
+/// The vectors of one output chunk; each is requested once, when it is needed.
 pub struct Vectors<'a> {
     context: &'a Context,
     chunk: &'a DataChunkRef<'a>,
@@ -29,7 +29,7 @@ struct Column {
 type Code = ffi::DUCKDB_V2_ERROR;
 type ErrorHandle = ffi::duckdb_v2_error_info_handle;
 
-/// Calls a function of the C API and takes over what it says on failure.
+/// Calls a function of the C API, and takes the message if it fails.
 fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
     let mut error: ErrorHandle = null_mut();
     let code = function(&mut error);
@@ -170,7 +170,7 @@ unsafe impl RawVectors for Vectors<'_> {
     }
 
     fn set_rows(&mut self, rows: usize) -> Result<()> {
-        // DuckDB takes the number of rows from the first vector; a constant one was made with it.
+        // DuckDB takes the number of rows from the first vector; a constant vector already has it.
         if self.column(0)?.is_constant {
             return Ok(());
         }

@@ -48,7 +48,7 @@ impl Errors {
 
 fn questions(dir: &Path, errors: &mut Errors) -> Result<()> {
     let reader = LogReader::open(dir)?;
-    if let Some(report) = errors.of(check_logs(&reader)) {
+    if let Some(report) = errors.of(check_logs(&reader, &mut |_| {})) {
         for damage in report.damage {
             errors.0.insert(format!("check: {}", label(&damage.what)));
         }

@@ -1,7 +1,7 @@
-//! Chunks that a second thread has read and found sound, ahead of the check that asks for them in order.
+//! A second thread reads and verifies chunks before the check asks for them in order.
 //!
-//! It vouches for a chunk or says nothing: one that is staged, damaged or missing is for the check to read, and to say what is wrong with it.
-//! So this file decides what a check takes, and never what it finds.
+//! The thread confirms a chunk or says nothing. Chunks that are staged, damaged or missing are left to the check, which reads them and
+//! reports what is wrong. So this file only makes a check faster and never changes its result.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::Scope;
@@ -11,15 +11,15 @@ use crate::log::{LogReader, Origin, Tails};
 use crate::schema::{Catalog, Payloads};
 use crate::types::{Address, ChunkNo, LogKind, Timestamp};
 
-/// What is handed over at once, in bytes, and in chunks. A few pieces fit a core's cache.
+/// The size of a piece, in bytes and in chunks. A few pieces fit a core's cache.
 const PIECE_BYTES: u64 = 256 << 10;
 const PIECE_CHUNKS_MAX: u64 = 64;
-/// So many pieces wait at most.
+/// The most pieces that wait.
 const WAITING_MAX: usize = 4;
-/// The disk is asked for what lies so far ahead of a piece.
+/// The distance ahead of a piece at which reads are announced to the disk.
 const FETCHED_BYTES: u64 = 8 << 20;
 
-/// How many records a chunk holds, and when the first and the last arrived.
+/// The records of a chunk, and the first and last arrival.
 #[derive(Copy, Clone)]
 pub(super) struct Records {
     pub count: u64,
@@ -27,7 +27,7 @@ pub(super) struct Records {
     pub last: Timestamp,
 }
 
-/// What a thread needs to judge chunks.
+/// The data that a thread needs to verify chunks.
 #[derive(Copy, Clone)]
 pub(super) struct Verifier<'a> {
     pub reader: &'a LogReader,
@@ -35,30 +35,30 @@ pub(super) struct Verifier<'a> {
     pub catalog: &'a Catalog,
 }
 
-/// Consecutive chunks, from `first` on.
+/// Consecutive chunks, starting at `first`.
 struct Piece {
     first: ChunkNo,
-    /// As many buffers as the piece has chunks, or more.
+    /// At least as many buffers as the piece has chunks.
     bytes: Vec<Vec<u8>>,
-    /// Of each sound one, up to the first that is not.
+    /// The records of each chunk, up to the first that is not sound.
     records: Vec<Records>,
 }
 
-/// The check's end: what was read ahead, and the thread that reads on.
+/// The part of the check: the chunks that were read ahead, and the thread that reads more.
 pub(super) struct Ahead<'scope, 'a> {
     scope: &'scope Scope<'scope, 'a>,
     verifier: Verifier<'a>,
-    /// The piece that the check is at.
+    /// The piece that the check is reading.
     piece: Piece,
     running: Option<Running>,
-    /// Where the next thread may begin: after a chunk that is not sound the check reads the rest of the piece itself.
+    /// The chunk where the next thread may begin. After a chunk that is not sound the check reads the rest of the piece itself.
     begin: ChunkNo,
 }
 
-/// Ends where its receiver is dropped, or at the first chunk that is not sound.
+/// A thread, which ends when its receiver is dropped or at the first chunk that is not sound.
 struct Running {
     pieces: Receiver<Piece>,
-    /// Pieces to fill again.
+    /// Used pieces, to be filled again.
     used: Sender<Piece>,
 }
 
@@ -77,7 +77,7 @@ impl<'scope, 'a> Ahead<'scope, 'a> {
         }
     }
 
-    /// Puts a chunk, above all that were asked for before, into `bytes`. `None`: the caller has to read it.
+    /// Moves a chunk above all earlier ones into `bytes`. Returns `None` if the caller has to read it.
     pub(super) fn take(&mut self, chunk: ChunkNo, bytes: &mut Vec<u8>) -> Option<Records> {
         while chunk >= self.piece.end() {
             match self.running.as_ref().map(|running| running.pieces.recv()) {
@@ -97,7 +97,7 @@ impl<'scope, 'a> Ahead<'scope, 'a> {
     fn turn_to(&mut self, piece: Piece) {
         let before = std::mem::replace(&mut self.piece, piece);
         if let Some(running) = &self.running {
-            // A thread that ended wants none.
+            // A thread that ended needs no piece.
             let _ended = running.used.send(before);
         }
     }
@@ -123,7 +123,7 @@ impl Piece {
         }
     }
 
-    /// Past the last sound chunk.
+    /// The end of the sound chunks.
     fn end(&self) -> ChunkNo {
         ChunkNo(self.first.0 + self.records.len() as u64)
     }
@@ -141,7 +141,7 @@ impl Verifier<'_> {
         self.reader.meta().chunk_bytes
     }
 
-    /// Past the last chunk that is published whole.
+    /// The end of the chunks that are published whole.
     fn end(&self) -> ChunkNo {
         self.tails.tail.records.chunk(self.chunk_bytes())
     }
@@ -153,7 +153,7 @@ impl Verifier<'_> {
         ChunkNo((chunk.0 / chunks + 1) * chunks)
     }
 
-    /// Sends pieces until one is not sound as a whole, or nobody wants them.
+    /// Sends pieces until one is not completely sound, or the receiver is gone.
     fn read_from(&self, from: ChunkNo, pieces: &SyncSender<Piece>, used: &Receiver<Piece>) {
         let mut first = from;
         while first < self.end() {
@@ -168,7 +168,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Fills a piece with the chunks between, up to the first that is not sound.
+    /// Fills a piece with these chunks, up to the first that is not sound.
     fn read(&self, first: ChunkNo, end: ChunkNo, piece: &mut Piece) {
         let chunk_bytes = self.chunk_bytes();
         let [address, end] = [first, end].map(|chunk| chunk.address(chunk_bytes));
@@ -185,7 +185,7 @@ impl Verifier<'_> {
         for bytes in &mut piece.bytes {
             bytes.resize(chunk_bytes as usize, 0);
             let read = self.reader.read(LogKind::Records, address, bytes);
-            // What stands in staging is read without its checksum.
+            // Reads from staging do not verify the checksum.
             if !matches!(read, Ok(Origin::Segment)) {
                 return;
             }
@@ -197,7 +197,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The records of a chunk; `None` where it or one of them is not sound.
+    /// The records of a chunk; `None` if the chunk or one of its records is not sound.
     fn sound_records(&self, address: Address, chunk: &[u8]) -> Option<Records> {
         let meta = self.reader.meta();
         self.tails.verify_chunk(meta, address, chunk).ok()?;
@@ -217,7 +217,7 @@ impl Verifier<'_> {
         is_sound.then_some(found)
     }
 
-    /// Whether each record of a run in the chunk at `address` is of a source, and in its layout.
+    /// Whether each record of a run belongs to a source and has its layout.
     fn is_sound(&self, address: Address, chunk: &[u8], run: &Run) -> bool {
         self.catalog.source(run.source).is_some_and(|source| {
             let layout = source.layout_at(address);

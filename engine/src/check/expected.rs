@@ -1,4 +1,4 @@
-//! A node as it must be, to hold against the one that stands in the chunk index.
+//! The node that the records require, to compare with the node in the chunk index.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +22,12 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Whether the log must have a gap in the node's place.
+    /// Whether the log must have a gap in place of the node.
     pub(super) fn is_gap(&self) -> bool {
         self.node.level > 0 && self.node.sources.is_empty()
     }
 
-    /// How the node at `address` differs; `None` where it is as it must be.
+    /// The difference of the node at `address`; `None` if it is as required.
     pub(super) fn difference(
         &self,
         uuid: &[u8; 16],
@@ -54,7 +54,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// The indexes that a closure computed: only the writer that had it could.
+    /// The indexes that a closure computed, which only their writer could check.
     fn natives(&self) -> BTreeSet<IndexId> {
         let indexes = self
             .catalog
@@ -67,7 +67,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// The first difference between two nodes, closures' indexes left out. They are compared as printed, where NaN equals NaN.
+/// The first difference between two nodes, without the indexes of closures. Nodes are compared as text, in which NaN equals NaN.
 fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) -> Option<String> {
     let header = |node: &Node<'_>| {
         (
@@ -127,12 +127,11 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
 }
 
 fn first_difference<T: PartialEq>(expected: Vec<T>, found: Vec<T>) -> Option<T> {
-    let lengths_differ = expected.len() != found.len();
-    let longer_by_found = found.len() > expected.len();
-    let shorter = expected.len().min(found.len());
-    let mut pairs = expected.iter().zip(&found);
-    let at = pairs.position(|(expected, found)| expected != found);
-    let at = at.or(lengths_differ.then_some(shorter))?;
-    let list = if longer_by_found { found } else { expected };
+    let longest = expected.len().max(found.len());
+    let at = (0..longest).find(|&at| expected.get(at) != found.get(at))?;
+    let list = match found.len() > expected.len() {
+        true => found,
+        false => expected,
+    };
     list.into_iter().nth(at)
 }

@@ -1,9 +1,9 @@
-//! Whether a directory is what FORMAT.md says: every checksum and pointer is verified, and what the index logs say is compared with
-//! the records that it was made of.
+//! Checks that a directory follows FORMAT.md: it verifies every checksum and pointer, and compares the index logs with the records that
+//! they summarise.
 //!
-//! `check` walks the record log once, in order. Each chunk is verified and summarised again; its summary, and the roll-ups above it,
-//! must be those that stand in the chunk index, byte for byte. It reads like any query, beside a live writer too, and writes nothing.
-//! A second thread reads and verifies chunks ahead. Memory is what waits there, a few MiB, and one open roll-up of each level.
+//! `check` walks the record log once, in order. It verifies and summarises each chunk again; the summary and the roll-ups above it must
+//! equal those in the chunk index byte for byte. It reads like a query, also beside a live writer, and writes nothing. A second thread
+//! reads and verifies chunks ahead. The memory is a few MiB for waiting chunks, and one open roll-up for each level.
 
 mod ahead;
 mod expected;
@@ -30,32 +30,27 @@ use rollups::{Child, Rollups};
 use small_files::SmallFiles;
 use stored::{Stored, StoredNode};
 
-/// Reads everything that is published, and reports what it found. Damage is part of the report; an error means that there is none.
+/// Reads everything that is published, and reports what it found. Damage is part of the report; an error means that there is no report.
 ///
 /// # Errors
-/// Not a Loom directory, another format version, a catalog that does not verify, or staging that a live writer uses and that
-/// cannot be read.
+/// The directory is not a Loom directory or has another format version, its catalog does not verify, or a live writer's staging cannot be read.
 pub fn check(dir: &Path) -> Result<Report> {
-    check_logs(&LogReader::open(dir)?)
+    check_with(dir, &mut |_| {})
 }
 
-/// As `check`, and gives `progress` how far it is, after each chunk.
+/// As [`check`], but calls `progress` after each chunk.
 ///
 /// # Errors
 /// As [`check`].
 pub fn check_with(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
-    check_all(&LogReader::open(dir)?, progress)
+    check_logs(&LogReader::open(dir)?, progress)
 }
 
-/// As `check`, of a directory that is open.
+/// As [`check_with`], for a directory that is open.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_logs(reader: &LogReader) -> Result<Report> {
-    check_all(reader, &mut |_| {})
-}
-
-fn check_all(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+pub fn check_logs(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
     let mut tails = reader.tails()?;
     let small_files = SmallFiles::read(reader)?;
     let (catalog, _, valid_bytes) = decode_catalog(&reader.meta().uuid, &small_files.catalog)
@@ -117,10 +112,8 @@ fn check_all(reader: &LogReader, progress: &mut dyn FnMut(Progress)) -> Result<R
 struct Check<'a, 'scope> {
     reader: &'a LogReader,
     catalog: &'a Catalog,
-    /// What is published.
     tails: Tails,
     chunk_bytes: u32,
-    /// The oldest chunk that is retained.
     first: ChunkNo,
     ahead: Ahead<'scope, 'a>,
     stored: Stored<'a>,
@@ -130,15 +123,15 @@ struct Check<'a, 'scope> {
     rollups: Rollups,
     chunk: Vec<u8>,
     last_arrival: Timestamp,
-    /// Something of the chunk at hand is not there.
+    /// A part of the current chunk is missing.
     unreadable: bool,
-    /// The catalog lost lines: that alone is reported, and nothing is held against it.
+    /// The catalog lost lines. Only that is reported, and nothing is compared with the catalog.
     lost_lines: bool,
     report: Report,
 }
 
 impl Check<'_, '_> {
-    /// Checks a chunk of those up to `end`, of which the first `indexed` have summaries. The next one to check.
+    /// Checks one chunk below `end`; the first `indexed` chunks have summaries. Returns the next chunk to check.
     fn chunk(&mut self, chunk: ChunkNo, end: ChunkNo, indexed: u64) -> Result<ChunkNo> {
         let outcome = if chunk.0 < indexed {
             self.indexed_chunk(chunk)
@@ -155,14 +148,13 @@ impl Check<'_, '_> {
         Ok(next)
     }
 
-    /// A chunk past the last summary: the open one, or one that waits for the next start.
+    /// Checks a chunk after the last summary: the open one, or one that waits for the next start.
     fn open_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         self.report.open_chunks += 1;
         self.read_chunk(chunk).map(drop)
     }
 
-    /// Goes from a chunk to the next for which there is a segment: a file may claim that the log is longer than anybody can count. What lies
-    /// between is damage once.
+    /// Skips to the next chunk with a segment, because a damaged file may claim an enormous log. The chunks between are one damage.
     fn pass_missing(&mut self, next: ChunkNo, end: ChunkNo) -> Result<ChunkNo> {
         let address = next.address(self.chunk_bytes);
         if next >= end {
@@ -179,9 +171,8 @@ impl Check<'_, '_> {
         Ok(to.max(next))
     }
 
-    /// Goes from a chunk of which something is not retained to the next that is. Retention moves where the records begin before it moves
-    /// where their index begins, and what it removed is nobody's business any more. Where the records do not begin above the chunk, their
-    /// index begins too high: that is damage.
+    /// Skips to the next chunk that is retained. Retention moves the begin of the records before the begin of their index, and what it
+    /// removed is not checked. If the records do not begin above the chunk, their index begins too high, which is damage.
     fn pass_evicted(&mut self, chunk: ChunkNo, end: ChunkNo, error: &Error) -> Result<ChunkNo> {
         let begin = self.reader.tails()?.begin.records;
         let begin = begin.chunk(self.chunk_bytes);
@@ -196,7 +187,7 @@ impl Check<'_, '_> {
         Ok(ChunkNo(chunk.0 + 1))
     }
 
-    /// Goes on past a chunk that retention removed, or with which more is missing: what it was a part of is not known from here on.
+    /// Skips a chunk that retention removed, or with which more is missing. The nodes above it are unknown from here on.
     fn pass(&mut self, chunk: ChunkNo) {
         self.rollups.add(chunk, Child::Unknown);
         self.first = ChunkNo(chunk.0 + 1);
@@ -204,7 +195,7 @@ impl Check<'_, '_> {
         self.stored.pass();
     }
 
-    /// A chunk that has a summary, and the roll-ups that it completes.
+    /// Checks a chunk with a summary, and the roll-ups that it completes.
     fn indexed_chunk(&mut self, chunk: ChunkNo) -> Result<()> {
         let stored = self.stored.node(NodeId::summary(chunk), &mut self.report)?;
         let complete = match &stored {
@@ -218,7 +209,7 @@ impl Check<'_, '_> {
                 self.stored.compare(&stored, &expected, &mut self.report);
                 self.rollups.add(chunk, Child::Certain(&self.summary))
             }
-            // The records are damaged, or nobody knows of what source they are; their summary stands in for them in the chain and the roll-ups.
+            // The records are damaged or their sources unknown, so the stored summary replaces theirs in the chain and the roll-ups.
             _ => match &stored {
                 StoredNode::Node { node, .. } => {
                     self.summary = node.node().to_summary();
@@ -241,7 +232,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Makes the summary of the chunk at hand, whose records were found sound.
+    /// Summarises the current chunk, whose records are sound.
     fn summarise(&mut self, chunk: ChunkNo, stored: &StoredNode) {
         let summarised = self.summariser.summarise(
             self.catalog,
@@ -251,12 +242,12 @@ impl Check<'_, '_> {
             &self.chunk,
             &mut self.summary,
         );
-        // Of a chunk that is published in part, what follows the records may be no end.
+        // In a partly published chunk, the bytes after the records may not be an end mark.
         if let Err(error) = summarised {
             self.damage(chunk.address(self.chunk_bytes), error.to_string());
             self.summary.clear(chunk);
         }
-        // Where a chain leads below what is retained, nobody knows better than the summary.
+        // Where a chain leads below the retained chunks, only the summary knows it.
         let StoredNode::Node { node, .. } = stored else {
             return;
         };
@@ -269,7 +260,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Reads a chunk, or what is published of it, and verifies it and each of its records. False where it is damaged.
+    /// Reads the published part of a chunk, and verifies it and each of its records. Returns false if it is damaged.
     fn read_chunk(&mut self, chunk: ChunkNo) -> Result<bool> {
         let address = chunk.address(self.chunk_bytes);
         self.report.chunks += 1;
@@ -299,7 +290,7 @@ impl Check<'_, '_> {
             let meta = self.reader.meta();
             let mut verified = self.tails.verify_chunk(meta, address, &self.chunk);
             if verified.is_err() {
-                // Its segment may have been given up, or written again, while it was read.
+                // Its segment may have been removed or rewritten during the read.
                 self.reader.relist();
                 match self.reader.read(LogKind::Records, address, &mut self.chunk) {
                     Err(error @ Error::Evicted { .. }) => return Err(error),
@@ -314,7 +305,7 @@ impl Check<'_, '_> {
         Ok(self.check_records(address))
     }
 
-    /// Whether every record can be found. Each must be of a source, in its layout, and no older than the one below it.
+    /// Checks that every record can be found, has a source and its layout, and is no older than the one before it.
     fn check_records(&mut self, chunk: Address) -> bool {
         for record in RecordIter::new(&self.chunk, self.chunk_bytes) {
             let record = match record {

@@ -1,4 +1,4 @@
-//! What a check found.
+//! The result of a check.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,42 +6,41 @@ use std::path::PathBuf;
 use crate::log::LogReader;
 use crate::types::{Address, LogKind};
 
-/// So many are listed; more are only counted.
+/// The most damages that are listed; further ones are only counted.
 const TOLD_MAX: usize = 100;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Of the record log that were checked or passed over.
+    /// The bytes of the record log that were checked or skipped.
     pub bytes: u64,
     pub bytes_in_all: u64,
 }
 
-/// What a check read, and what of it is damaged.
+/// The amount that a check read, and the damage that it found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Chunks that were read.
     pub chunks: u64,
-    /// Of these: chunks in staging, whose checksums are not looked at.
+    /// Chunks among these that are in staging, where checksums are not verified.
     pub staged_chunks: u64,
-    /// Of these: chunks past the last summary.
+    /// Chunks among these after the last summary.
     pub open_chunks: u64,
-    /// Chunks that were lost with staging, and are known to be.
+    /// Chunks that were lost with staging, as the log itself records.
     pub gap_chunks: u64,
     pub records: u64,
-    /// Causes of loss that have no record in the log yet.
+    /// Causes of loss without a record in the log yet.
     pub pending_losses: u64,
     /// Summaries and roll-ups.
     pub nodes: u64,
-    /// What is damaged, as far as the list goes.
+    /// The listed damage.
     pub damage: Vec<Damage>,
-    /// What is damaged beside the logs, and of column segments their directories.
+    /// The damaged files beside the logs, and damaged directories of column segments.
     pub files: Vec<DamagedFile>,
-    /// Of both kinds, listed or not.
+    /// The number of damages of both kinds, listed or not.
     pub damage_count: u64,
 }
 
-/// A file beside the logs that does not say what it should.
+/// A damaged file beside the logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedFile {
     pub path: PathBuf,
@@ -54,7 +53,7 @@ impl fmt::Display for DamagedFile {
     }
 }
 
-/// Bytes that are not what they should be.
+/// Damaged bytes of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
     pub log: LogKind,

@@ -1,4 +1,4 @@
-//! The roll-ups as they must be, made again from summaries in the order in which a writer makes them.
+//! The roll-ups that the summaries require, built again in the writer's order.
 
 use crate::format::{FANOUT, NodeSummary};
 use crate::ingest::Merger;
@@ -6,15 +6,15 @@ use crate::nodes::NodeId;
 use crate::proven::at_mut;
 use crate::types::ChunkNo;
 
-/// What a chunk gives to the roll-ups above it.
+/// The contribution of a chunk to the roll-ups above it.
 pub(super) enum Child<'a> {
-    /// Its summary, made from its records.
+    /// The summary, computed from its records.
     Certain(&'a NodeSummary),
-    /// Its summary as it stands in the chunk index, which is not complete.
+    /// The stored summary, which may be incomplete.
     StandIn(&'a NodeSummary),
-    /// Nothing: the chunk was lost.
+    /// Nothing, because the chunk was lost.
     None,
-    /// Nobody knows.
+    /// The contribution is unknown.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl Rollups {
-    /// Begins at chunk `first`; roll-ups that began before it cannot be made again.
+    /// Starts at chunk `first`; roll-ups that began before it cannot be rebuilt.
     pub(super) fn new(first: ChunkNo) -> Rollups {
         Rollups {
             open: Vec::new(),
@@ -41,7 +41,7 @@ impl Rollups {
         }
     }
 
-    /// Adds the next chunk, and returns up to which level it completes roll-ups; 0 for none.
+    /// Adds the next chunk, and returns the highest level at which it completes a roll-up; 0 for none.
     pub(super) fn add(&mut self, chunk: ChunkNo, child: Child<'_>) -> u8 {
         let mut ordinal = chunk.0;
         let (summary, mut certain) = match child {
@@ -83,7 +83,7 @@ impl Rollups {
         0
     }
 
-    /// The roll-up of a level that the last chunk completed; `None` where a child of it is not known.
+    /// The roll-up of a level that the last chunk completed; `None` if a child of it is unknown.
     pub(super) fn completed(&self, level: u8) -> Option<&NodeSummary> {
         let rollup = self.open.get(usize::from(level).checked_sub(1)?)?;
         Some(&rollup.node).filter(|_| rollup.certain)

@@ -1,4 +1,4 @@
-//! The files beside the logs: what each says, compared with its copy and with what `durable` says of it.
+//! Checks the files beside the logs, by comparing them with their copies and with `durable`.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,22 @@ use crate::format::{Rewritten, line_content};
 use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
 use crate::proven::at;
 
-/// What a crash leaves where a page was not written; no line holds a NUL.
+/// The bytes of a page that a crash left unwritten; no line contains NUL.
 const UNWRITTEN: u8 = 0;
 const MENDED: &str = "the next start, or `ingestd check --repair`, writes it again";
 
 pub struct SmallFiles {
     slots: Slots,
-    /// So long is all that the catalog ever held, at least.
+    /// The least number of bytes that the catalog ever held.
     bytes_least: u64,
     files: CatalogBytes,
-    /// As far as the file or its copy has it.
+    /// The content that the file or its copy has.
     pub catalog: Vec<u8>,
 }
 
 impl SmallFiles {
     pub fn read(reader: &LogReader) -> Result<SmallFiles> {
-        // Before the catalog, whose length only grows.
+        // The slots are read before the catalog, which only grows.
         let slots = reader.slots()?;
         let bytes_least = reader.catalog_bytes_least()?;
         let files = reader.catalog_files()?;
@@ -35,12 +35,13 @@ impl SmallFiles {
         })
     }
 
-    /// Whether the catalog's lines, which end there, are fewer than they were.
+    /// Whether the catalog, whose lines end at `lines_end`, has lost lines.
     pub fn lost_lines(&self, lines_end: u64) -> bool {
         lines_end < self.bytes_least
     }
 
-    /// What is damaged of them; the catalog's lines end at `lines_end`. A directory that no writer got far with has neither `durable` nor a catalog.
+    /// The damaged files; the catalog's lines end at `lines_end`. A directory whose writer stopped early has neither `durable` nor a
+    /// catalog.
     pub fn damaged(&self, reader: &LogReader, lines_end: u64) -> Result<Vec<DamagedFile>> {
         let mut damaged: Vec<DamagedFile> = (reader.damaged_files().into_iter())
             .map(|(path, what)| damage(path, format!("{what}; its copy is used instead; {MENDED}")))
@@ -62,7 +63,7 @@ impl SmallFiles {
                     the index logs and lists a gap above the last chunk that verifies; if a backup has the file, restore it first";
                 damaged.push(damage(path, what.to_owned()));
             }
-            // A writer that stops writes both, and the second after the first is synced. In epoch 0 no writer has begun.
+            // A writer that stops writes both slots, the second after the first is synced. In epoch 0 no writer has begun.
             Slots {
                 newest:
                     Some(DurableState {
@@ -108,7 +109,7 @@ impl SmallFiles {
             ));
         }
         let is_whole = match &self.slots.newest {
-            // A writer that stops leaves it whole; a crash may leave it behind.
+            // A writer that stops completes the copy; after a crash it may be behind.
             Some(DurableState { clean: true, .. }) => *copy == self.catalog,
             _ => is_prefix(&self.catalog, copy) || self.is_from_before(reader, copy),
         };
@@ -119,7 +120,7 @@ impl SmallFiles {
         damaged
     }
 
-    /// Whether a copy begins as one that a crash kept from being rewritten after the file.
+    /// Whether a copy is from before the last rewriting, because a crash prevented its own.
     fn is_from_before(&self, reader: &LogReader, copy: &[u8]) -> bool {
         let uuid = &reader.meta().uuid;
         let [of_copy, of_catalog] =
@@ -129,7 +130,7 @@ impl SmallFiles {
     }
 }
 
-/// The note of staging, or its copy, where a writer left both and one is gone.
+/// The note of staging or its copy, if a writer left both and one is missing.
 fn missing_notes(reader: &LogReader) -> Result<Option<DamagedFile>> {
     let missing = reader.missing_notes()?;
     let what = match missing.len() {
@@ -145,14 +146,14 @@ fn damage(path: PathBuf, what: String) -> DamagedFile {
     DamagedFile { path, what }
 }
 
-/// Whether a copy holds nothing but what the catalog begins with, or ends in a line that a crash left unwritten.
+/// Whether a copy is a prefix of the catalog, apart from a last line that a crash left unwritten.
 fn is_prefix(catalog: &[u8], copy: &[u8]) -> bool {
     let rest = at(copy, lines_alike(catalog, copy).1..);
     let line = rest.split_inclusive(|byte| *byte == b'\n').next();
     line.is_none_or(|line| !line.ends_with(b"\n") || line.contains(&UNWRITTEN))
 }
 
-/// Where a file stops to say what the catalog says.
+/// The place at which a file differs from the catalog.
 fn differs(catalog: &[u8], file: &[u8]) -> String {
     let (lines, bytes) = lines_alike(catalog, file);
     if file.is_empty() {
@@ -164,7 +165,7 @@ fn differs(catalog: &[u8], file: &[u8]) -> String {
     }
 }
 
-/// How many lines two texts begin with alike, and their bytes.
+/// The number of lines with which both texts begin, and their bytes.
 fn lines_alike(catalog: &[u8], file: &[u8]) -> (usize, usize) {
     let [of_catalog, of_file] =
         [catalog, file].map(|text| text.split_inclusive(|byte| *byte == b'\n'));

@@ -1,4 +1,4 @@
-//! Nodes as they stand in the chunk index, found through their entries in the timestamp index.
+//! Reads nodes from the chunk index, through their entries in the timestamp index.
 
 use std::path::PathBuf;
 
@@ -13,17 +13,17 @@ use crate::types::{Address, LogKind};
 pub(super) struct Stored<'a> {
     logs: PublishedLogs<'a>,
     nodes: NodeReader<PublishedLogs<'a>>,
-    /// Where the next node must stand; `None` where that is not known.
+    /// The address of the next node; `None` if it is unknown.
     next: Option<Address>,
 }
 
-/// What the index logs hold in a node's place.
+/// The entry of a node in the index logs.
 pub(super) enum StoredNode {
     /// A node that verifies.
     Node { address: Address, node: OpenNode },
-    /// No node, as its records were lost. It would stand at `address`.
+    /// There is no node, because its records were lost. It would be at `address`.
     Gap { address: Address },
-    /// Something that was found damaged, and reported.
+    /// The entry is damaged, and reported.
     Damaged,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Eviction ends the check, everything else is damage.
+    /// Reports damage; an eviction ends the check.
     fn damaged(
         &self,
         log: LogKind,
@@ -94,12 +94,12 @@ impl<'a> Stored<'a> {
         Ok(StoredNode::Damaged)
     }
 
-    /// Nodes are passed over: where the next one begins is not known.
+    /// Skips nodes, so the address of the next one is unknown.
     pub(super) fn pass(&mut self) {
         self.next = None;
     }
 
-    /// Reports where a node is not as it must be.
+    /// Reports how a node differs from the expected one.
     pub(super) fn compare(&self, node: &StoredNode, expected: &Expected<'_>, report: &mut Report) {
         let (address, what) = match node {
             StoredNode::Damaged => return,
@@ -119,7 +119,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// The index logs up to the published ends.
+/// The index logs up to their published ends.
 #[derive(Copy, Clone)]
 struct PublishedLogs<'a> {
     reader: &'a LogReader,

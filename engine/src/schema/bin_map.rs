@@ -1,4 +1,4 @@
-//! The map from keys to bins (FORMAT.md, *Bins*). `bin` is called for every indexed record.
+//! Maps keys to bins (FORMAT.md, *Bins*). `bin` is called for every indexed record.
 //!
 //! Invariant: `bin` never decreases as the key grows, so a range of keys is a range of bins.
 
@@ -10,11 +10,11 @@ use crate::proven::at;
 use crate::types::{Key, ValueKind};
 
 const SIGN: u64 = 1 << 63;
-/// `M` of the greatest magnitude, `u64::MAX`.
+/// The bin `M` of the greatest magnitude, `u64::MAX`.
 const MAGNITUDE_BIN_MAX: u16 = 1919;
 /// The bin of zero among signed integers.
 const SIGNED_ZERO: u16 = 1921;
-/// The greatest `F`, of magnitudes just below 2^64.
+/// The greatest `F`, for magnitudes just below 2^64.
 const FLOAT_BIN_MAX: u16 = 4096;
 /// The bin of zero among floats.
 const FLOAT_ZERO: u16 = 4097;
@@ -23,25 +23,25 @@ const FLOAT_SHIFT: u32 = 47;
 /// Exponent and 5 bits of 2^-64, the least magnitude that has a bin of its own.
 const FLOAT_BASE: u64 = (1023 - 64) << 5;
 
-/// Bins of one index, numbered from 0, the outlier below, to `len() - 1`, the outlier above.
+/// The bins of one index, numbered from 0, the outlier below, to `len() - 1`, the outlier above.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BinMap {
     kind: ValueKind,
     bins: Bins,
 }
 
-/// How a bin is found, decided once.
+/// The way in which a bin is found, decided once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Bins {
     AutoUnsigned,
     AutoSigned,
     AutoFloat,
-    /// Keys of the defined edges, ascending.
+    /// The keys of the defined edges, ascending.
     Edges(Arc<[u64]>),
 }
 
 impl BinMap {
-    /// Refused: edges that do not ascend, are not finite, or that the kind of value cannot hold.
+    /// Refuses edges that do not ascend, are not finite, or that the kind of value cannot hold.
     pub fn new(def: &BinsDef, kind: ValueKind) -> Result<BinMap> {
         let Some(edges) = def.edges()? else {
             let bins = match kind {
@@ -76,7 +76,6 @@ impl BinMap {
         })
     }
 
-    /// The bin of a key.
     #[inline]
     pub fn bin(&self, key: Key) -> u16 {
         match &self.bins {
@@ -87,7 +86,7 @@ impl BinMap {
         }
     }
 
-    /// Appends the bin of every key, in order. How bins are found is looked at once, not for each key.
+    /// Appends the bin of every key, in order. The kind of bins is checked once instead of for each key.
     pub fn load_bins(&self, keys: &[Key], bins: &mut Vec<u16>) {
         match &self.bins {
             Bins::AutoUnsigned => bins.extend(keys.iter().map(|key| 1 + magnitude_bin(key.0))),
@@ -97,18 +96,18 @@ impl BinMap {
         }
     }
 
-    /// The number of bins, with both outliers: bins are `0..len()`.
+    /// The number of bins, both outliers included: bins are `0..len()`.
     #[expect(clippy::len_without_is_empty, reason = "there are always the outliers")]
     pub fn len(&self) -> usize {
         usize::from(self.last()) + 1
     }
 
-    /// Whether the bins are `auto`, which keep no statistics but their count.
+    /// Whether the bins are `auto`; those keep only counts.
     pub fn is_auto(&self) -> bool {
         !matches!(self.bins, Bins::Edges(_))
     }
 
-    /// How the keys decode.
+    /// The kind of value to which keys decode.
     pub fn kind(&self) -> ValueKind {
         self.kind
     }
@@ -135,7 +134,7 @@ impl BinMap {
             return self.greatest();
         }
         let below = self.lower(bin + 1).0.saturating_sub(1);
-        // The key just below that of 0.0 is nobody's: -0.0 has the key of 0.0.
+        // No value has the key just below that of 0.0, because -0.0 has the key of 0.0.
         let below = if self.kind == ValueKind::Float && below == SIGN - 1 {
             below - 1
         } else {
@@ -175,7 +174,7 @@ fn magnitude_bin(magnitude: u64) -> u16 {
     (shift << 5) as u16 + (magnitude >> shift) as u16
 }
 
-/// The least magnitude of a bin; saturates where the bin lies above them all.
+/// The least magnitude of a bin; saturates if the bin lies above all magnitudes.
 fn magnitude_lower(bin: u16) -> u64 {
     match bin {
         0..64 => u64::from(bin),
@@ -194,7 +193,7 @@ fn signed_bin(key: Key) -> u16 {
 
 #[inline]
 fn float_bin(key: Key) -> u16 {
-    // All ones for values below zero, whose keys are inverted.
+    // All bits are set for values below zero, whose keys are inverted.
     let sign = !((key.0 as i64 >> 63) as u64);
     let magnitude = (key.0 ^ sign) & !SIGN;
     let above = (magnitude >> FLOAT_SHIFT).saturating_sub(FLOAT_BASE - 1);
@@ -205,7 +204,7 @@ fn float_bin(key: Key) -> u16 {
 fn signed_lower(bin: u16) -> Key {
     match bin.checked_sub(SIGNED_ZERO) {
         Some(magnitude) => Key(SIGN | magnitude_lower(magnitude)),
-        // The least value has the greatest magnitude: one less than where the next magnitudes begin.
+        // The least value has the greatest magnitude, one less than the start of the next magnitudes.
         None => Key((SIGN + 1).saturating_sub(magnitude_lower(SIGNED_ZERO - bin + 1))),
     }
 }
@@ -217,7 +216,7 @@ fn float_lower(bin: u16) -> Key {
     }
 }
 
-/// The bits of the least magnitude of `F`, from 1.
+/// The bits of the least magnitude of `F`; `bin` counts from 1.
 fn float_magnitude_lower(bin: u16) -> u64 {
     (FLOAT_BASE + u64::from(bin) - 1) << FLOAT_SHIFT
 }

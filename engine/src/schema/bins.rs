@@ -1,5 +1,5 @@
-//! How the values of an index fall into bins, as it is declared: `"auto"`, `{ from, step, count }`,
-//! `{ from, factor, count }` or a list of edges.
+//! The declaration of how an index's values fall into bins: `"auto"`, `{ from, step, count }`, `{ from, factor, count }` or a list of
+//! edges.
 
 use std::fmt;
 
@@ -15,28 +15,28 @@ pub const BINS_MAX: u32 = 4096;
 /// A declaration of bins. Two outlier bins are added to those declared.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum BinsDef {
-    /// 32 bins to an octave, over all values.
+    /// 32 bins for each octave, over all values.
     #[default]
     Auto,
-    /// Edges from + i·step, i = 0 … count.
+    /// The edges from + i·step, for i from 0 to count.
     Linear {
         from: Number,
         step: Number,
         count: u32,
     },
-    /// Edges from · factor^i, i = 0 … count.
+    /// The edges from · factor^i, for i from 0 to count.
     Geometric {
         from: Number,
         factor: Number,
         count: u32,
     },
-    /// The edges themselves, one more than there are bins.
+    /// The edges, one more than there are bins.
     Edges(Vec<Number>),
 }
 
 impl BinsDef {
-    /// The edges in order, each finite; `None` for `auto`. Whole numbers stay exact while they fit 128 bits, others
-    /// are floats: from + i·step, or from multiplied i times by the factor.
+    /// The edges in order, each finite; `None` for `auto`. Whole numbers stay exact while they fit 128 bits. Others are floats: from +
+    /// i·step, or from multiplied i times by the factor.
     pub(super) fn edges(&self) -> Result<Option<Vec<Number>>> {
         let edges = match self {
             BinsDef::Auto => return Ok(None),

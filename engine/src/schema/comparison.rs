@@ -1,12 +1,11 @@
-//! Comparisons of a field with a number as sets of keys: `v >= 5.5` over a `u8` is the keys 6 to 255. Filters of indexes, `WHERE`
-//! clauses and the bounds of a query all come through here.
+//! Comparisons of a field with a number as sets of keys: `v >= 5.5` over a `u8` is the keys 6 to 255. Filters of indexes, `WHERE` clauses
+//! and the bounds of a query all use this.
 
 use super::field::FieldType;
 use super::number::Number;
 use super::ranges::RangeSet;
 use crate::types::{Key, ValueKind, ValueRange};
 
-/// A comparison.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     Eq,
@@ -18,7 +17,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The comparison with its sides exchanged.
+    /// The comparison with its sides swapped.
     pub fn mirrored(self) -> Op {
         match self {
             Op::Lt => Op::Gt,
@@ -41,7 +40,7 @@ impl Op {
         }
     }
 
-    /// Whether it holds of two things that compare so.
+    /// Whether the comparison holds for two values in this order.
     #[inline]
     pub fn holds(self, order: std::cmp::Ordering) -> bool {
         match self {
@@ -55,7 +54,7 @@ impl Op {
     }
 }
 
-/// The values that are compared, as their keys order them.
+/// The values that are compared, in the order of their keys.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Domain {
     /// Unsigned integers from 0 to `greatest`.
@@ -66,13 +65,13 @@ pub enum Domain {
         least: i64,
         greatest: i64,
     },
-    /// A decimal is rounded to this width before it is compared, as DuckDB's cast does.
+    /// 32-bit floats. A decimal is rounded to this width before it is compared, as DuckDB's cast does.
     F32,
     F64,
 }
 
 impl Domain {
-    /// The values of a field. None for fields without keys.
+    /// The values of a field; `None` for fields without keys.
     pub fn of(ty: FieldType) -> Option<Domain> {
         Some(match (ty, ty.integer_range(), ty.kind()?) {
             (FieldType::Bool, ..) => Domain::Unsigned { greatest: 1 },
@@ -88,7 +87,7 @@ impl Domain {
         })
     }
 
-    /// Everything that keys of a kind stand for.
+    /// All values that keys of a kind stand for.
     pub fn of_kind(kind: ValueKind) -> Domain {
         match kind {
             ValueKind::Unsigned => Domain::Unsigned { greatest: u64::MAX },
@@ -129,7 +128,7 @@ impl Domain {
     }
 }
 
-/// The integers from `least` to `greatest` that compare so; both ends included.
+/// The integers from `least` to `greatest` that pass, both ends included.
 fn integers(op: Op, number: Number, least: i128, greatest: i128) -> Option<(i128, i128)> {
     let Some((floor, ceil)) = number.nearest_integers() else {
         return matches!(op, Op::Lt | Op::Le).then_some((least, greatest));
@@ -146,7 +145,7 @@ fn integers(op: Op, number: Number, least: i128, greatest: i128) -> Option<(i128
     (from <= to).then_some((from, to))
 }
 
-/// The floats that compare so with a number between two floats.
+/// The floats that pass a comparison with a number between two floats.
 fn floats(op: Op, (below, above): (f64, f64)) -> Option<ValueRange> {
     let (below, above) = (Key::from_f64(below), Key::from_f64(above));
     let (min, max) = match op {
@@ -154,7 +153,7 @@ fn floats(op: Op, (below, above): (f64, f64)) -> Option<ValueRange> {
         Op::Eq | Op::Ne => return None,
         Op::Lt => (Key::MIN, Key(above.0.checked_sub(1)?)),
         Op::Le => (Key::MIN, below),
-        // Nothing is greater than NaN, whose key is the greatest that a float has.
+        // Nothing is greater than NaN, which has the greatest key of a float.
         Op::Gt if below == Key::from_f64(f64::NAN) => return None,
         Op::Gt => (Key(below.0.checked_add(1)?), Key::MAX),
         Op::Ge => (above, Key::MAX),
@@ -199,7 +198,7 @@ mod tests {
 
         #[test]
         fn floats_compare_with_integers_exactly(value in -1i128 << 70..1i128 << 70, step in -3i32..=3) {
-            // Values near the bound, each a whole number, so that the comparison of integers is the truth.
+            // The values are near the bound and whole, so comparing integers is the oracle.
             let mut probe = value as f64;
             for _ in 0..step.abs() {
                 probe = if step < 0 { probe.next_down() } else { probe.next_up() };

@@ -1,7 +1,7 @@
-//! Constants that a field is compared with, as callers write them, and the keys of the values that compare so.
+//! Constants that callers compare with a field, and the keys of the values that pass.
 //!
-//! The bounds of a function in SQL, those of an export and the labels of a `WHERE` clause come through [`FieldDef::keys`]; what a `WHERE` clause
-//! says of numbers goes to [`Domain::keys`] below it, once the functions around the column are undone.
+//! The bounds of a SQL function, those of an export and the labels of a `WHERE` clause use [`FieldDef::keys`]. Numbers in a `WHERE` clause
+//! use [`Domain::keys`] below it, once the functions around the column are undone.
 
 use super::comparison::{Domain, Op};
 use super::field::{FieldDef, FieldType};
@@ -9,19 +9,19 @@ use super::number::Number;
 use super::ranges::RangeSet;
 use crate::types::Key;
 
-/// What a field is compared with.
+/// A constant to compare a field with.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Constant<'a> {
     Number(Number),
-    /// As a column shows it: a label, or a number that has none.
+    /// The text that a column shows: a label, or a number without one.
     Shown(&'a str),
-    /// As a person types it: a label, a number, or a truth value.
+    /// Text that a person types: a label, a number or a truth value.
     Typed(&'a str),
 }
 
 impl FieldDef {
-    /// The keys of the values `v` of this field for which `v op constant` holds. `None` where the constant is not a value that the field
-    /// compares with. A text that shows two numbers equals both, and is ordered as its label.
+    /// The keys of the values `v` of this field for which `v op constant` holds. `None` if the field cannot be compared with the constant.
+    /// A text that shows two numbers equals both, and is ordered by its label.
     pub fn keys(&self, op: Op, constant: Constant<'_>) -> Option<RangeSet<Key>> {
         let domain = Domain::of(self.ty)?;
         match (op, constant) {
@@ -61,12 +61,12 @@ impl FieldDef {
             Domain::Unsigned { .. } | Domain::Signed { .. } => {
                 let whole = text.parse().ok().map(Number::Int);
                 let exact = whole.or_else(|| Number::exact(text));
-                // No value of an integer is NaN.
+                // No integer is NaN.
                 (!nearest.is_nan()).then(|| exact.unwrap_or(Number::Float(nearest)))
             }
-            // Digits beyond the greatest float are not infinity.
+            // Digits beyond the greatest float do not mean infinity.
             Domain::F32 | Domain::F64 if nearest.is_infinite() && !is_word => None,
-            // As in a filter: with an exponent it is a float of 64 bits.
+            // With an exponent, the number is a float of 64 bits, as in a filter.
             Domain::F32 if !text.contains(['e', 'E']) => {
                 let single: f32 = text.parse().ok()?;
                 let is_held = single.is_infinite() == nearest.is_infinite();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     impl Value {
-        /// The one of a type that some bits give.
+        /// The value of a type that some bits give.
         fn of(ty: FieldType, bits: u64) -> Value {
             match ty {
                 FieldType::F32 => Value::Float(f32::from_bits(bits as u32).into()),
@@ -130,7 +130,7 @@ mod tests {
             }
         }
 
-        /// A number that is this value, or near it by some steps.
+        /// A number that equals this value, or is close to it.
         fn near(self, form: u8, step: i8) -> Number {
             let floats = |mut near: f64| {
                 for _ in 0..step.unsigned_abs() % 4 {
@@ -165,7 +165,7 @@ mod tests {
             }
         }
 
-        /// How it compares, by arithmetic that knows no keys. NaN is the greatest.
+        /// The comparison by plain arithmetic, without keys. NaN is the greatest value.
         fn compare(self, number: Number, single: bool) -> Ordering {
             match (self, number) {
                 (Value::Whole(value), Number::Int(other)) => value.cmp(&other),
@@ -181,7 +181,7 @@ mod tests {
                 }
                 (Value::Float(value), Number::Int(other)) => whole_with_float(value, other),
                 (Value::Float(value), Number::Float(other)) => floats(value, other),
-                // As DuckDB's cast does it, of the width of the field.
+                // Converts as DuckDB's cast does, to the width of the field.
                 (
                     Value::Float(value),
                     Number::Decimal {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// The same number as a person may type it.
+    /// The number as a person may type it.
     fn typed(number: Number, exponent: bool) -> String {
         match number {
             Number::Int(value) => value.to_string(),
@@ -244,7 +244,7 @@ mod tests {
             let field = FieldDef::new("v", TYPES[ty]);
             let domain = Domain::of(field.ty).unwrap();
             let value = Value::of(field.ty, bits);
-            // Near the value, near another one, or what no field holds.
+            // The text is near the value, near another one, or one that no field holds.
             let number = match special {
                 0 => Number::Float(f64::NAN),
                 1 => Number::Float(f64::INFINITY),

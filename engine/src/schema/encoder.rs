@@ -1,4 +1,4 @@
-//! From values to a payload: the mirror of `Layout`. What a field cannot hold exactly is refused, but floats round.
+//! Encodes values into a payload, the reverse of `Layout`. A value that a field cannot hold exactly is refused, except that floats round.
 
 use super::field::{FieldDef, FieldType};
 use super::layout::TimeKind;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::proven;
 use crate::types::Timestamp;
 
-/// A value to be encoded. Any integer variant fits any numeric field that can hold the value.
+/// A value to encode. Any integer variant fits any numeric field that can hold the value.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum FieldValue<'a> {
     Null,
@@ -26,7 +26,7 @@ pub struct PayloadEncoder {
     names: Vec<String>,
 }
 
-/// Why a value does not fit, said of the field by the caller.
+/// The reason why a value does not fit; the caller adds the field.
 type Misfit = String;
 
 impl PayloadEncoder {
@@ -38,12 +38,12 @@ impl PayloadEncoder {
         })
     }
 
-    /// The layout that payloads get.
+    /// The layout of the payloads.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Appends one payload to `out`; on an error `out` is as before. A source without fields takes one `Bytes` value.
+    /// Appends one payload to `out`; after an error `out` is unchanged. A source without fields takes one `Bytes` value.
     pub fn encode(
         &mut self,
         own: Option<Timestamp>,
@@ -177,7 +177,7 @@ impl PayloadEncoder {
 }
 
 fn append_value(ty: FieldType, value: &FieldValue, out: &mut Vec<u8>) -> Result<(), Misfit> {
-    /// Appends an integer of the named type, where the value fits it.
+    /// Appends an integer of this type, if the value fits.
     macro_rules! integer {
         ($int:ty) => {{
             let fitting = match *value {
@@ -522,16 +522,12 @@ mod tests {
 
     #[test]
     fn a_payload_is_laid_out_as_the_format_says() {
-        let nullable = |name, ty| FieldDef {
-            nullable: true,
-            ..FieldDef::new(name, ty)
-        };
         let fields = [
             FieldDef::new("a", FieldType::U16),
-            nullable("b", FieldType::Utf8),
-            nullable("c", FieldType::I32),
+            FieldDef::nullable("b", FieldType::Utf8),
+            FieldDef::nullable("c", FieldType::I32),
             FieldDef::new("d", FieldType::VarBytes),
-            nullable("e", FieldType::Bool),
+            FieldDef::nullable("e", FieldType::Bool),
         ];
         let mut encoder = PayloadEncoder::new(TimeKind::Own, &fields).unwrap();
         let values = [
@@ -563,10 +559,7 @@ mod tests {
 
     #[test]
     fn bools_are_zero_or_one_unless_null() {
-        let fields = [FieldDef {
-            nullable: true,
-            ..FieldDef::new("f", FieldType::Bool)
-        }];
+        let fields = [FieldDef::nullable("f", FieldType::Bool)];
         let layout = Layout::new(TimeKind::Arrival, &fields).unwrap();
         assert_eq!(layout.validate(&[0, 1]), Ok(()));
         assert_eq!(layout.validate(&[1, 9]), Ok(()));

@@ -1,4 +1,4 @@
-//! A field: a named, typed part of a payload. Its type fixes its bytes, its key and its SQL column.
+//! A field: a named, typed part of a payload. Its type decides its bytes, its key and its SQL column.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ const LABEL_BYTES_MAX: usize = 1024;
 /// The most bytes of a series: its labels' names and values.
 pub const SERIES_BYTES_MAX: usize = 4096;
 
-/// What the bytes of a field mean. Integers and floats are little-endian.
+/// The meaning of a field's bytes. Integers and floats are little-endian.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum FieldType {
@@ -36,9 +36,9 @@ pub enum FieldType {
     Bool,
     /// `i64` nanoseconds since the Unix epoch.
     TimestampNs,
-    /// Text of at most so many bytes, padded with NUL.
+    /// Text of at most this many bytes, padded with NUL.
     Char(u16),
-    /// So many bytes.
+    /// Exactly this many bytes.
     Bytes(u16),
     /// Text of any length.
     Utf8,
@@ -49,7 +49,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Its width in bytes; `None` where the length varies.
+    /// The width in bytes; `None` if the length varies.
     pub const fn fixed_bytes(self) -> Option<usize> {
         match self {
             FieldType::U8 | FieldType::I8 | FieldType::Bool => Some(1),
@@ -61,7 +61,7 @@ impl FieldType {
         }
     }
 
-    /// How its keys decode; `None` for types that have no key and so cannot be an index's value.
+    /// The kind of value to which keys decode; `None` for types without keys, which cannot be an index's value.
     pub const fn kind(self) -> Option<ValueKind> {
         match self {
             FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64 | FieldType::Bool => {
@@ -173,8 +173,8 @@ fn sized_type(text: &str) -> Result<FieldType> {
     sized("char").map(FieldType::Char).or_else(|| sized("bytes").map(FieldType::Bytes)).ok_or_else(
         || {
             Error::schema(format!(
-                "unknown field type '{}'; there are u8, u16, u32, u64, i8, i16, i32, i64, f32, \
-                 f64, bool, timestamp_ns, char[N], bytes[N] (N from 1 to 65535), utf8, bytes and json",
+                "unknown field type '{}'; use u8, u16, u32, u64, i8, i16, i32, i64, f32, \
+                 f64, bool, timestamp_ns, char[N], bytes[N] (N from 1 to 65535), utf8, bytes or json",
                 shown(text, 40)
             ))
         },
@@ -190,20 +190,20 @@ pub struct FieldDef {
     pub ty: FieldType,
     #[serde(default, skip_serializing_if = "is_false")]
     pub nullable: bool,
-    /// Names for some values of an integer. Numbers are written as strings in TOML and JSON keys.
+    /// Names for some values of an integer. TOML and JSON write the numbers as strings.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         with = "label_keys"
     )]
     pub labels: BTreeMap<i128, String>,
-    /// The labels of the time series whose values it holds, with the metric's name as `__name__`; empty for any other field.
+    /// The labels of the time series whose values the field holds, with the metric's name as `__name__`; empty for other fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, String>,
 }
 
 impl FieldDef {
-    /// How many bytes it takes in a line of the catalog, about.
+    /// About how many bytes the field takes in a line of the catalog.
     pub fn line_bytes(&self) -> u64 {
         let labels = self.series.iter();
         let labels = labels.map(|(name, text)| 6 + name.len() + text.len());
@@ -237,7 +237,7 @@ impl FieldDef {
             .map(|(&value, _)| value)
     }
 
-    /// The number that shows as this text: that of a label, or one in digits that has no label.
+    /// The number that shows as this text: that of a label, or a number without one.
     pub fn value_of_text(&self, text: &str) -> Option<i128> {
         let bare = || text.parse().ok();
         let bare = || bare().filter(|number| !self.labels.contains_key(number));
@@ -326,7 +326,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Keys of tables are strings in TOML and JSON; labels are keyed by numbers.
+/// Serializes labels, which numbers key, for TOML and JSON, where keys are strings.
 pub(super) mod label_keys {
     use std::collections::BTreeMap;
 
@@ -363,7 +363,7 @@ pub(super) mod label_keys {
     }
 }
 
-/// A field by its name, or an error that suggests others.
+/// Finds a field by its name; the error suggests others.
 pub(super) fn find_field<'a>(fields: &'a [FieldDef], name: &str) -> Result<(usize, &'a FieldDef)> {
     if let Some(found) = fields
         .iter()

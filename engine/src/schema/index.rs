@@ -1,4 +1,4 @@
-//! An index: what a source's records are summarised by. `Index::key` is called for every record of the source.
+//! An index: it summarises the records of a source. `Index::key` is called for every record of the source.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,10 @@ pub const INDEXES_MAX: usize = 64;
 #[serde(deny_unknown_fields)]
 pub struct IndexDef {
     pub name: String,
-    /// The field that is summarised; without one the index counts records.
+    /// The field that is summarised; without it the index counts records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Which records are indexed; without one, all.
+    /// Selects the indexed records; without it all are indexed.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     #[serde(default, skip_serializing_if = "is_auto")]
@@ -47,7 +47,7 @@ impl IndexDef {
     }
 }
 
-/// What an index does with a record: a definition, resolved against the fields.
+/// A definition, resolved against the fields.
 #[derive(Clone, PartialEq, Debug)]
 struct Rule {
     value: Option<usize>,
@@ -60,6 +60,21 @@ impl Rule {
         check_name("index", &def.name)?;
         Rule::resolve(def, fields)
             .map_err(|error| Error::schema(format!("index '{}': {error}", def.name)))
+    }
+
+    fn native(def: &IndexDef, kind: ValueKind) -> Result<Rule> {
+        check_name("index", &def.name)?;
+        if def.value.is_some() || def.filter.is_some() {
+            return Err(Error::schema(format!(
+                "index '{}' is a function and cannot have a value or a filter",
+                def.name
+            )));
+        }
+        Ok(Rule {
+            value: None,
+            filter: None,
+            bins: BinMap::new(&def.bins, kind)?,
+        })
     }
 
     fn resolve(def: &IndexDef, fields: &[FieldDef]) -> Result<Rule> {
@@ -93,7 +108,7 @@ impl Rule {
     }
 }
 
-/// An index's filter: it costs every record of the source, so it compares no texts of any length.
+/// Parses the filter of an index. It runs for every record of the source, so it may not compare texts of variable length.
 fn filter_of(text: &str, fields: &[FieldDef]) -> Result<Filter> {
     let filter = Filter::parse(text, fields)?;
     let mut long = None;
@@ -119,7 +134,7 @@ pub struct Index {
     pub source: SourceId,
     pub name: String,
     pub def: IndexDef,
-    /// How its keys decode; `Unsigned` without a value.
+    /// The kind of value to which keys decode; `Unsigned` without a value.
     pub kind: ValueKind,
     pub bins: BinMap,
     /// The first address that it covers.
@@ -132,49 +147,20 @@ pub struct Index {
 }
 
 impl Index {
+    /// An index over `fields`. With `native`, a closure of the writing process computes its keys, of that kind.
     pub(super) fn new(
         id: IndexId,
         source: SourceId,
         def: &IndexDef,
         fields: &[FieldDef],
+        native: Option<ValueKind>,
         since: Address,
     ) -> Result<Index> {
-        let rule = Rule::new(def, fields)?;
-        Ok(Index::of_rule(id, source, def, rule, false, since))
-    }
-
-    /// An index whose keys a closure of the writing process makes.
-    pub(super) fn new_native(
-        id: IndexId,
-        source: SourceId,
-        def: &IndexDef,
-        kind: ValueKind,
-        since: Address,
-    ) -> Result<Index> {
-        check_name("index", &def.name)?;
-        if def.value.is_some() || def.filter.is_some() {
-            return Err(Error::schema(format!(
-                "index '{}' is a function and cannot have a value or a filter",
-                def.name
-            )));
-        }
-        let rule = Rule {
-            value: None,
-            filter: None,
-            bins: BinMap::new(&def.bins, kind)?,
+        let rule = match native {
+            None => Rule::new(def, fields)?,
+            Some(kind) => Rule::native(def, kind)?,
         };
-        Ok(Index::of_rule(id, source, def, rule, true, since))
-    }
-
-    fn of_rule(
-        id: IndexId,
-        source: SourceId,
-        def: &IndexDef,
-        rule: Rule,
-        native: bool,
-        since: Address,
-    ) -> Index {
-        Index {
+        Ok(Index {
             id,
             source,
             name: def.name.clone(),
@@ -185,12 +171,12 @@ impl Index {
             until: None,
             value: rule.value,
             filter: rule.filter,
-            native,
-        }
+            native: native.is_some(),
+        })
     }
 
-    /// The record's key: `None` where the filter does not match, the value is NULL, or the layout is older than the
-    /// field. Without a value it is key 0 for a match. A native index has no key here: its closure makes it.
+    /// The record's key: `None` if the filter does not match, the value is NULL, or the layout is older than the field. Without a value, a
+    /// match has key 0. A native index has no key here, because its closure computes it.
     #[inline]
     pub fn key(&self, layout: &Layout, payload: &[u8]) -> Option<Key> {
         if self.native
@@ -207,7 +193,7 @@ impl Index {
         }
     }
 
-    /// Appends what `key` returns for each payload. False, perhaps with some appended, where one may have none.
+    /// Appends the result of `key` for each payload. Returns false, perhaps with some appended, if a payload may have no key.
     pub fn load_keys<'a>(
         &self,
         layout: &Layout,
@@ -225,7 +211,7 @@ impl Index {
         }
     }
 
-    /// The same of the numbers of the field that it is of, for so many records.
+    /// The same for `records` records, from the numbers of the index's field.
     pub fn number_keys(
         &self,
         layout: &Layout,
@@ -257,7 +243,7 @@ impl Index {
         self.filter.as_ref()
     }
 
-    /// Whether a closure makes its keys, so that only the writing process can evaluate it. Hidden from SQL.
+    /// Whether a closure computes its keys, so only the writing process can evaluate it. SQL does not show such an index.
     pub fn is_native(&self) -> bool {
         self.native
     }
@@ -266,7 +252,7 @@ impl Index {
         self.until.is_none()
     }
 
-    /// Whether a definition over `fields` says the same, be it in other words.
+    /// Whether a definition over `fields` means the same, even if it is written differently.
     pub(super) fn is_same(&self, def: &IndexDef, fields: &[FieldDef]) -> Result<bool> {
         let rule = Rule::new(def, fields)?;
         Ok(!self.native
@@ -288,10 +274,7 @@ mod tests {
 
     fn fields() -> Vec<FieldDef> {
         vec![
-            FieldDef {
-                nullable: true,
-                ..FieldDef::new("latency", FieldType::I32)
-            },
+            FieldDef::nullable("latency", FieldType::I32),
             FieldDef::new("name", FieldType::Char(4)),
             FieldDef::new("more", FieldType::Utf8),
         ]
@@ -328,7 +311,8 @@ mod tests {
             filter: Some("name <> 'no'".to_owned()),
             ..IndexDef::new("latency", Some("latency"))
         };
-        let index = Index::new(IndexId(1), SourceId(1), &def, &fields(), Address(64)).unwrap();
+        let index =
+            Index::new(IndexId(1), SourceId(1), &def, &fields(), None, Address(64)).unwrap();
         let layout = Layout::new(TimeKind::Arrival, &fields()).unwrap();
         let key = |payload: &[u8]| index.key(&layout, payload);
         assert_eq!(key(b"\0\x05\0\0\0yes\0\0\0"), Some(Key::from_i64(5)));
@@ -343,7 +327,7 @@ mod tests {
     #[test]
     fn it_covers_from_its_opening_to_its_closing() {
         let def = IndexDef::new("all", None);
-        let mut index = Index::new(IndexId(1), SourceId(1), &def, &[], Address(64)).unwrap();
+        let mut index = Index::new(IndexId(1), SourceId(1), &def, &[], None, Address(64)).unwrap();
         assert!(index.covers(Address(64), Address::MAX) && !index.covers(Address(63), Address(65)));
         index.until = Some(Address(128));
         assert!(

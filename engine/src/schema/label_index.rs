@@ -1,7 +1,7 @@
-//! The label index (Mach §3, "label index"): from the labels of a time series to the fields that hold it.
+//! The label index (Mach §3, "label index"): it finds the fields that hold a time series by the labels of the series.
 //!
-//! It is made of the catalog alone, so it costs nothing at ingest and always fits what a snapshot sees. For each label and value it has the
-//! series that carry it, ascending; a question intersects those lists and looks at no other group.
+//! It is built from the catalog alone, so it costs nothing at ingest and always fits the snapshot. For each label and value it has the
+//! series that carry it, ascending; a query intersects these lists and looks at no other source.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use super::Source;
 use crate::types::SourceId;
 
-/// The label that has the name of the metric.
+/// The label with the name of the metric.
 pub const METRIC_LABEL: &str = "__name__";
 
-/// A series: the field that holds its values.
+/// A series, identified by the field that holds its values.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SeriesId {
     pub source: SourceId,
-    /// Counted from 0.
+    /// The number of the field, from 0.
     pub field: usize,
 }
 
-/// What a label must be. A series without the label has the empty value.
+/// A test of a label's value. A series without the label has the empty value.
 pub enum LabelTest {
     OneOf(Vec<String>),
     Fits(Box<dyn Fn(&str) -> bool + Send + Sync>),
@@ -39,12 +39,12 @@ impl LabelTest {
 #[derive(Debug, Default)]
 pub struct LabelIndex {
     all: Vec<SeriesId>,
-    /// For each label, for each of its values, the series, ascending.
+    /// For each label, its values, each with its series, ascending.
     labels: HashMap<String, BTreeMap<String, Vec<SeriesId>>>,
 }
 
 impl LabelIndex {
-    /// The series of these sources, which ascend.
+    /// The series of these sources, which must ascend.
     pub(super) fn of<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> LabelIndex {
         let mut index = LabelIndex::default();
         for source in sources {
@@ -66,7 +66,7 @@ impl LabelIndex {
         index
     }
 
-    /// How many series there are.
+    /// The number of series.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -86,7 +86,7 @@ impl LabelIndex {
 
     /// The series whose labels pass all tests, ascending.
     pub fn select(&self, tests: &[(String, LabelTest)]) -> Vec<SeriesId> {
-        // Those that name values first: they leave the fewest for the others.
+        // Tests that list values come first, because they keep the fewest series for the others.
         let mut order: Vec<_> = tests.iter().collect();
         order.sort_by_key(|(_, test)| matches!(test, LabelTest::Fits(_)));
         let mut left: Option<Vec<SeriesId>> = None;
@@ -110,7 +110,7 @@ impl LabelIndex {
             joined(lists.map(|(_, list)| list))
         };
         if test.holds("") {
-            // All but those whose value fails: a series without the label passes.
+            // All series, except those whose value fails: a series without the label passes.
             return difference(&self.all, &of(false));
         }
         match test {
@@ -122,7 +122,7 @@ impl LabelIndex {
     }
 }
 
-/// What any of the lists has, ascending.
+/// The union of the lists, ascending.
 fn joined<'a>(lists: impl Iterator<Item = &'a Vec<SeriesId>>) -> Vec<SeriesId> {
     let mut found: Vec<SeriesId> = lists.flatten().copied().collect();
     found.sort_unstable();
@@ -130,7 +130,7 @@ fn joined<'a>(lists: impl Iterator<Item = &'a Vec<SeriesId>>) -> Vec<SeriesId> {
     found
 }
 
-/// What both have; each ascends.
+/// The intersection; both lists ascend.
 fn intersection(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let found = few
@@ -139,7 +139,7 @@ fn intersection(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
     found.copied().collect()
 }
 
-/// What `a` has and `b` has not; each ascends.
+/// The series of `a` that are not in `b`; both lists ascend.
 fn difference(a: &[SeriesId], b: &[SeriesId]) -> Vec<SeriesId> {
     let kept = a.iter().filter(|series| b.binary_search(series).is_err());
     kept.copied().collect()
@@ -170,7 +170,7 @@ mod tests {
         catalog
     }
 
-    /// A look at each series.
+    /// The naive form: it checks each series.
     fn naive(catalog: &Catalog, tests: &[(String, LabelTest)]) -> Vec<SeriesId> {
         let mut found = Vec::new();
         for source in catalog.sources() {

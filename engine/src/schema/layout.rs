@@ -1,8 +1,8 @@
-//! Where the fields of one layout stand in a payload, and direct access to them.
+//! The places of a layout's fields in a payload, and direct access to them.
 //!
-//! A payload is: own time (i64, where the source has one), null bits, fixed-width fields packed in order, a u16
-//! length of each variable-length field, and their bytes. Every accessor takes payloads from anywhere: one that is
-//! too short for its layout reads as NULL and never panics. `key` and `own_time` are called for every record.
+//! A payload consists of the own time (i64, if the source has one), null bits, fixed-width fields packed in order, a u16 length of each
+//! variable-length field, and their bytes. Every accessor takes untrusted payloads: one that is too short for its layout reads as NULL and
+//! never panics. `key` and `own_time` are called for every record.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +12,14 @@ use crate::error::{Error, PayloadError, Result};
 use crate::format::NumberRange;
 use crate::types::{Key, Timestamp};
 
-/// Which time a record's `ts` is.
+/// The meaning of a record's `ts`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeKind {
-    /// When it arrived.
+    /// The arrival of the record.
     #[default]
     Arrival,
-    /// The one that it brings before its payload (paper §5.2).
+    /// The time that the record carries before its payload (paper §5.2).
     Own,
 }
 
@@ -32,12 +32,12 @@ const OWN_TIME_BYTES: usize = 8;
 /// The width of a variable-length field's length.
 pub(super) const LENGTH_BYTES: usize = 2;
 
-/// Where a field stands.
+/// The place of a field.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// At so many bytes from the payload's start.
+    /// At this offset from the start of the payload.
     Fixed { offset: usize },
-    /// The so-manieth variable-length field, from 0.
+    /// The n-th variable-length field, from 0.
     Var { ordinal: usize },
 }
 
@@ -46,11 +46,11 @@ pub enum Place {
 pub struct Slot {
     pub ty: FieldType,
     pub place: Place,
-    /// Its number among the nullable fields; `None` where it is never NULL.
+    /// Its number among the nullable fields; `None` if it is never NULL.
     pub null_bit: Option<u32>,
 }
 
-/// How a key is loaded.
+/// The way in which a key is loaded.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Load {
     U8,
@@ -67,12 +67,12 @@ enum Load {
     None,
 }
 
-/// What `key` needs of a field, 12 bytes.
+/// The data that `key` needs about a field, 12 bytes.
 #[derive(Copy, Clone, Debug)]
 struct Loader {
     offset: u32,
     null_byte: u32,
-    /// 0 where the field is never NULL.
+    /// 0 if the field is never NULL.
     null_mask: u8,
     load: Load,
 }
@@ -84,18 +84,18 @@ const _: () = assert!(size_of::<Loader>() == 12);
 pub struct Layout {
     slots: Box<[Slot]>,
     loaders: Box<[Loader]>,
-    /// Bools are the only fixed-width fields with values that are not allowed.
+    /// The bool fields, the only fixed-width fields with values that are not allowed.
     bools: Box<[usize]>,
     own_time: bool,
     null_bytes: usize,
     var_fields: usize,
     lengths_offset: usize,
-    /// The length of payloads that need no closer look; `None` where all need one.
+    /// The length of payloads that need no further check; `None` if all need one.
     plain_bytes: Option<usize>,
 }
 
 impl Layout {
-    /// Lays the fields out. Refused: more than 1000 fields, or fixed parts that no record can hold.
+    /// Lays the fields out. Refuses more than 1000 fields, and fixed parts that no record can hold.
     pub fn new(time: TimeKind, fields: &[FieldDef]) -> Result<Layout> {
         if fields.len() > FIELDS_MAX {
             return Err(Error::schema(format!(
@@ -135,7 +135,9 @@ impl Layout {
                 null_bit,
             });
         }
-        let bools = bools_of(&slots);
+        let fields = slots.iter().enumerate();
+        let bools = fields.filter(|(_, slot)| slot.ty == FieldType::Bool);
+        let bools: Box<[usize]> = bools.map(|(field, _)| field).collect();
         let is_plain = var_fields == 0 && bools.is_empty() && !slots.is_empty();
         let layout = Layout {
             loaders: slots
@@ -179,22 +181,22 @@ impl Layout {
         self.slots.len()
     }
 
-    /// The length of payloads that `validate` accepts whatever they hold; `None` where there is none.
+    /// The length of payloads that `validate` accepts whatever they hold; `None` if there is no such length.
     pub fn plain_bytes(&self) -> Option<usize> {
         self.plain_bytes
     }
 
-    /// Where the null bits begin: after the own time.
+    /// The offset of the null bits, which follow the own time.
     pub fn body_offset(&self) -> usize {
         if self.own_time { OWN_TIME_BYTES } else { 0 }
     }
 
-    /// How many bytes of null bits there are.
+    /// The number of bytes of null bits.
     pub fn null_bytes(&self) -> usize {
         self.null_bytes
     }
 
-    /// Where the lengths of the variable-length fields begin.
+    /// The offset of the lengths of the variable-length fields.
     pub fn lengths_offset(&self) -> usize {
         self.lengths_offset
     }
@@ -208,7 +210,7 @@ impl Layout {
         &self.slots
     }
 
-    /// One field; `None` where this layout is older than the field.
+    /// One field; `None` if this layout is older than the field.
     pub fn slot(&self, field: usize) -> Option<Slot> {
         self.slots.get(field).copied()
     }
@@ -249,7 +251,7 @@ impl Layout {
         }
     }
 
-    /// The time that the record brings; `None` for sources that go by arrival.
+    /// The record's own time; `None` for sources with arrival times.
     #[inline]
     pub fn own_time(&self, payload: &[u8]) -> Option<Timestamp> {
         if !self.own_time {
@@ -260,12 +262,12 @@ impl Layout {
             .map(|bytes| Timestamp(i64::from_le_bytes(*bytes)))
     }
 
-    /// The payload without its own time: what SQL shows of a source without fields. Empty where the payload is cut short.
+    /// The payload without its own time, as SQL shows it for a source without fields. Empty if the payload is cut short.
     pub fn body<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         payload.get(self.body_offset()..).unwrap_or(&[])
     }
 
-    /// Whether the field is NULL; also where this layout does not have it.
+    /// Whether the field is NULL, or missing in this layout.
     #[inline]
     pub fn is_null(&self, field: usize, payload: &[u8]) -> bool {
         self.loaders
@@ -274,7 +276,7 @@ impl Layout {
             || payload.len() < self.lengths_offset
     }
 
-    /// The bytes of a fixed-width field that is not NULL.
+    /// The bytes of a fixed-width field; `None` if it is NULL.
     #[inline]
     pub fn fixed<'a>(&self, field: usize, payload: &'a [u8]) -> Option<&'a [u8]> {
         let slot = self.slots.get(field)?;
@@ -287,7 +289,7 @@ impl Layout {
         payload.get(offset..offset + slot.ty.fixed_bytes()?)
     }
 
-    /// The bytes of any field that is not NULL; a `char` with its padding.
+    /// The bytes of any field, a `char` with its padding; `None` if it is NULL.
     #[inline]
     pub fn bytes<'a>(&self, field: usize, payload: &'a [u8]) -> Option<&'a [u8]> {
         match self.slots.get(field)?.place {
@@ -297,7 +299,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of the variable-length fields in order, NULL ones too; fewer where the payload is cut short.
+    /// The bytes of the variable-length fields in order, including NULL ones; fewer if the payload is cut short.
     #[inline]
     pub fn var_fields<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = payload.get(self.fixed_bytes()..).unwrap_or(&[]);
@@ -308,7 +310,7 @@ impl Layout {
         })
     }
 
-    /// The key of a field that is not NULL; `None` for types that have no key.
+    /// The key of a field; `None` for NULL and for types without keys.
     #[inline]
     pub fn key(&self, field: usize, payload: &[u8]) -> Option<Key> {
         let loader = self.loaders.get(field)?;
@@ -318,7 +320,7 @@ impl Layout {
         loader.key(payload)
     }
 
-    /// Appends what `key` returns for each payload. False, perhaps with some appended, where one may have none.
+    /// Appends the result of `key` for each payload. Returns false, perhaps with some appended, if a payload may have no key.
     pub fn load_keys<'a>(
         &self,
         field: usize,
@@ -330,19 +332,19 @@ impl Layout {
             .is_some_and(|loader| loader.load_keys(payloads, keys))
     }
 
-    /// The same of a field's numbers, each in its lowest bytes.
+    /// The same, from a field's numbers, each in its lowest bytes.
     pub fn number_keys(&self, field: usize, numbers: &[u64], keys: &mut Vec<Key>) -> bool {
         self.loaders
             .get(field)
             .is_some_and(|loader| loader.number_keys(numbers, keys))
     }
 
-    /// The numbers of a field that have these keys; `None` where they do not lie in a row. A NULL has any number.
+    /// The numbers of a field that have these keys; `None` if they are not consecutive. A NULL has any number.
     pub fn number_range(&self, field: usize, min: Key, max: Key) -> Option<NumberRange> {
         let loader = self.loaders.get(field)?;
         let first = match loader.load {
             Load::U8 | Load::U16 | Load::U32 | Load::U64 => min.0,
-            // A key is the value and 2^63.
+            // A key is the value plus 2^63.
             Load::I8 | Load::I16 | Load::I32 | Load::I64 => min.0.wrapping_sub(1 << 63),
             Load::F32 | Load::F64 | Load::None => return None,
         };
@@ -350,7 +352,7 @@ impl Layout {
         Some(NumberRange { first, more })
     }
 
-    /// None where the payload is cut short.
+    /// Empty if the payload is cut short.
     #[inline]
     fn var_lengths<'a>(&self, payload: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
         let lengths = payload
@@ -390,7 +392,7 @@ impl Loader {
                 .is_none_or(|bits| bits & self.null_mask != 0)
     }
 
-    /// The field's type is looked at once, not for each payload.
+    /// Appends the keys; the field's type is checked once instead of for each payload.
     fn load_keys<'a>(
         &self,
         payloads: impl Iterator<Item = Payloads<'a>>,
@@ -400,35 +402,25 @@ impl Loader {
         if self.null_mask != 0 {
             return false;
         }
+        /// Loads values of a type with the key that they have.
+        macro_rules! load {
+            ($type:ty, $key:ident) => {
+                Payloads::load_all(payloads, at, keys, |bytes| {
+                    Key::$key(<$type>::from_le_bytes(bytes).into())
+                })
+            };
+        }
         match self.load {
-            Load::U8 => Payloads::load_all(payloads, at, keys, |[byte]| Key::from_u64(byte.into())),
-            Load::U16 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_u64(u16::from_le_bytes(b).into())
-            }),
-            Load::U32 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_u64(u32::from_le_bytes(b).into())
-            }),
-            Load::U64 => {
-                Payloads::load_all(payloads, at, keys, |b| Key::from_u64(u64::from_le_bytes(b)))
-            }
-            Load::I8 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_i64(i8::from_le_bytes(b).into())
-            }),
-            Load::I16 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_i64(i16::from_le_bytes(b).into())
-            }),
-            Load::I32 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_i64(i32::from_le_bytes(b).into())
-            }),
-            Load::I64 => {
-                Payloads::load_all(payloads, at, keys, |b| Key::from_i64(i64::from_le_bytes(b)))
-            }
-            Load::F32 => Payloads::load_all(payloads, at, keys, |b| {
-                Key::from_f64(f32::from_le_bytes(b).into())
-            }),
-            Load::F64 => {
-                Payloads::load_all(payloads, at, keys, |b| Key::from_f64(f64::from_le_bytes(b)))
-            }
+            Load::U8 => load!(u8, from_u64),
+            Load::U16 => load!(u16, from_u64),
+            Load::U32 => load!(u32, from_u64),
+            Load::U64 => load!(u64, from_u64),
+            Load::I8 => load!(i8, from_i64),
+            Load::I16 => load!(i16, from_i64),
+            Load::I32 => load!(i32, from_i64),
+            Load::I64 => load!(i64, from_i64),
+            Load::F32 => load!(f32, from_f64),
+            Load::F64 => load!(f64, from_f64),
             Load::None => false,
         }
     }
@@ -494,16 +486,6 @@ impl Load {
             | FieldType::Json => Load::None,
         }
     }
-}
-
-fn bools_of(slots: &[Slot]) -> Box<[usize]> {
-    let is_bool = |(_, slot): &(usize, &Slot)| slot.ty == FieldType::Bool;
-    slots
-        .iter()
-        .enumerate()
-        .filter(is_bool)
-        .map(|(field, _)| field)
-        .collect()
 }
 
 #[cfg(test)]

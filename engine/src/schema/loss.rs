@@ -1,7 +1,7 @@
-//! `loom_losses`: the built-in source whose records say what is missing, and why (FORMAT.md, *Loss records*).
+//! `loom_losses`: the built-in source whose records list what is missing and why (FORMAT.md, *Loss records*).
 //!
-//! The daemon writes such a record for what it refused or dropped, queries read them back. Both ends are here, so that they cannot
-//! differ. Fields are found by name: a later version may add some.
+//! The daemon writes a record when it refuses or drops records, and queries read them. Encoder and decoder are both here, so they agree.
+//! The decoder finds fields by name, because a later version may add some.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use super::source::SourceDef;
 use crate::error::Result;
 use crate::types::{Key, LOSSES_SOURCE, Timestamp};
 
-/// Where on the way in records were lost.
+/// The stage at which records were lost.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum LossStage {
-    /// Before the log: what arrived is not a record of its source.
+    /// Before the log: the input is not a record of its source.
     Input = 1,
-    /// The log had no room, or failed.
+    /// The log was full or failed.
     Log = 2,
     /// A daemon ended without a clean stop.
     Crash = 3,
-    /// In the kernel, before a daemon saw it.
+    /// In the kernel, before the daemon read them.
     Kernel = 4,
 }
 
@@ -43,15 +43,15 @@ pub enum LossReason {
     DiskFull = 5,
     /// The log failed, or stopped before there was room.
     LogFailed = 6,
-    /// What was refused or dropped before a crash of the host is not known.
+    /// Records that were refused or dropped before the host crashed; their number is unknown.
     Unknown = 7,
-    /// No source has the id that it names.
+    /// No source has the id that the record names.
     NoSuchSource = 8,
-    /// More causes came at once than there is room for: these records have several.
+    /// More causes came at once than the table holds, so these records have several.
     Several = 9,
-    /// A buffer of the kernel had no room for it.
+    /// A kernel buffer was full.
     BufferFull = 10,
-    /// A daemon was storing it when it was killed: the log may have it or not.
+    /// A daemon was killed while it stored the record: the log may have it or not.
     DaemonKilled = 11,
 }
 
@@ -104,7 +104,7 @@ impl LossReason {
         }
     }
 
-    /// Where on the way in it strikes.
+    /// The stage at which this reason occurs.
     pub const fn stage(self) -> LossStage {
         match self {
             LossReason::Malformed
@@ -120,7 +120,7 @@ impl LossReason {
         }
     }
 
-    /// The reason of a number; `None` for one that this version does not know.
+    /// The reason with a number; `None` if this version does not know it.
     pub fn of_number(number: u8) -> Option<LossReason> {
         LossReason::ALL
             .into_iter()
@@ -128,20 +128,20 @@ impl LossReason {
     }
 }
 
-/// One record of the source, to be written.
+/// A record of the source, to be written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LossRecord<'a> {
-    /// When the first and the last of the lost records arrived.
+    /// The arrivals of the first and the last lost record.
     pub from: Timestamp,
     pub to: Timestamp,
-    /// `None`: records of any source may be missing.
+    /// `None` if records of any source may be missing.
     pub source: Option<&'a str>,
     pub reason: LossReason,
-    /// `None`: not known.
+    /// `None` if the number is unknown.
     pub records: Option<u64>,
     /// Payload bytes.
     pub bytes: Option<u64>,
-    /// What the last of them was refused with.
+    /// The error of the last refused record.
     pub detail: Option<&'a str>,
 }
 
@@ -151,19 +151,15 @@ const STAGE: &str = "stage";
 const REASON: &str = "reason";
 const RECORDS: &str = "records";
 const BYTES: &str = "bytes";
-/// Each source has a column `source` in SQL, so no field can be called so.
+/// SQL adds a column `source` to every source, so no field can have that name.
 const SOURCE: &str = "source_name";
 const DETAIL: &str = "detail";
 
-/// The source as a writer defines it.
+/// The definition of the source.
 pub fn losses_source() -> SourceDef {
     let labelled = |name, labels: BTreeMap<i128, String>| FieldDef {
         labels,
         ..FieldDef::new(name, FieldType::U8)
-    };
-    let nullable = |name, ty| FieldDef {
-        nullable: true,
-        ..FieldDef::new(name, ty)
     };
     let stages = LossStage::ALL.map(|stage| (stage as i128, stage.label().to_owned()));
     let reasons = LossReason::ALL.map(|reason| (reason as i128, reason.label().to_owned()));
@@ -173,10 +169,10 @@ pub fn losses_source() -> SourceDef {
             FieldDef::new(TO, FieldType::TimestampNs),
             labelled(STAGE, stages.into()),
             labelled(REASON, reasons.into()),
-            nullable(RECORDS, FieldType::U64),
-            nullable(BYTES, FieldType::U64),
-            nullable(SOURCE, FieldType::Utf8),
-            nullable(DETAIL, FieldType::Utf8),
+            FieldDef::nullable(RECORDS, FieldType::U64),
+            FieldDef::nullable(BYTES, FieldType::U64),
+            FieldDef::nullable(SOURCE, FieldType::Utf8),
+            FieldDef::nullable(DETAIL, FieldType::Utf8),
         ],
         ..SourceDef::new(LOSSES_SOURCE)
     }
@@ -213,13 +209,13 @@ fn text(text: Option<&str>) -> FieldValue<'_> {
     text.map_or(FieldValue::Null, |text| FieldValue::Bytes(text.as_bytes()))
 }
 
-/// Reads records of the source, whatever version wrote it. A field that a record does not have reads as not known.
+/// Reads records of the source from any version. A field that a record does not have reads as unknown.
 pub struct LossDecoder<'a> {
     source: &'a Source,
     places: [Option<usize>; 7],
 }
 
-/// What a record says, in words.
+/// A record as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LossText {
     pub from: Option<Timestamp>,
@@ -254,7 +250,7 @@ impl<'a> LossDecoder<'a> {
         }
     }
 
-    /// The label of a number; the number where a later version wrote one that has none here.
+    /// The label of a number, or the number itself if a later version wrote one without a label here.
     fn label(&self, place: Option<usize>, key: Option<Key>) -> String {
         let Some(number) = key.map(Key::to_u64) else {
             return "unknown".to_owned();

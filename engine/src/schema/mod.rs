@@ -1,9 +1,7 @@
-//! What a source's bytes mean: fields and their layouts, indexes with filters and bins, and the catalog that holds
-//! all of it.
+//! The meaning of a source's bytes: fields and their layouts, indexes with filters and bins, and the catalog that holds all of these.
 //!
-//! Definitions (`SourceDef`, `FieldDef`, `IndexDef`, `BinsDef`) are what people and clients write. They become a
-//! `Source` with `Layout`s and `Index`es in the `Catalog`, whose events are the lines of the catalog file. Nothing here
-//! does I/O, and all of it takes bytes from anywhere.
+//! People and clients write definitions (`SourceDef`, `FieldDef`, `IndexDef`, `BinsDef`). In the `Catalog` they become a `Source` with
+//! `Layout`s and `Index`es; the catalog's events are the lines of its file. Nothing here does I/O, and all of it takes untrusted bytes.
 
 mod bin_map;
 mod bins;

@@ -1,22 +1,22 @@
-//! What sources, fields and indexes may be called, and which known name a mistaken one most resembles.
+//! The rules for names of sources, fields and indexes, and suggestions for mistyped names.
 
 use crate::error::{Error, Result};
 
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Names of sources that are built in start with this.
+/// The prefix of the names of built-in sources.
 pub const BUILTIN_PREFIX: &str = "loom_";
-/// The names of columns that every source has in SQL, or will have (`dir`): no field may be called so, in any case.
+/// The columns that every source has in SQL. No field may have one of these names, in any case.
 pub const RESERVED_FIELDS: [&str; 5] = ["source", "ts", "ts_ns", "addr", "dir"];
 
-/// How many suggestions an error makes.
+/// The most suggestions in an error.
 const SUGGESTIONS_MAX: usize = 3;
-/// How many names an error lists where it has nothing to suggest.
+/// The most names that an error lists if it has no suggestion.
 const LISTED_MAX: usize = 10;
-/// Names are compared by this many characters, so that a long one costs little.
+/// Only this many characters of a name are compared, so a long one costs little.
 const COMPARED_CHARS: usize = 64;
 
-/// Refuses names that are empty, too long, or hold a control character. `what` is "source", "field", ….
+/// Refuses names that are empty, too long, or contain a control character. `what` is "source", "field", ….
 pub fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::schema(format!("the name of the {what} is empty")));
@@ -37,7 +37,7 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Foreign text for a message: at most so many characters, none of them a control character.
+/// Untrusted text for a message: at most `chars_max` characters, with control characters escaped.
 pub(super) fn shown(text: &str, chars_max: usize) -> String {
     let mut shown = String::new();
     for c in text.chars().take(chars_max) {
@@ -52,10 +52,10 @@ pub(super) fn shown(text: &str, chars_max: usize) -> String {
     shown
 }
 
-/// How the name of a pin begins, with the end of its span; a 0 stands for any digit.
+/// The start of a pin's name, which is the end of its span; a 0 stands for any digit.
 const PIN: &[u8; 27] = b"00000000T000000.000000000Z-";
 
-/// Whether a folder of that name among the pins of a directory is one: the daemon names them so.
+/// Whether a folder among the pins of a directory is a pin, by its name.
 pub fn is_pin(name: &str) -> bool {
     let mut begin = name.bytes().zip(*PIN);
     name.len() > PIN.len()
@@ -65,20 +65,20 @@ pub fn is_pin(name: &str) -> bool {
         })
 }
 
-/// Whether the name belongs to the sources that are built in.
+/// Whether the name belongs to a built-in source.
 pub fn is_builtin(name: &str) -> bool {
     name.get(..BUILTIN_PREFIX.len())
         .is_some_and(|prefix| prefix.eq_ignore_ascii_case(BUILTIN_PREFIX))
 }
 
-/// Whether a field may not have this name, because each source has a column of that name in SQL.
+/// Whether a field may not have this name, because every source has a column with it in SQL.
 pub fn is_reserved_field(name: &str) -> bool {
     RESERVED_FIELDS
         .iter()
         .any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
-/// The names most like `given`, best first, at most three; none where nothing is close.
+/// The names most similar to `given`, at most three, the best first; empty if nothing is close.
 pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let shorten = |name: &str| -> String {
         name.chars()
@@ -105,7 +105,7 @@ pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Vec<Str
         .collect()
 }
 
-/// The end of a sentence about an unknown name: what it may have meant, or else what there is. `noun` is "sources" or "indexes".
+/// The hint about an unknown name: similar names, or else all names. `noun` is "sources" or "indexes".
 pub(super) fn hint<'a>(
     given: &str,
     noun: &str,

@@ -1,4 +1,4 @@
-//! A number as somebody wrote it, in a configuration, a filter or SQL: exact where it is whole or a decimal.
+//! A number from a configuration, a filter or SQL: exact if it is whole or a decimal.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::types::{Key, ValueKind};
 
-/// More digits than 128 bits can hold.
+/// The most digits that 128 bits can always hold.
 pub(super) const DIGITS_MAX: usize = 38;
 
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Number {
     Int(i128),
-    /// `value / 10^scale`, the scale at most 38.
+    /// `value / 10^scale`; the scale is at most 38.
     Decimal {
         value: i128,
         scale: u8,
@@ -22,7 +22,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// `Int` where a field could hold the value, else the nearest float.
+    /// `Int` if a field can hold the value, else the nearest float.
     pub fn from_i128(value: i128) -> Number {
         if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value) {
             Number::Int(value)
@@ -31,8 +31,8 @@ impl Number {
         }
     }
 
-    /// A literal such as `-1.5e3`, which compares with integers as what it says; with 128 bits it is exact, beyond them the nearest float.
-    /// `None` where it has more than 38 digits.
+    /// Parses a literal such as `-1.5e3` for comparison with integers. It is exact within 128 bits and the nearest float beyond them;
+    /// `None` if it has more than 38 digits.
     pub fn exact(text: &str) -> Option<Number> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, saturating_exponent(exponent)),
@@ -68,7 +68,7 @@ impl Number {
         }
         let nearest: f64 = text.parse().ok()?;
         Some(match nearest == 0.0 {
-            // So near to zero that it compares with every integer as this does.
+            // The value is so close to zero that this one compares with every integer in the same way.
             true => Number::Decimal {
                 value: value.signum(),
                 scale: DIGITS_MAX as u8,
@@ -89,7 +89,7 @@ impl Number {
         self.to_f64().is_finite()
     }
 
-    /// The greatest integer at or below and the least at or above; they saturate at 128 bits. None for NaN.
+    /// The greatest integer at or below, and the least at or above; they saturate at 128 bits. `None` for NaN.
     pub fn nearest_integers(self) -> Option<(i128, i128)> {
         match self {
             Number::Int(value) => Some((value, value)),
@@ -103,7 +103,7 @@ impl Number {
         }
     }
 
-    /// The greatest float at or below and the least at or above. A decimal is rounded to a float first, of 32 bits where `single`.
+    /// The greatest float at or below, and the least at or above. A decimal is first rounded to a float, of 32 bits if `single`.
     pub(super) fn nearest_floats(self, single: bool) -> (f64, f64) {
         match self {
             Number::Int(value) => floats_around(value),
@@ -120,8 +120,7 @@ impl Number {
         }
     }
 
-    /// The key of the least value of `kind` at or above this number (floats: of the nearest); `None` where there is
-    /// none.
+    /// The key of the least value of `kind` at or above this number, or for floats of the nearest; `None` if there is none.
     pub fn key(self, kind: ValueKind) -> Option<Key> {
         let ceil = || Some(self.nearest_integers()?.1);
         match kind {

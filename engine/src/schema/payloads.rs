@@ -1,5 +1,5 @@
-//! Payloads of one length that stand at equal distances, as the records of a run do, so that a column is loaded without a look at each
-//! payload's place. `Layout::key` of each of `iter` is the naive form of `load`.
+//! Payloads of one length at equal distances, as the records of a run are, so a column is loaded without looking up each payload's place.
+//! `Layout::key` over `iter` is the naive form of `load`.
 
 use crate::format::{RECORD_HEADER_BYTES, Run};
 use crate::proven;
@@ -8,19 +8,18 @@ use crate::types::Key;
 /// Payloads in consecutive entries of the record log.
 #[derive(Debug, Clone, Copy)]
 pub struct Payloads<'a> {
-    /// Headers, payloads and padding of as many as `records` says.
+    /// The headers, payloads and padding of `records` records.
     pub entries: &'a [u8],
-    /// From one payload to the next.
+    /// The distance between payloads.
     pub entry_bytes: usize,
-    /// Where in its entry each payload begins.
+    /// The offset of each payload in its entry.
     pub offset: usize,
     pub payload_bytes: usize,
-    /// How many there are.
     pub records: usize,
 }
 
 impl<'a> Payloads<'a> {
-    /// Those of a run of the chunk.
+    /// The payloads of a run in a chunk.
     #[inline]
     pub fn of_run(run: &Run, chunk: &'a [u8]) -> Payloads<'a> {
         Payloads {
@@ -32,7 +31,6 @@ impl<'a> Payloads<'a> {
         }
     }
 
-    /// One after the other.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let payloads = *self;
@@ -42,7 +40,7 @@ impl<'a> Payloads<'a> {
         })
     }
 
-    /// `load` of each of many. False, perhaps with some appended, where payloads are shorter.
+    /// Calls `load` for each of many. Returns false, perhaps with some appended, if payloads are shorter.
     #[inline]
     pub(super) fn load_all<const N: usize>(
         mut many: impl Iterator<Item = Self>,
@@ -53,7 +51,8 @@ impl<'a> Payloads<'a> {
         many.all(|payloads| payloads.load(at, keys, &decode))
     }
 
-    /// Appends the key that `decode` makes of the `N` bytes at `at` of each payload. False, with nothing appended, where payloads are shorter.
+    /// Appends the key that `decode` computes from the `N` bytes at `at` of each payload. Returns false, with nothing appended, if payloads
+    /// are shorter.
     #[inline]
     fn load<const N: usize>(
         &self,
@@ -70,7 +69,7 @@ impl<'a> Payloads<'a> {
             decode(*value.expect("a part of N bytes"))
         };
         if self.records == 1 {
-            // As common as long runs where sources take turns, and spared the division that `chunks_exact` begins with.
+            // Single records are as common as long runs when sources take turns; this avoids the division that `chunks_exact` starts with.
             keys.push(key(entries));
         } else {
             keys.extend(entries.chunks_exact(self.entry_bytes.max(1)).map(key));

@@ -1,4 +1,4 @@
-//! Which pieces the payloads of a layout consist of, for column segments: how they are taken apart, and which pieces a field needs.
+//! The pieces of a layout's payloads in column segments: how payloads are split, and which pieces a field needs.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use crate::types::SourceId;
 /// The pieces of one layout of a source.
 pub struct Pieces {
     template: Template,
-    /// Own time and null bits come first.
+    /// The number of pieces for own time and null bits, which come first.
     first: usize,
     has_own_time: bool,
     of_fields: Vec<FieldPieces>,
 }
 
-/// What holds a field's values.
+/// The pieces that hold a field's values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldPieces {
-    /// Some pieces: 8 bytes each, the last what is left.
+    /// Pieces of 8 bytes each; the last one has the rest.
     Fixed(Range<usize>),
-    /// Strings behind the pieces, counted from 0.
+    /// The n-th string after the pieces, from 0.
     Strings(usize),
 }
 
@@ -62,7 +62,7 @@ impl Pieces {
         }
     }
 
-    /// How payloads are taken apart.
+    /// The template by which payloads are split.
     pub fn template(&self) -> &Template {
         &self.template
     }
@@ -71,12 +71,12 @@ impl Pieces {
         self.template
     }
 
-    /// What holds a field's values; `None`: the layout is older than the field.
+    /// The pieces that hold a field's values; `None` if the layout is older than the field.
     pub fn of_field(&self, field: usize) -> Option<&FieldPieces> {
         self.of_fields.get(field)
     }
 
-    /// The piece that holds a field's numbers, where one does.
+    /// The piece that holds a field's numbers, if a single one does.
     pub fn of_number(&self, field: usize) -> Option<usize> {
         match self.of_field(field)? {
             FieldPieces::Fixed(pieces) if pieces.len() == 1 => Some(pieces.start),
@@ -84,18 +84,18 @@ impl Pieces {
         }
     }
 
-    /// The piece that is the records' own time.
+    /// The piece with the records' own time.
     pub fn of_time(&self) -> Option<usize> {
         self.has_own_time.then_some(0)
     }
 
-    /// The piece that holds a null bit, and which of its bits that is.
+    /// The piece that holds a null bit, and the number of the bit in it.
     pub fn of_null_bit(&self, bit: u32) -> (usize, u32) {
         let before = usize::from(self.has_own_time);
         (before + bit as usize / 64, bit % 64)
     }
 
-    /// What must be there of a payload so that these fields can be read, and the own time; `None`: all of it.
+    /// The parts of a payload that are needed to read these fields and the own time; `None` means all fields.
     pub fn wanted(&self, fields: Option<&[usize]>) -> Wanted {
         let Some(fields) = fields else {
             return Wanted::all(&self.template);
@@ -103,7 +103,7 @@ impl Pieces {
         let mut wanted = self.wanted_columns(fields, true);
         at_mut(&mut wanted.pieces, ..self.first).fill(true);
         if wanted.tails {
-            // A string is found by the lengths of those before it.
+            // Finding a string requires the lengths of those before it.
             for (wanted, piece) in wanted.pieces.iter_mut().zip(&self.template.pieces) {
                 *wanted |= piece.kind == PieceKind::Length;
             }
@@ -111,7 +111,7 @@ impl Pieces {
         wanted
     }
 
-    /// What must be there so that the values of these fields can be read column by column, and the times.
+    /// The parts that are needed to read the values of these fields column by column, and the times.
     pub fn wanted_columns(&self, fields: &[usize], times: bool) -> Wanted {
         let mut wanted = Wanted {
             arrivals: times && !self.has_own_time,
@@ -128,7 +128,7 @@ impl Pieces {
                     at_mut(&mut wanted.pieces, pieces.clone()).fill(true);
                 }
                 Some(FieldPieces::Strings(_)) => wanted.tails = true,
-                // It is NULL.
+                // The field is NULL, and needs nothing.
                 None => {}
             }
         }
@@ -143,7 +143,7 @@ fn piece(bytes: usize, kind: PieceKind) -> Piece {
     }
 }
 
-/// Bytes as numbers of 8 bytes, and one of what is left.
+/// Adds numbers of 8 bytes, and one for the rest.
 fn put_numbers(pieces: &mut Vec<Piece>, bytes: usize) {
     pieces.extend(std::iter::repeat_n(piece(8, PieceKind::Number), bytes / 8));
     if !bytes.is_multiple_of(8) {

@@ -1,10 +1,10 @@
-//! Sets of times or keys as sorted, disjoint, closed ranges: what a window, a list of values, a filter or a `WHERE` clause means.
+//! Sets of times or keys as sorted, disjoint, closed ranges: the meaning of a window, a list of values, a filter or a `WHERE` clause.
 //!
-//! A list becomes one set, so that a test of a value costs the logarithm of the list's length.
+//! A list becomes one set, so testing a value takes the logarithm of the list's length.
 
 use crate::types::{Key, TimeRange, Timestamp, ValueRange};
 
-/// A value of a discrete order: ranges that touch are joined.
+/// A value of a discrete order, in which ranges that touch are joined.
 pub trait Discrete: Copy + Ord {
     const LEAST: Self;
     const GREATEST: Self;
@@ -50,7 +50,7 @@ impl From<TimeRange> for (Timestamp, Timestamp) {
     }
 }
 
-/// Closed ranges, ascending; between two of them lies at least one value that is in neither.
+/// Closed ranges, ascending; between two of them lies at least one value outside both.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeSet<T> {
     ranges: Vec<(T, T)>,
@@ -63,7 +63,7 @@ impl<T: Discrete, R: Into<(T, T)>> From<R> for RangeSet<T> {
 }
 
 impl<T: Discrete> RangeSet<T> {
-    /// The values that lie in one of `ranges`. A range whose ends are swapped is empty.
+    /// The union of the ranges. A range whose ends are swapped is empty.
     pub fn new(ranges: impl IntoIterator<Item = impl Into<(T, T)>>) -> Self {
         let mut sorted: Vec<(T, T)> = ranges
             .into_iter()
@@ -93,14 +93,14 @@ impl<T: Discrete> RangeSet<T> {
         }
     }
 
-    /// The values in all of `sets`; every value where there are no sets.
+    /// The values in all of `sets`; every value if there are no sets.
     pub fn intersection(sets: impl IntoIterator<Item = Self>) -> Self {
         let sets = sets.into_iter();
         sets.reduce(|both, set| both.intersect(&set))
             .unwrap_or_else(Self::all)
     }
 
-    /// The values in one of `sets`.
+    /// The values in at least one of `sets`.
     pub fn union(sets: impl IntoIterator<Item = Self>) -> Self {
         RangeSet::new(sets.into_iter().flat_map(|set| set.ranges))
     }
@@ -126,7 +126,7 @@ impl<T: Discrete> RangeSet<T> {
         RangeSet { ranges: both }
     }
 
-    /// The values that do not lie in it.
+    /// The values outside the set.
     pub fn complement(&self) -> Self {
         let mut gaps = Vec::with_capacity(self.ranges.len() + 1);
         let mut next = Some(T::LEAST);
@@ -152,19 +152,19 @@ impl<T: Discrete> RangeSet<T> {
         self.ranges.len() == 1
     }
 
-    /// Whether every value lies in it.
+    /// Whether the set contains every value.
     pub fn is_all(&self) -> bool {
         self.ranges.as_slice() == [(T::LEAST, T::GREATEST)]
     }
 
-    /// Whether every value of it lies in `other`.
+    /// Whether `other` contains the whole set.
     pub fn is_within(&self, other: &Self) -> bool {
         self.ranges
             .iter()
             .all(|&(first, last)| other.covers(first, last))
     }
 
-    /// The least and greatest value in it.
+    /// The least and greatest value.
     pub fn hull(&self) -> Option<(T, T)> {
         Some((self.ranges.first()?.0, self.ranges.last()?.1))
     }
@@ -175,14 +175,14 @@ impl<T: Discrete> RangeSet<T> {
             .is_some_and(|(first, _)| first <= value)
     }
 
-    /// Whether some value from `first` to `last` lies in it.
+    /// Whether some value from `first` to `last` is in the set.
     #[inline]
     pub fn overlaps(&self, first: T, last: T) -> bool {
         self.at_or_above(first)
             .is_some_and(|(start, _)| start <= last)
     }
 
-    /// Whether every value from `first` to `last` lies in it.
+    /// Whether every value from `first` to `last` is in the set.
     #[inline]
     pub fn covers(&self, first: T, last: T) -> bool {
         self.at_or_above(first)
@@ -192,7 +192,7 @@ impl<T: Discrete> RangeSet<T> {
     /// The first range that does not end below `value`.
     #[inline]
     fn at_or_above(&self, value: T) -> Option<(T, T)> {
-        // One range is by far the most frequent set.
+        // Most sets have one range.
         if let [range] = self.ranges.as_slice() {
             return (range.1 >= value).then_some(*range);
         }

@@ -1,4 +1,4 @@
-//! A source as it is declared, in TOML by people and in JSON by clients and the catalog.
+//! The declaration of a source, which people write in TOML, and clients and the catalog in JSON.
 
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
@@ -9,14 +9,14 @@ use super::layout::{Layout, TimeKind};
 use super::names::{check_name, is_builtin, shown};
 use crate::error::{Error, Result};
 
-/// What happens to a source's records when the log does not keep up.
+/// The policy for a source's records when the log does not keep up.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overload {
-    /// Its producers wait.
+    /// The producers wait.
     #[default]
     Block,
-    /// New records are dropped, and counted.
+    /// New records are dropped and counted.
     DropNew,
 }
 
@@ -35,7 +35,7 @@ pub struct SourceDef {
     pub indexes: Vec<IndexDef>,
 }
 
-/// The part of a definition that an error is about; fields and indexes count from 0.
+/// The part of a definition that an error concerns; fields and indexes count from 0.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Part {
     Whole,
@@ -55,12 +55,12 @@ impl SourceDef {
         }
     }
 
-    /// Whether a user may define this source: names, types, limits, bins and filters are all allowed.
+    /// Checks that a user may define this source: names, types, limits, bins and filters.
     pub fn validate(&self) -> Result<()> {
         self.check_as_user().map_err(|(_, error)| error)
     }
 
-    /// As `validate`, for the sources that are built in too.
+    /// As `validate`, but accepts built-in sources too.
     pub(super) fn check(&self) -> Result<()> {
         self.check_parts().map_err(|(_, error)| error)
     }
@@ -80,7 +80,7 @@ impl SourceDef {
         let in_source = |error| Error::schema(format!("source '{}': {error}", self.name));
         let whole = |error| (Part::Whole, error);
         check_name("source", &self.name).map_err(whole)?;
-        // The layout first: it limits the number of fields, and with it the work below.
+        // The layout is checked first, because it limits the number of fields and so the work below.
         Layout::new(self.time, &self.fields)
             .map_err(in_source)
             .map_err(whole)?;
@@ -119,7 +119,7 @@ fn check_fields(fields: &[FieldDef]) -> Result<(), (Part, Error)> {
     let mut seen = std::collections::HashSet::new();
     for (i, field) in fields.iter().enumerate() {
         field.check().map_err(|error| (Part::Field(i), error))?;
-        // SQL knows no case in the names of columns.
+        // SQL ignores the case of column names.
         if !seen.insert(field.name.to_ascii_lowercase()) {
             let message = format!("there are two fields '{}' (SQL ignores case)", field.name);
             return Err((Part::Field(i), Error::Schema(message)));
@@ -136,7 +136,7 @@ struct SourcesFile {
     sources: Vec<SourceDef>,
 }
 
-/// Reads and checks the `[[source]]` tables of a TOML text. Errors name the line.
+/// Parses and checks the `[[source]]` tables of a TOML text. Errors name the line.
 pub fn parse_sources(toml: &str) -> Result<Vec<SourceDef>> {
     let file: SourcesFile =
         toml::from_str(toml).map_err(|error| Error::schema(error.to_string().trim_end()))?;
@@ -144,8 +144,7 @@ pub fn parse_sources(toml: &str) -> Result<Vec<SourceDef>> {
     Ok(file.sources)
 }
 
-/// Checks the sources that were read from the `[[source]]` tables of `toml`, for a file that holds more besides. Errors
-/// name the line.
+/// Checks sources that were parsed from the `[[source]]` tables of `toml`, for a file that has other tables too. Errors name the line.
 pub fn validate_sources(toml: &str, sources: &[SourceDef]) -> Result<()> {
     for (i, source) in sources.iter().enumerate() {
         let checked = source.check_as_user().and_then(|()| {
@@ -169,7 +168,7 @@ pub fn validate_sources(toml: &str, sources: &[SourceDef]) -> Result<()> {
     Ok(())
 }
 
-/// The line, from 1, where a part of the so-manieth source begins.
+/// The line, from 1, where a part of the n-th source begins.
 fn line_of(toml: &str, source: usize, part: Part) -> Option<usize> {
     let document = DeTable::parse(toml).ok()?;
     let source = item(document.get_ref(), "source", source)?;

@@ -1,6 +1,6 @@
-//! Payloads of a layout from before fields were added, made into payloads of the layout that holds now.
+//! Converts payloads from before fields were added to the current layout.
 //!
-//! A producer that does not know of the new fields goes on as it was; they are NULL in what it sends.
+//! A producer that does not know the new fields keeps sending the old layout; its new fields are NULL.
 
 use super::field::FieldDef;
 use super::layout::Layout;
@@ -8,23 +8,23 @@ use super::layout::TimeKind;
 use crate::error::{Error, Result};
 use crate::proven;
 
-/// From the layout of a source's first fields to that of all.
+/// Converts from the layout of a source's first fields to that of all fields.
 #[derive(Clone, Debug)]
 pub struct Widening {
     old: Layout,
     new: Layout,
-    /// The null bits of the added fields, all set, as they stand in the new null bytes.
+    /// The null bits of the added fields, all set, at their place in the new null bytes.
     null_bits: Vec<u8>,
 }
 
 impl Widening {
-    /// Of the source's `fields` the producer knows the first `known`.
+    /// The producer knows the first `known` of the source's `fields`.
     ///
     /// # Errors
-    /// An added field that cannot be NULL.
+    /// An added field is not nullable.
     ///
     /// # Panics
-    /// The source has fewer fields.
+    /// The source has fewer than `known` fields.
     pub fn new(time: TimeKind, fields: &[FieldDef], known: usize) -> Result<Widening> {
         let (before, added) = fields.split_at(known);
         if let Some(field) = added.iter().find(|field| !field.nullable) {
@@ -46,7 +46,7 @@ impl Widening {
         })
     }
 
-    /// Appends to `out` what `payload` is in the new layout. False, with nothing appended, where it is not a payload of the old one.
+    /// Appends the payload in the new layout to `out`. Returns false, with nothing appended, if `payload` does not have the old layout.
     pub fn widen(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Widening {
             old,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle is the encoder of the new layout, given NULL for what was added.
+        /// The oracle is the encoder of the new layout, with NULL for the added fields.
         #[test]
         fn a_widened_payload_is_what_the_encoder_makes_with_nulls(
             own: bool,

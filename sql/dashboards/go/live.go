@@ -1,6 +1,6 @@
-// Asks Loom from Go and prints the answer: `go run . INIT.sql SQL`.
+// Queries Loom from Go and prints the answer: `go run . INIT.sql SQL`.
 //
-// INIT.sql holds what loom_duckdb.init_sql returns for this module's DuckDB; README.md one folder above says how to write it. It runs on
+// INIT.sql is the result of loom_duckdb.init_sql for this module's DuckDB; README.md one folder above explains how to write it. It runs on
 // each connection that the pool opens. The answer is a line of names, then a line for each row, with tabs in between.
 package main
 

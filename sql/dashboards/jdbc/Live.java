@@ -1,6 +1,6 @@
-// Asks Loom through DuckDB's JDBC driver and prints the answer: `java -cp duckdb_jdbc.jar Live.java INIT.sql SQL`.
+// Queries Loom through DuckDB's JDBC driver and prints the answer: `java -cp duckdb_jdbc.jar Live.java INIT.sql SQL`.
 //
-// INIT.sql holds what loom_duckdb.init_sql returns for this driver's DuckDB; README.md one folder above says how to write it. Tools with a
+// INIT.sql is the result of loom_duckdb.init_sql for this driver's DuckDB; README.md one folder above explains how to write it. Tools with a
 // JDBC connection (DBeaver, Spark, Metabase) take the same address and property. The answer is a line of names, then a line for each row,
 // with tabs in between.
 

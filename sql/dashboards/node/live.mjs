@@ -1,6 +1,6 @@
-// Asks Loom from Node.js and prints the answer: `node live.mjs INIT.sql SQL`.
+// Queries Loom from Node.js and prints the answer: `node live.mjs INIT.sql SQL`.
 //
-// INIT.sql holds what loom_duckdb.init_sql returns for this package's DuckDB; README.md one folder above says how to write it. The answer is
+// INIT.sql is the result of loom_duckdb.init_sql for this package's DuckDB; README.md one folder above explains how to write it. The answer is
 // a line of names, then a line for each row, with tabs in between.
 
 import { readFile } from "node:fs/promises";

@@ -1,4 +1,4 @@
-"""Loom through ADBC: Arrow tables from the driver that DuckDB's Python package holds. `LOOM_DIR=demo.loom python adbc_live.py`."""
+"""Loom through ADBC: Arrow tables from the driver in DuckDB's Python package. `LOOM_DIR=demo.loom python adbc_live.py`."""
 
 import os
 

@@ -11,7 +11,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def main(out: Path) -> None:
-    """Pack the files. Superset wants one folder around them all."""
+    """Pack the files into one folder, as Superset requires."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(ASSETS.rglob("*.yaml")):
             entry = zipfile.ZipInfo(f"loom/{file.relative_to(ASSETS)}")

@@ -14,7 +14,7 @@ if not os.path.isdir(os.environ.get("LOOM_DIR", "")):
     raise SystemExit("superset_config: LOOM_DIR is not a directory; set it to the Loom directory that the charts show")
 DIRECTORY = os.path.abspath(os.environ["LOOM_DIR"])
 
-# Superset computes 'last 5 minutes' in the zone of its process, and takes the times of an answer for UTC. In another zone it would ask for
+# Superset computes 'last 5 minutes' in the zone of its process, and takes the times of an answer as UTC. In another zone it would query
 # the wrong hours, and its charts would be empty.
 os.environ["TZ"] = "UTC"
 time.tzset()
@@ -52,7 +52,7 @@ TALISMAN_CONFIG = {
 
 
 def connect():
-    """Open a database that sees the views of the directory, and no file outside it."""
+    """Open a database with the views of the directory, which can read no other file."""
     connection = loom_duckdb.connect(DIRECTORY, name="live", threads=2, memory_limit="1GB")
     connection.execute("USE live; SET TimeZone = 'UTC'; SET python_enable_replacements = false")
     connection.execute(loom_duckdb.lock_sql(DIRECTORY))

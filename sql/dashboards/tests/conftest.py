@@ -1,4 +1,4 @@
-"""What the tests of clients share: a live directory, what plain SQL says about it, and the programs that they start."""
+"""Fixtures for the tests of clients: a live directory, its answers in plain SQL, and the started programs."""
 
 import os
 import shutil
@@ -23,14 +23,14 @@ PATIENCE_MS = 60_000
 
 @pytest.fixture
 def db(live: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a connection of the test's own, in UTC, with the views of the live directory in `live`."""
+    """Open a connection for the test, in UTC, with the views of the live directory in `live`."""
     with loom_duckdb.connect(live, name="live") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
 
 
 def init_sql(place: Path, directory: Path, duckdb_version: str) -> Path:
-    """Write the file of statements with which a client of this DuckDB begins: it loads Loom, attaches `live`, and locks the database."""
+    """Write the file of statements that starts a client of this DuckDB: it loads Loom, attaches `live`, and locks the database."""
     file = place / "init.sql"
     lock = loom_duckdb.lock_sql(directory, duckdb_version=duckdb_version)
     file.write_text(loom_duckdb.init_sql(directory, name="live", duckdb_version=duckdb_version) + lock)

@@ -1,4 +1,4 @@
-"""Loom through other languages' DuckDB, while data come in. Each example prints an answer with tabs in between."""
+"""Loom through other languages' DuckDB, while data arrive. Each example prints its answer, separated by tabs."""
 
 import subprocess
 from datetime import UTC, datetime, timedelta

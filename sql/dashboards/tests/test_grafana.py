@@ -1,4 +1,4 @@
-"""Grafana's files: the SQL of every panel and alert runs through the Go client that the plugin uses, as the plugin begins a connection."""
+"""Grafana's files: the SQL of every panel and alert runs through the plugin's Go client, on a connection that starts like the plugin's."""
 
 import json
 import re
@@ -17,7 +17,7 @@ PANELS = {panel["title"]: panel for panel in json.loads((GRAFANA / "dashboard.js
 
 @pytest.fixture
 def init(live: Path, tmp_path: Path) -> Path:
-    """Write the file that README.md describes, twice over: the plugin runs it again on each connection of its pool."""
+    """Write the file that README.md describes, twice, because the plugin runs it again on each connection of its pool."""
     statements = loom_duckdb.init_sql(live, name="live", duckdb_version="1.5.6") + (GRAFANA / "lock.sql").read_text()
     file = tmp_path / "init.sql"
     file.write_text(2 * statements.replace("/var/lib/loom/demo.loom", str(live)))
@@ -42,7 +42,7 @@ def test_a_panel_shows_data_of_its_range(title: str, go: Path, init: Path, tmp_p
     if "time" in rows[0]:
         times = [datetime.fromisoformat(row["time"]) for row in rows]
         assert all(start - timedelta(minutes=1) < at <= end for at in times)
-        # A series of Grafana must be in the order of time.
+        # Grafana requires a series in the order of time.
         assert target["format"] == 1 or times == sorted(times)
 
 

@@ -1,4 +1,4 @@
-"""Streamlit, notebooks and ADBC, from `.dashboards-venv`, while data come in."""
+"""Streamlit, notebooks and ADBC, from `.dashboards-venv`, while data arrive."""
 
 import json
 import os

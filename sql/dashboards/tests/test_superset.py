@@ -1,4 +1,4 @@
-"""Superset with the settings and the dashboard of this repository, while data come in: in UTC, and in a zone with an offset.
+"""Superset with the settings and the dashboard of this repository, while data arrive: in UTC, and in a zone with an offset.
 
 It runs from `.superset-venv`.
 """
@@ -64,7 +64,7 @@ def address(request: pytest.FixtureRequest, home: dict[str, str]) -> Iterator[st
 
 
 class Dashboard:
-    """The dashboard in a browser, what its charts asked for and what they got; and the same API for a test's own requests."""
+    """The dashboard in a browser, the requests and answers of its charts, and the same API for a test's own requests."""
 
     def __init__(self, page: Page, address: str) -> None:
         """Log in, and open it once."""
@@ -80,7 +80,7 @@ class Dashboard:
         page.wait_for_url("**/welcome/")
         page.on("response", self._keep)
         self.open()
-        # It would ask again every ten seconds, in between what the tests ask.
+        # Otherwise it would query again every ten seconds, between the queries of the tests.
         page.goto("about:blank")
 
     def open(self) -> None:
@@ -116,14 +116,14 @@ class Dashboard:
         return answer.status, answer.json()
 
     def scans(self, after: int) -> list[dict]:
-        """Return what the scans of Superset's process read since scan `after`."""
+        """Return the reads of the scans of Superset's process since scan `after`."""
         status, answer = self.sql(f"SELECT * FROM loom_scan_stats() WHERE scan > {after} ORDER BY scan")
         assert status == 200, answer
         return answer["data"]
 
 
 def kind(form: dict) -> str:
-    """Return which of the charts a form is of: tables are told apart by a column."""
+    """Return the chart of a form; a column distinguishes the tables."""
     if form["viz_type"] != "table":
         return form["viz_type"]
     return next(chart for chart in (SLOW, ALERTS, PINS) if chart.rpartition(" ")[2] in form["all_columns"])
@@ -217,7 +217,7 @@ def test_the_dashboard_is_drawn_and_its_picture_is_kept(dashboard: Dashboard, re
     assert page.locator(".dashboard-component-chart-holder tbody tr").count() > 1
     assert page.get_by_text("No results").count() == 0
     assert page.get_by_text("error", exact=False).count() == 0
-    # A line grows into its picture in a second.
+    # A line needs a second to be drawn.
     until(lambda: page.screenshot() == page.screenshot())
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     zone = request.node.callspec.params["address"].rpartition("/")[2].lower()

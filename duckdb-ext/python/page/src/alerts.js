@@ -1,4 +1,4 @@
-// Alerts of rules and what they kept: marks in every picture, and a table below them.
+// Alerts of rules and their pins: marks in every picture, and a table below the pictures.
 //
 // `alerts` are records of loom_alerts, the newest first; `pins` are rows of loom_pins, the newest first.
 
@@ -7,10 +7,10 @@ import { fromTo, plural, short, when } from "./format.js";
 import { colour, line, MARGIN } from "./frame.js";
 
 const PIN_HEIGHT = 4;
-/** States that tell what a rule found; the others tell what became of its action or pin. */
+/** The states of a rule's condition; the others are states of its action or pin. */
 const FOUND = ["firing", "resolved", "failed"];
 
-/** Marks in a picture: a line where a rule began to fire or failed, and a bar at the foot for each span that is kept. */
+/** Draws marks in a picture: a line where a rule began to fire or failed, and a bar at the foot for each pinned span. */
 export function drawAlerts(frame, context, alerts, pins) {
   context.save();
   context.beginPath();
@@ -36,7 +36,7 @@ export function drawAlerts(frame, context, alerts, pins) {
   context.restore();
 }
 
-/** Entries of the legend: how often rules fired in the window, and how many pins it has. */
+/** Entries of the legend: the number of alerts and of pins in the window. */
 export function alertKeys({ rows: alerts, error }, { rows: pins }) {
   if (error) return [make("span", {}, `alerts unknown: ${error}`)];
   const fired = alerts.filter(({ state }) => state === "firing").length;
@@ -45,7 +45,7 @@ export function alertKeys({ rows: alerts, error }, { rows: pins }) {
   return [words && key(colour("alert"), make("b", {}, words)), pins.length > 0 && key(colour("pin"), make("b", {}, `${pins.length} ${pins.length === 1 ? "pin" : "pins"}`))];
 }
 
-/** The table of a window's alerts and pins; hidden where there are none. */
+/** The table of a window's alerts and pins; hidden if there are none. */
 export class Alerts {
   constructor(section) {
     this.section = section;
@@ -57,7 +57,7 @@ export class Alerts {
   show(alerts, pins) {
     this.drawer.show(`${alerts.sql};\n\n${pins.sql}`);
     this.section.hidden = alerts.rows.length + pins.rows.length === 0;
-    // A pin that was written is a row of its own.
+    // A written pin has a row of its own.
     const told = alerts.rows.filter(({ state }) => state !== "pinning" && state !== "pinned");
     const rows = [...told.map(alertRow), ...pins.rows.map(pinRow)].sort((a, b) => b.at - a.at);
     const head = ["time", "rule", "what", "value", "threshold", ""].map((name) => make("th", { className: name === "value" || name === "threshold" ? "number" : "" }, name));

@@ -1,17 +1,17 @@
-// The server: one call a query. The token, if there is one, stands in the page's own address.
+// Calls the server, once for each query. The token, if there is one, is in the address of the page.
 
 const token = new URLSearchParams(location.search).get("token");
 const headers = { "content-type": "application/json", ...(token ? { "x-loom-token": token } : {}) };
 
-/** The server does not answer: it has ended, or cannot be reached. */
+/** The server has ended or cannot be reached. */
 export class Unreachable extends Error {}
 
-/** The directories that the server was given. */
+/** Returns the directories that the server reads. */
 export async function about() {
   return ask("about", { headers });
 }
 
-/** Runs one SELECT; returns { rows, truncated, ms }, a row being an object by column. Times are microseconds since 1970. */
+/** Runs one SELECT; returns { rows, truncated, ms }. A row is an object with a property for each column. Times are microseconds since 1970. */
 export async function query(sql, signal) {
   const { names, columns, truncated, ms } = await ask("query", { method: "POST", headers, signal, body: JSON.stringify({ sql }) });
   const rows = columns.length === 0 ? [] : columns[0].map((_, at) => Object.fromEntries(names.map((name, column) => [name, columns[column][at]])));
@@ -27,5 +27,5 @@ async function ask(what, request) {
   return body;
 }
 
-/** A value of a float column: infinities and NaN come as text. */
+/** Reads a value of a float column, in which infinities and NaN are text. */
 export const number = (value) => ({ inf: Infinity, "-inf": -Infinity, nan: NaN })[value] ?? Number(value);

@@ -1,4 +1,4 @@
-// What stands around the pictures: the header, the choosers, the notice, and the page in place of pictures where there is nothing to show.
+// The parts around the pictures: the header, the choosers, the notice, and the page that replaces the pictures if there is nothing to show.
 
 import { make } from "./dom.js";
 import { when, zoneName } from "./format.js";
@@ -10,7 +10,7 @@ const CHOOSERS = ["window", "live", "zone"];
 
 const by = (id) => document.getElementById(id);
 
-/** Fills the header, the choosers and the notice; `misled` is what the address names and the directory does not have. */
+/** Fills the header, the choosers and the notice; `misled` names parts of the address that the directory does not have. */
 export function showHeader(world, misled) {
   const mark = daemon(world);
   for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
@@ -25,7 +25,7 @@ export function showHeader(world, misled) {
   by("index-label").hidden = own.length === 0;
   by("source-label").hidden = world.sources.length === 0;
   by("hint").hidden = own.length > 0;
-  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for the records to come: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
+  by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for new records: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
   const gone = state.span && world.span ? evicted(world, state.span) : null;
   const oldest = when(world.oldest ?? 0, 3);
   const removed = { all: `Retention has removed this window. The oldest record is from ${oldest}.`, part: `Retention has removed the records of this window before ${oldest}.` };
@@ -34,7 +34,7 @@ export function showHeader(world, misled) {
   document.documentElement.dataset.daemon = mark.state;
 }
 
-/** Shows a line above the pictures, or none. */
+/** Shows a line above the pictures; empty text hides it. */
 export function notify(text) {
   by("notice").textContent = text;
   by("notice").hidden = text === "";
@@ -54,7 +54,7 @@ export function showOnly(id) {
   for (const each of ["main", "empty"]) by(each).hidden = each !== id;
 }
 
-/** Says how records come into a directory without any. */
+/** Explains how to record into an empty directory. */
 export function showEmpty(world) {
   showOnly("empty");
   const dir = state.dir;
@@ -68,10 +68,10 @@ export function showEmpty(world) {
   );
 }
 
-/** Says why the directory cannot be read, or, where that is not known, why nothing is shown. */
+/** Shows why the directory cannot be read, or why there is nothing to show. */
 export function showUnreadable(message, isDirectory = true) {
   showOnly("empty");
   for (const id of [...CHOOSERS, "source-label", "index-label", "notice", "daemon"]) by(id).hidden = true;
-  const remedy = isDirectory ? [make("p", {}, "A daemon creates a Loom directory, and the page shows it then:"), make("pre", {}, `ingestd run ${state.dir}`)] : [];
+  const remedy = isDirectory ? [make("p", {}, "Start a daemon, which creates the Loom directory; the page then shows it:"), make("pre", {}, `ingestd run ${state.dir}`)] : [];
   by("empty").replaceChildren(make("h1", {}, isDirectory ? "Cannot read the directory" : "Nothing to show"), make("p", {}, message), ...remedy);
 }

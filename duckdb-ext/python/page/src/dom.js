@@ -1,4 +1,4 @@
-// Elements by one call, and the SQL drawer that every picture has.
+// Makes elements, and the SQL drawer that every picture has.
 
 /** Makes an element: `make("button", { className: "quiet", onclick }, "SQL")`. Children are text or elements. */
 export function make(name, properties = {}, ...children) {
@@ -7,7 +7,7 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
-/** A legend's entry: a stroke of a colour and a text. */
+/** Makes an entry of a legend: a stroke in a colour, and text. */
 export function key(colour, ...text) {
   const stroke = make("i");
   stroke.style.setProperty("--of", colour);

@@ -1,4 +1,4 @@
-// How times, values and counts are written. A field's name says its unit: latency_ns, wire_bytes.
+// Formats times, values and counts. The name of a field gives its unit: latency_ns, wire_bytes.
 
 import { state } from "./state.js";
 
@@ -13,7 +13,7 @@ const SI = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
 const digits = (value) => String(Number(value.toPrecision(3)));
 const RATES = [["s", 1], ["min", 60], ["h", 3600], ["day", 86_400]];
 
-/** Writes values of a field, by the unit in its name. */
+/** Returns the format of a field's values, by the unit in its name. */
 export function valueFormat(field) {
   const scale = UNITS.find(([name]) => name.test(field))?.[1];
   if (scale) {
@@ -26,14 +26,14 @@ export function valueFormat(field) {
   return /(^|_)bytes$/.test(field) ? (value) => `${short(value)}${Math.abs(value) < 1000 ? " " : ""}B` : short;
 }
 
-/** 12,345,678 as 12.3 M. */
+/** Writes 12,345,678 as 12.3 M. */
 export function short(value) {
   if (Math.abs(value) >= 1e15) return Number.isFinite(value) ? value.toExponential(2).replace("e+", "e") : value > 0 ? "∞" : "-∞";
   const [unit, size] = SI.find(([, least]) => Math.abs(value) >= least * 0.9995) ?? SI.at(-1);
   return `${digits(value / size)}${unit && ` ${unit}`}`;
 }
 
-/** A rate a second, or by a longer time if it is small. */
+/** Writes a rate per second, or per longer unit if it is small. */
 export function perTime(rate) {
   const [unit, seconds] = RATES.find(([, seconds]) => rate * seconds >= 0.1) ?? (rate > 0 ? RATES.at(-1) : RATES[0]);
   return `${short(rate * seconds)}/${unit}`;
@@ -54,19 +54,19 @@ const monthOf = parts({ month: "short", year: "numeric" });
 
 const fraction = (us, places) => (places === 0 ? "" : `.${String(((us % 1e6) + 1e6) % 1e6).padStart(6, "0").slice(0, places)}`);
 
-/** The time of day with so many places of a second. */
+/** The time of day with `places` digits of the second. */
 const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
 
-/** The day, with its year if that is not this one. */
+/** The day, with its year if it is not this year. */
 const day = (us) => (yearOf(us) === yearOf(Date.now() * 1000) ? dayOf(us) : `${dayOf(us)} ${yearOf(us)}`);
 
-/** The time of day, with its day if that is not today. */
+/** The time of day, with its date if it is not today. */
 export const when = (us, places = 0) => (day(us) === day(Date.now() * 1000) ? clock(us, places) : `${day(us)}, ${clock(us, places)}`);
 
-/** From one time to another; the second one's day is written if it is another. */
+/** A span of time; the second date is written if it differs. */
 export const fromTo = (from, to, places = 0) => `${when(from, places)} – ${day(from) === day(to) ? clock(to, places) : when(to, places)}`;
 
-/** Places of a second that tell apart two times `us` apart. */
+/** The digits of a second that distinguish times `us` apart. */
 export const places = (us) => (us >= 1e6 ? 0 : us >= 1e3 ? 3 : 6);
 
 const MONTH_US = 28 * 86_400e6;

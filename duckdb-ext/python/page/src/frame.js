@@ -1,6 +1,6 @@
-// What all pictures share: a canvas in a figure, the time axis, grid, losses, crosshair and selection, and dragging a range.
+// The frame of a picture: a canvas in a figure, the time axis, grid, losses, crosshair and selection, and dragging a range.
 //
-// A picture is { figure, draw(paint), height }. `Frame` draws what lies under and over it. Coordinates are CSS pixels.
+// A picture is { figure, draw(paint), height }. `Frame` draws everything under and over it. Coordinates are CSS pixels.
 
 import { scaleLinear, scaleTime, scaleUtc } from "d3-scale";
 import { state } from "./state.js";
@@ -20,7 +20,7 @@ function timeTicks(span, count) {
 }
 
 export class Frame {
-  /** `axis`: whether the times stand below. */
+  /** `axis` is true if the labels of the time axis are shown. */
   constructor(figure, height, axis) {
     this.figure = figure;
     this.axis = axis;
@@ -51,7 +51,7 @@ export class Frame {
     return context;
   }
 
-  /** The grid, with labels of the ticks of `y`. */
+  /** Draws the grid, with labels for the ticks of `y`. */
   grid(context, ticks, label) {
     context.font = `11px ${colour("font")}`;
     context.strokeStyle = colour("grid");
@@ -99,7 +99,7 @@ export class Frame {
     context.restore();
   }
 
-  /** Shades the time before the oldest record, whose records retention has removed. */
+  /** Shades the time before the oldest record, from which retention has removed the records. */
   removed(context, { evicts, oldest }) {
     if (!evicts || oldest === null || oldest <= this.span.from) return;
     const width = Math.min(this.x(oldest), this.right) - MARGIN.left;
@@ -112,7 +112,7 @@ export class Frame {
     context.fillText(text, MARGIN.left + width / 2, MARGIN.top + 6);
   }
 
-  /** The selection, and the crosshair at a time or none. A value bound of null is the edge of the picture. */
+  /** Draws the selection, and the crosshair unless `us` is null. A value bound of null is the edge of the picture. */
   overlay(box, us) {
     const context = clear(this.over, this.width, this.height);
     if (box) {
@@ -137,7 +137,7 @@ export class Frame {
     }
   }
 
-  /** Calls `hover(us, y)` under the pointer (null when it leaves) and `brush(box, done)` while somebody drags; `click` where not. */
+  /** Calls `hover(us, y)` under the pointer (null when it leaves), `brush(box, done)` during a drag, and `click` without one. */
   listen({ hover, brush, click }) {
     let start = null;
     let moved = false;

@@ -1,4 +1,4 @@
-// The heat map: cells of time and value, coloured by the logarithm of their count.
+// Draws the heat map: cells of time and value, coloured by the logarithm of their count.
 
 import { scaleLinear, scaleLog, scaleSymlog } from "d3-scale";
 import { MARGIN, colour } from "./frame.js";
@@ -8,8 +8,8 @@ import { logTicks } from "./lines.js";
 const EDGE = 4;
 
 /**
- * Draws `cells` [{ t1, t2, lower, upper, count }] into a frame. The axis is logarithmic, where values lie below zero to both sides of it. Cells
- * that reach to infinity end at the edge of the picture.
+ * Draws `cells` [{ t1, t2, lower, upper, count }] into a frame. The axis is logarithmic, on both sides of zero if there are negative values.
+ * Cells that reach to infinity end at the edge of the picture.
  */
 export function drawHeat(frame, context, { cells, label, losses }) {
   const drawn = cells.filter(({ lower, upper }) => !Number.isNaN(lower) && !Number.isNaN(upper));
@@ -28,7 +28,7 @@ export function drawHeat(frame, context, { cells, label, losses }) {
     frame.y = scaleLog(frame.held.domain, [frame.bottom, MARGIN.top]).clamp(true);
   } else {
     frame.held = null;
-    // Nearer to zero than a thousandth of the greatest, the scale is linear.
+    // Closer to zero than a thousandth of the greatest value, the scale is linear.
     frame.y = scaleSymlog([least, most], [frame.bottom, MARGIN.top]).constant(Math.max(-least, most) / 1000).clamp(true);
   }
   const peak = drawn.reduce((found, { count }) => Math.max(found, count), 1);

@@ -1,12 +1,12 @@
-// Lines over time: the rates of the sources, and the quantiles of an index.
+// Draws lines over time: the rates of the sources, and the quantiles of an index.
 
 import { scaleLinear, scaleLog } from "d3-scale";
 import { line as path } from "d3-shape";
 import { MARGIN, colour } from "./frame.js";
 
 /**
- * Draws `series`: [{ points: [[bucket, value or null]], colour, wide, area }]. A bucket is drawn at its middle. `log` chooses the scale, which
- * grows at once and shrinks only by half, so that it keeps still while data come in.
+ * Draws `series`: [{ points: [[bucket, value or null]], colour, wide, area }]. A bucket is drawn at its middle. `log` chooses the scale. It
+ * grows at once and shrinks only by half, so it does not flicker while data arrive.
  */
 export function drawLines(frame, context, { series, width, log, label, losses }) {
   const isDrawn = (value) => Number.isFinite(value) && (!log || value > 0);
@@ -54,10 +54,10 @@ export function drawLines(frame, context, { series, width, log, label, losses })
   context.restore();
 }
 
-/** The points without a neighbour, which a line does not show. */
+/** Points without a neighbour, which a line would not show. */
 const alone = (points, isDrawn) => points.filter(([, value], at) => isDrawn(value) && !isDrawn(points[at - 1]?.[1]) && !isDrawn(points[at + 1]?.[1]));
 
-/** Ticks of a logarithmic axis: powers of ten, with 2 and 5 (or 1.5, 3, 7) where there is room. */
+/** Ticks of a logarithmic axis: powers of ten, with 2 and 5 (or 1.5, 3, 7) if there is room. */
 export function logTicks([least, most], count) {
   for (const steps of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]]) {
     const ticks = [];

@@ -1,4 +1,4 @@
-// The page: chooses what to ask, asks every two seconds while it follows, and draws all pictures at once.
+// The page: it decides what to query, queries every two seconds while it follows, and draws all pictures at once.
 
 import { Alerts } from "./alerts.js";
 import { about, number, query, Unreachable } from "./api.js";
@@ -17,7 +17,7 @@ const REFRESH_MS = 2000;
 const WINDOWS = [[60, "1 min"], [300, "5 min"], [3600, "1 h"], [0, "All"]];
 const SPAN_MIN_US = 1000;
 const ALL_MIN_US = 1e6;
-/** A selection of more than this share of the window is not compared with it. */
+/** A selection that is a larger part of the window is not compared with it. */
 const PART_MOST = 0.5;
 
 const by = (id) => document.getElementById(id);
@@ -26,14 +26,14 @@ const selection = new Selection(by("selection"), { clear: clearSelection, zoom: 
 const table = new Alerts(by("alerts"));
 
 let world = null;
-let drawn = null; // what the pictures show, with the key of what was asked
-let misled = null; // what the address named that is not there
+let drawn = null; // the answers that the pictures show, with the key of their queries
+let misled = null; // a message about names in the address that do not exist
 let brushing = false;
 let asked = null;
 let timer = null;
 let refreshes = 0;
 
-// ---- asking
+// ---- querying
 
 function windowOf() {
   if (state.span) return state.span;
@@ -42,7 +42,7 @@ function windowOf() {
   return { from: newest - state.last * 1e6, to: newest };
 }
 
-/** Fills in what the state leaves open, and corrects what the directory does not have; a selection of it is dropped. */
+/** Completes the state, and replaces names that the directory does not have; a selection in these is dropped. */
 function settle() {
   const names = world.sources.map(({ name }) => name);
   if (!names.includes(state.source)) {
@@ -58,9 +58,9 @@ function settle() {
   if (state.rows !== null && !names.includes(state.rows)) state.rows = null;
 }
 
-/** Says that the address names what is not there, and drops what it selected in it. */
+/** Reports that a name in the address does not exist, and drops the selection in it. */
 function mislead(what) {
-  misled = `${what} The page shows what there is instead.`;
+  misled = `${what} The page shows an existing one instead.`;
   Object.assign(state, { selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
@@ -73,7 +73,7 @@ async function ask(text, signal) {
   }
 }
 
-/** Asks for everything and draws it. A later call gives up an earlier one; a drag of the pointer outlives both. */
+/** Queries and draws everything. A later call cancels an earlier one; a drag of the pointer continues. */
 async function refresh() {
   clearTimeout(timer);
   asked?.abort();
@@ -88,8 +88,8 @@ async function refresh() {
     showHeader(world, misled);
   } catch (error) {
     if (signal.aborted) return;
-    if (error instanceof Unreachable && drawn !== null) notify("The explorer does not answer, so the pictures stand still. Start it again; the page then goes on by itself.");
-    else if (error instanceof Unreachable) showUnreadable("the explorer does not answer; start it again", false);
+    if (error instanceof Unreachable && drawn !== null) notify("The explorer does not respond, so the pictures do not change. Start it again; the page then continues.");
+    else if (error instanceof Unreachable) showUnreadable("the explorer does not respond; start it again", false);
     else {
       drawn = null;
       showUnreadable(error.message);
@@ -128,7 +128,7 @@ async function askPictures(signal) {
   table.show(alerts, pins);
 }
 
-/** The rates of the window that the pictures show, for a selection that is a part of it; none where it is all of it. */
+/** The rates of the shown window, if the selection is a small part of it; otherwise 0. */
 function usualRates({ from, to }) {
   const isPart = drawn !== null && to - from < PART_MOST * (drawn.span.to - drawn.span.from);
   return (name) => (isPart ? drawn.rates.mean(name) : 0);
@@ -171,7 +171,7 @@ function listSource(source) {
   selection.show(world);
 }
 
-/** The times and values of a box in pixels, rounded to what a pixel can tell. */
+/** The times and values of a box in pixels, rounded to the precision of a pixel. */
 function chosenBy(frame, { x, y }, values) {
   const round = (value, step) => Math.round(value / step) * step;
   const perPixel = (drawn.span.to - drawn.span.from) / (frame.right - MARGIN.left);
@@ -179,13 +179,13 @@ function chosenBy(frame, { x, y }, values) {
   const from = round(frame.x.invert(x[0]), step);
   const box = { from, to: Math.max(round(frame.x.invert(x[1]), step), from + step) };
   if (!values) return box;
-  // Outward, and without a bound at an edge of the picture: a box holds all of what it covers.
+  // Bounds are rounded outward, and an edge of the picture is no bound, so the box contains everything that it covers.
   const vMin = y[1] >= frame.bottom ? null : rounded(frame.y.invert(y[1]), Math.floor);
   const vMax = y[0] <= MARGIN.top ? null : rounded(frame.y.invert(y[0]), Math.ceil);
   return { ...box, index: state.index, vMin, vMax };
 }
 
-/** To three digits, down or up. */
+/** Rounds to three digits, down or up. */
 function rounded(value, round) {
   if (value === 0) return 0;
   const step = 10 ** (Math.floor(Math.log10(Math.abs(value))) - 2);
@@ -242,7 +242,7 @@ function start() {
   });
 }
 
-/** Shows what the address says. */
+/** Shows the state of the address. */
 async function restore() {
   readAddress();
   misled = null;
@@ -260,7 +260,7 @@ async function restore() {
 
 async function main() {
   const { directories } = await about();
-  // The name alone, unless two directories share it.
+  // A directory is shown by its name, unless two share it.
   const name = (dir) => dir.split("/").at(-1);
   const names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));
   by("dir").append(...directories.map((dir) => make("option", { value: dir, title: dir }, names.get(dir))));

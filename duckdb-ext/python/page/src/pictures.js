@@ -1,6 +1,6 @@
 // The three pictures: the rates of all sources, the quantiles of an index and its heat map, with their legends and SQL.
 //
-// `shown` is what was asked: { span, names, rate, rates, losses, alerts, pins, quantiles, heat }, the last two null where the source has no index.
+// `shown` has the answers: { span, names, rate, rates, losses, alerts, pins, quantiles, heat }; the last two are null if the source has no index.
 
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
@@ -26,17 +26,17 @@ let world = null;
 let hovered = null;
 let choose = () => {};
 
-/** Calls `choose(source)` when somebody clicks a source in the legend. */
+/** Calls `choose(source)` when the user clicks a source in the legend. */
 export function onChoose(given) {
   choose = given;
 }
 
-/** Forgets the scales that keep still while data come in: others are chosen now. */
+/** Discards the scales, which otherwise stay while data arrive, so that new ones are chosen. */
 export function release(...names) {
   for (const name of names) pictures[name].frame.held = null;
 }
 
-/** Draws all pictures of an answer, or again those of the last one. */
+/** Draws all pictures of an answer, or of the last one again. */
 export function draw(answer = shown, known = world) {
   [shown, world] = [answer, known];
   if (!shown || pictures.rate.figure.clientWidth === 0) return;
@@ -71,7 +71,7 @@ function drawRate() {
   drawLines(frame, context, { series, width: rates.width, log: false, label: short, losses: losses.rows });
   frame.removed(context, world);
   drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "No record lies in this window." : null);
+  finish(pictures.rate, rate, rate.rows.length === 0 && !rate.error ? "There are no records in this window." : null);
 }
 
 function drawQuantiles() {
@@ -106,7 +106,7 @@ function drawHeatMap() {
   frame.removed(context, world);
   drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
   heading.textContent = `${state.source} ${state.index}, records by value`;
-  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no value in this window." : null);
+  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no values in this window." : null);
 }
 
 const format = () => valueFormat(world.field(state.source, state.index));
@@ -142,7 +142,7 @@ function drawLegends() {
   replace(pictures.heat.legend, [make("span", {}, "1", bar, plural(pictures.heat.frame.peak ?? 1)), make("span", {}, read || (state.selection ? "" : "drag to read the records behind an area"))]);
 }
 
-/** Loss entries of the legend: how many records are known to be missing in the window, and how many gaps of unknown size. */
+/** Loss entries of the legend: the number of missing records in the window, and of gaps of unknown size. */
 function lossKey() {
   const { rows } = shown.losses;
   if (shown.losses.error) return [make("span", {}, `losses unknown: ${shown.losses.error}`)];

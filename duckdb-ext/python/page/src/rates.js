@@ -1,12 +1,12 @@
-// The rates of all sources, from the counts of their buckets: one grid of buckets, without holes, over what the window and the directory share.
+// The rates of all sources, from the counts of their buckets, on one grid of buckets without holes. It covers the part of the window that has records.
 
 const GRID_MAX = 2000;
-/** A bucket at an end of the directory counts for the part that records cover, if it has enough of them to tell which part that is. */
+/** A bucket at an end of the directory counts for the part that records cover, if it has at least this many, so that the part is known. */
 const TELLING = 10;
 
 /**
- * `rows`: [{ source, bucket, count, per_second }]; `held`: from the first record of the directory to the last. While records come in (`live`)
- * only whole buckets are there. Returns { width, points(name): [[bucket, rate]], at(name, us), mean(name) }, rates in records a second.
+ * `rows`: [{ source, bucket, count, per_second }]; `held`: from the first record of the directory to the last. While records arrive (`live`),
+ * there are only whole buckets. Returns { width, points(name): [[bucket, rate]], at(name, us), mean(name) }, rates in records a second.
  */
 export function ratesOf({ rows, span, held, live }) {
   const some = rows.find(({ per_second }) => per_second > 0);

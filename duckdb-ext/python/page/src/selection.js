@@ -1,4 +1,4 @@
-// The panel below the pictures: how many records the selection has, the other sources in its time, and its first rows.
+// The panel below the pictures: the number of records in the selection, the other sources in its time, and its first rows.
 
 import { query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
@@ -9,7 +9,7 @@ import { state } from "./state.js";
 const NS_PLACES = 3;
 
 export class Selection {
-  /** `actions`: { clear, zoom, list(source), usual(selection) }; the last gives the rates to compare with, by source. */
+  /** `actions`: { clear, zoom, list(source), usual(selection) }; the last returns the usual rate of each source. */
   constructor(section, actions) {
     this.section = section;
     this.actions = actions;
@@ -31,7 +31,7 @@ export class Selection {
     section.append(this.title, this.drawer.drawer, this.around, this.table, this.foot);
   }
 
-  /** Asks and shows; `world` is what is known of the directory. A later call gives up an earlier one. */
+  /** Queries and shows the selection; `world` is the state of the directory. A later call cancels an earlier one. */
   async show(world) {
     this.asked?.abort();
     const { dir, source, selection } = state;
@@ -47,7 +47,7 @@ export class Selection {
       this.count.textContent = "Removed";
       this.around.replaceChildren();
       this.table.replaceChildren();
-      this.foot.textContent = `Retention has removed these records. The oldest that the directory still has is from ${when(world.oldest, 3)}.`;
+      this.foot.textContent = `Retention has removed these records. The oldest record in the directory is from ${when(world.oldest, 3)}.`;
       return;
     }
     this.drawer.show(`${sql.rows(dir, listed, chosen)};\n\n${sql.count(dir, listed, chosen)};`);
@@ -64,7 +64,7 @@ export class Selection {
       ({ rows: [{ records }] }) => this.total(records, gone, world),
       (error) => {
         this.count.textContent = "Not counted";
-        // The list has the same error, as a rule.
+        // The list usually has the same error.
         this.foot.textContent = this.table.textContent === error.message ? "" : error.message;
       },
     );
@@ -116,7 +116,7 @@ export class Selection {
 
   list(world, { names, rows }, index, listed) {
     if (rows.length === 0) {
-      this.table.replaceChildren(make("p", { className: "note" }, "No record lies in the selection."));
+      this.table.replaceChildren(make("p", { className: "note" }, "There are no records in the selection."));
       return;
     }
     const shown = names.filter((name) => name !== "ts_ns");
@@ -143,7 +143,7 @@ export class Selection {
   }
 }
 
-/** Whether retention has removed "all" of a window or a "part"; null where it has removed nothing of it. */
+/** Returns "all" or "part" if retention has removed that of a window; null if it has removed nothing. */
 export function evicted(world, { from, to }) {
   if (!world.evicts || world.oldest === null) return null;
   return to <= world.oldest ? "all" : from < world.oldest ? "part" : null;

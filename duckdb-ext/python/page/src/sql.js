@@ -1,4 +1,4 @@
-// The SQL of every picture. Each reads its window only: by named parameters, in buckets, from summaries where they suffice.
+// Writes the SQL of every picture. Each query reads only its window, by named parameters, in buckets, and from summaries if they suffice.
 
 const POINTS = 300;
 const BANDS = 40;
@@ -6,7 +6,7 @@ export const ROWS = 1000;
 
 const text = (value) => `'${String(value).replaceAll("'", "''")}'`;
 
-/** A constant of a time in microseconds since 1970. */
+/** Writes a time in microseconds since 1970 as a constant. */
 export function instant(us) {
   const whole = Math.floor(us / 1e6);
   const date = new Date(whole * 1000).toISOString().slice(0, 19).replace("T", " ");
@@ -16,7 +16,7 @@ export function instant(us) {
 
 const window_ = ({ from, to }) => `t_from := ${instant(from)}, t_to := ${instant(to)}`;
 
-// While records come in, the newest bucket is still filling, and a picture would end with a drop.
+// While records arrive, the newest bucket is incomplete, and a picture would end with a drop.
 const points = (live) => `points := ${POINTS}${live ? ", partial := false" : ""}`;
 
 export const directory = {
@@ -50,7 +50,7 @@ export const losses = (dir, span) =>
 
 const ALERTS = 200;
 
-/** The newest alerts of a window, of a directory whose daemon has had a rule. */
+/** The newest alerts of a window, in a directory whose daemon has had a rule. */
 export const alerts = (dir, span) =>
   `SELECT ts, rule, state, value, threshold, detail\n` +
   `FROM loom_scan(${text(dir)}, 'loom_alerts', ${window_(span)})\nORDER BY ts DESC LIMIT ${ALERTS}`;

@@ -1,10 +1,10 @@
-// What the page shows, and its form in the address after '#', which restores it elsewhere.
+// The state of the page, and its form in the address after '#', which restores it elsewhere.
 //
-//   last       seconds that the window follows the newest record; 0: everything
-//   span       { from, to } of a window that stands still; null while it follows
-//   selection  { from, to } and, where values are chosen, { index, vMin, vMax }, a bound being null where there is none; null without one
-//   zoomed     whether `span` was chosen, not only held for a selection
-//   rows       the source whose rows are listed, if it is not `source`
+//   last       the length of the window before the newest record, in seconds; 0 shows everything
+//   span       { from, to } of a fixed window; null while the window follows the newest record
+//   selection  { from, to } and, if values are selected, { index, vMin, vMax }, where null is an open bound; null without a selection
+//   zoomed     whether the user chose `span`; false if it is only fixed for a selection
+//   rows       the source whose rows are listed, if it differs from `source`
 
 import { instant } from "./sql.js";
 
@@ -29,7 +29,7 @@ function parseSpan(from, to) {
   return span.from !== null && span.to !== null && span.from < span.to ? span : null;
 }
 
-/** Takes over what the address says; what it does not say stays or becomes the default. */
+/** Reads the state from the address; properties that it omits keep their value or get the default. */
 export function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const last = Number(given.get("last") ?? 60);
@@ -47,7 +47,7 @@ export function readAddress() {
   state.zoomed = state.span !== null && state.selection === null;
 }
 
-/** Writes the state into the address; with `step`, Back leads to what it was before. */
+/** Writes the state into the address; with `step`, Back returns to the state before. */
 export function writeAddress(step = false) {
   const { dir, source, index, last, span, selection, rows, utc } = state;
   const written = new URLSearchParams();

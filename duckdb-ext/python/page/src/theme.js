@@ -1,4 +1,4 @@
-// Light, dark, or as the system says; kept in this browser.
+// The theme: light, dark, or that of the system. The browser stores the choice.
 
 const KEY = "loom-theme";
 const NAMES = ["auto", "light", "dark"];
@@ -6,7 +6,7 @@ const system = matchMedia("(prefers-color-scheme: dark)");
 
 let chosen = NAMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "auto";
 
-/** Shows the theme on the page and on its button, and calls `changed` whenever it becomes another. */
+/** Applies the theme to the page and its button, and calls `changed` whenever it changes. */
 export function startTheme(button, changed) {
   const apply = () => {
     document.documentElement.dataset.theme = chosen === "auto" ? (system.matches ? "dark" : "light") : chosen;

@@ -1,4 +1,4 @@
-// What is known of a directory: its sources, indexes and daemon, asked anew with each refresh.
+// The state of a directory: its sources, indexes and daemon, which each refresh queries again.
 
 import { query } from "./api.js";
 import { duration, when } from "./format.js";
@@ -6,7 +6,7 @@ import * as sql from "./sql.js";
 
 const SILENT_US = 5e6;
 
-/** Asks for a directory. Throws where it cannot be read. */
+/** Queries a directory. Throws if it cannot be read. */
 export async function look(dir, signal) {
   const [sources, indexes, status] = await Promise.all(Object.values(sql.directory).map((ask) => query(ask(dir), signal).then(({ rows }) => rows)));
   const value = (key) => status.find((row) => row.key === key)?.value;
@@ -27,7 +27,7 @@ export async function look(dir, signal) {
   };
 }
 
-/** Where the records begin and end, and which time a window follows: not past now, so that a sender with a fast clock hides no other. */
+/** The span of the records, and the time that a window follows. It is not past now, so a sender with a fast clock hides no other. */
 function spanOf(sources, now) {
   const from = Math.min(...sources.map(({ first_ts }) => first_ts));
   const to = Math.max(...sources.map(({ last_ts }) => last_ts)) + 1;

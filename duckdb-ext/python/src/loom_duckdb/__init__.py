@@ -5,7 +5,7 @@
     db = loom_duckdb.connect("demo.loom")
     db.sql("FROM demo.redis_request LIMIT 10")
 
-`python -m loom_duckdb.explore DIR` shows a directory live in a browser; `Fleet` asks many hosts.
+`python -m loom_duckdb.explore DIR` shows a directory live in a browser; `Fleet` queries many hosts.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["Answer", "Fleet", "FleetError", "connect", "extension_path", "init_s
 
 
 def __getattr__(name: str) -> Any:
-    """Import the fleet when it is first used: it needs pyarrow, which nothing else here does."""
+    """Import the fleet when it is first used, because it needs pyarrow and the rest of the package does not."""
     if name not in ("Answer", "Fleet", "FleetError"):
         raise AttributeError(f"module 'loom_duckdb' has no attribute {name!r}")
     try:

@@ -1,7 +1,7 @@
-"""The process from which a fleet asks its hosts: each question in a thread of its own, to many hosts at the same time.
+"""The process from which a fleet queries its hosts: each query in a thread of its own, to many hosts at the same time.
 
-Quack has no timeout, so the thread of a host that stays silent waits for as long as the host pleases, and Python aborts if such a thread
-wakes up while it exits. So these threads live in a process that `Asker` can kill, as soon as nobody waits for another answer, and at exit.
+Quack has no timeout, so the thread of a silent host may wait for ever, and Python aborts if such a thread wakes up during exit. So these
+threads live in a process that `Asker` can kill: as soon as no caller waits for another answer, and at exit.
 """
 
 import os
@@ -29,7 +29,7 @@ _MAIN = "import sys; from loom_duckdb.asking import serve; serve(int(sys.argv[1]
 
 
 class Question(NamedTuple):
-    """What one host is asked, and how."""
+    """A question to one host."""
 
     address: str
     text: str
@@ -43,14 +43,14 @@ class Question(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why the answer is missing; `is_of_question` where the host answered that the question is wrong."""
+    """The reason for a missing answer; `is_of_question` if the host reported that the question is wrong."""
 
     reason: str
     is_of_question: bool = False
 
 
 class Asker:
-    """Asks hosts from a process of its own, which it starts with the first question. Several threads may ask."""
+    """Queries hosts from a process of its own, which the first question starts. Several threads may call it."""
 
     def __init__(self, ca_cert_file: str | None) -> None:
         """Take the certificates to trust; start nothing yet."""
@@ -108,7 +108,7 @@ class _Process:
         return self._reader.is_alive()
 
     def send(self, questions: Mapping[str, Question]) -> tuple[queue.SimpleQueue[tuple[int, bytes]], dict[int, str]]:
-        """Send questions; return where the answers will come by number, and whose number is which."""
+        """Send questions; return the queue of numbered answers, and the host of each number."""
         answers: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         asked = {}
         for name, question in questions.items():
@@ -120,7 +120,7 @@ class _Process:
 
 
 def _read(pipe: Connection, waiting: dict[int, queue.SimpleQueue[tuple[int, bytes]]]) -> None:
-    """Pass answers on; those who wait take them apart, so that this thread runs nothing that Python's exit could break off."""
+    """Forward answers. The callers decode them, so this thread runs nothing that the exit of Python could break off."""
     try:
         while True:
             answer = pipe.recv_bytes()
@@ -140,7 +140,7 @@ def _end(process: subprocess.Popen, reader: threading.Thread) -> None:
 
 
 def within(timeout_s: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or raise what it raises. Raises TimeoutError after a while; its thread goes on waiting then."""
+    """Return or raise the result of a call. Raises TimeoutError after `timeout_s`; the thread of the call then keeps waiting."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def answer() -> None:
@@ -171,8 +171,8 @@ def client(ca_cert_file: str | None) -> duckdb.DuckDBPyConnection:
 
 
 def serve(descriptor: int) -> None:
-    """Be the process that asks, until the other end of the pipe is closed."""
-    # Ctrl-C in the terminal is for the program that asks.
+    """Run the process that queries hosts, until the other end of the pipe is closed."""
+    # Ctrl-C in the terminal is for the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Connection(descriptor)
     connection = client(pipe.recv())
@@ -183,7 +183,7 @@ def serve(descriptor: int) -> None:
             number, question = pipe.recv()
             threading.Thread(target=_answer, args=(connection.cursor(), number, question, pipe, sending)).start()
     except (EOFError, OSError):
-        # Not by way of Python's exit, which would wait for silent hosts.
+        # The usual exit of Python would wait for silent hosts.
         os._exit(0)
 
 
@@ -201,7 +201,7 @@ def _answer(cursor: duckdb.DuckDBPyConnection, number: int, question: Question, 
 
 
 def _failure(error: str) -> Failure:
-    """Take DuckDB's words, without its pictures of statements. Where the host drew one, it is the question that is wrong."""
+    """Take the message of DuckDB without its pictures of statements. A picture from the host means that the question is wrong."""
     reason, *pictures = error.split("\n\nLINE ")
     is_of_question = len(pictures) > 1 or "cannot answer the question: " in reason
     return Failure(reason.strip(), is_of_question)

@@ -1,6 +1,6 @@
-"""Connections with Loom loaded, and the statements that load it elsewhere.
+"""Connections with Loom loaded, and the statements that load Loom in other tools.
 
-DuckDB 2 loads the macros with the extension and attaches with a pragma. Before, this module runs the same statements itself.
+DuckDB 2 loads the macros with the extension and attaches with a pragma. For earlier versions this module runs the same statements itself.
 """
 
 import glob
@@ -15,7 +15,7 @@ from loom_duckdb.files import MACROS, extension_path, is_native, warn_of_slow_wh
 
 Directory = str | os.PathLike[str]
 
-# What a semicolon may stand in without ending a statement.
+# A semicolon inside of these does not end a statement.
 _QUIET = re.compile(r"""--[^\n]*|'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 
 
@@ -30,9 +30,9 @@ def connect(
     """Open a DuckDB database with Loom loaded, and attach a directory as a catalog with a view for each source.
 
     `dir` is a path, a glob or a list of them; a glob and a list need `name`, the catalog's name, which otherwise is the directory's name
-    without `.loom`. `database` and `read_only` are those of `duckdb.connect`, and all others become DuckDB's options: `threads=2`.
+    without `.loom`. `database` and `read_only` are passed to `duckdb.connect`, and other arguments become DuckDB's options: `threads=2`.
 
-    Raises RuntimeError where no extension file fits, `duckdb.Error` where the directory cannot be read.
+    Raises RuntimeError if no extension file fits, `duckdb.Error` if the directory cannot be read.
     """
     settings = {**duckdb_options, "allow_unsigned_extensions": "true"}
     connection = duckdb.connect(os.fspath(database), read_only=read_only, config=settings)
@@ -69,9 +69,9 @@ def load(connection: duckdb.DuckDBPyConnection) -> None:
 def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | None = None, duckdb_version: str | None = None) -> str:
     """Return the statements with which a tool loads Loom and attaches `dir`, as one text.
 
-    Each semicolon ends a statement, as some tools cut the text at every one. The tool's connection must allow unsigned extensions.
-    `duckdb_version` is that of the tool's DuckDB, if it is another than Python's.
-    Before 2.0 the statements are those for the sources that exist now, so `dir` must exist.
+    Each semicolon ends a statement, because some tools split the text at each. The tool's connection must allow unsigned extensions.
+    `duckdb_version` is the version of the tool's DuckDB, by default that of Python.
+    Before 2.0 the statements name the sources that exist now, so `dir` must exist.
     """
     version = duckdb.__version__ if duckdb_version is None else duckdb_version
     statements = _load(version)
@@ -86,8 +86,8 @@ def init_sql(dir: Directory | Sequence[Directory] | None = None, *, name: str | 
 def lock_sql(dir: Directory | Sequence[Directory], *, duckdb_version: str | None = None) -> str:
     """Return the statements that close a database with Loom loaded to all files, and then lock its settings, as one text.
 
-    Only Loom's functions still read `dir`: a path, a glob or a list of them, where a glob stands for what matches now. Nothing can be
-    written. Run the text after `init_sql` and after your own settings. Before DuckDB 2 Loom's functions read every Loom directory.
+    Only Loom's functions can then read `dir`: a path, a glob or a list of them; a glob is expanded now. Nothing can be written. Run the
+    text after `init_sql` and after your own settings. Before DuckDB 2 Loom's functions can read every Loom directory.
     """
     native = is_native(duckdb.__version__ if duckdb_version is None else duckdb_version)
     confined = [f"loom_directories = [{', '.join(map(quoted, _paths(dir)))}]"] if native else []
@@ -110,7 +110,7 @@ def _paths(dir: Directory | Sequence[Directory]) -> list[str]:
 
 
 def _plain(sql: str) -> str:
-    """Write SQL without comments, and without a semicolon in a text."""
+    """Remove comments from SQL, and semicolons from texts."""
 
     def plain(found: re.Match[str]) -> str:
         piece = found[0]
@@ -153,12 +153,12 @@ def _statements(connection: duckdb.DuckDBPyConnection, dir: Directory | Sequence
 
 
 def _directories(dir: Directory | Sequence[Directory]) -> str:
-    """Write `dir` as a constant. Paths are made absolute, as a tool may run elsewhere."""
+    """Write `dir` as a constant. Paths become absolute, because a tool may run in another directory."""
     if isinstance(dir, (str, os.PathLike)):
         return quoted(os.path.abspath(os.path.expanduser(os.fspath(dir))))
     return f"[{', '.join(_directories(each) for each in dir)}]"
 
 
 def quoted(text: str) -> str:
-    """Write a text as a constant of SQL."""
+    """Write a text as a SQL constant."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
-"""Which of the package's extension files fits a DuckDB, and where the files of DuckDB's own extensions are.
+"""Finds the extension file that fits a DuckDB, and the files of DuckDB's own extensions.
 
-A file of ours for a release of DuckDB 2 is bound to that release and offers everything; one more is for DuckDB 1.3 and every later
-version. It loads in the command line of 1.2 too, whose Python package has another platform.
+A file for a release of DuckDB 2 loads in that release only, and offers everything. One more file is for DuckDB 1.3 and every later version.
+It also loads in the command line of 1.2, whose Python package has another platform.
 """
 
 import functools
@@ -25,7 +25,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 _FILES = {folder.name.removeprefix("duckdb-v"): folder for folder in HERE.glob("extensions/duckdb-v2.*")}
 NATIVE = sorted(_FILES, key=_numbers)
-"""The releases of DuckDB 2 that have a file, the newest last."""
+"""The releases of DuckDB 2 with a file, the newest last."""
 
 
 def is_native(duckdb_version: str) -> bool:
@@ -36,7 +36,7 @@ def is_native(duckdb_version: str) -> bool:
 def extension_path(duckdb_version: str | None = None) -> Path:
     """Return the extension file for a DuckDB version such as `"1.5.6"`; without one, for the `duckdb` that is installed.
 
-    Raises RuntimeError where no file fits.
+    Raises RuntimeError if no file fits.
     """
     version = duckdb.__version__ if duckdb_version is None else duckdb_version
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
@@ -55,7 +55,7 @@ def extension_path(duckdb_version: str | None = None) -> Path:
 
 @functools.cache
 def warn_of_slow_where(duckdb_version: str) -> None:
-    """Say once a process and version that WHERE prunes no chunk, where only the file for all versions fits."""
+    """Warn, once for each process and version, that WHERE prunes no chunk if only the file for all versions fits."""
     if not is_native(duckdb_version):
         message = (
             f"in DuckDB {duckdb_version.removeprefix('v')} WHERE skips no chunk, so queries read far more: "
@@ -65,7 +65,7 @@ def warn_of_slow_where(duckdb_version: str) -> None:
 
 
 def load_statement(extension: str) -> str:
-    """Load an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
+    """Write the LOAD of an extension of DuckDB: from PyPI's package of this version if it is installed, else from DuckDB's own folder."""
     file = extension_file(extension)
     if file is None:
         return f"LOAD {extension}"

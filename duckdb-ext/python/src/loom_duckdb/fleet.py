@@ -1,7 +1,7 @@
-"""Questions to many hosts at once, each a Loom directory that `ingestd serve` serves by Quack.
+"""Queries many hosts at once. On each host, `ingestd serve` serves a Loom directory by Quack.
 
-A question is SQL text over `host_scan` and its kin. It goes to all hosts at the same time, each prunes its own data, and the answers
-come back with the column `host`. A host that fails is named: in an error, or in the answer's `missing`. It is never left out in silence.
+A question is SQL text over `host_scan` and similar macros. It goes to all hosts at the same time, each host prunes its own data, and the
+answers return with the column `host`. A host that fails is named in an error or in the answer's `missing`, and never omitted silently.
 """
 
 import functools
@@ -20,12 +20,12 @@ from loom_duckdb.connection import quoted
 from loom_duckdb.merge import Bin, differences, merged_aggregate, merged_quantiles, wanted_bins
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
 
-# A scan of a few neighbouring bins reads little more than one of each, and a question of hundreds of scans takes a host long.
+# A scan of a few neighbouring bins reads little more than a scan of one, and a question of hundreds of scans takes a host long.
 SCANS_MAX = 8
 
 _OPTIONS_OF_AGGREGATE = ("t_from", "t_to", "v_min", "v_max", "filter", "complete")
 
-# Each host would take its own records for what these go by.
+# Each host would apply these to its own records alone.
 _IN_PLACE_OF = {
     "quantiles": "use quantiles(source, index, [0.99])",
     "approx": "use quantiles(source, index, [0.99]), which are exact",
@@ -37,23 +37,23 @@ _IN_PLACE_OF = {
 
 
 class FleetError(RuntimeError):
-    """A host that failed, or hosts that do not fit together; the message names them."""
+    """A host failed, or hosts do not fit together; the message names them."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of all hosts that answered, and the reason for each that did not."""
+    """The rows of all hosts that answered, and the reason for each host that did not."""
 
     table: pyarrow.Table
     missing: dict[str, str] = field(default_factory=dict)
 
 
 class Fleet:
-    """Hosts by name, and the questions to them.
+    """Hosts by name, and the methods that query them.
 
-    `hosts` maps names to addresses such as `"quack:localhost:9494"`; `token` is one for all, or maps names to tokens. If a host fails,
-    a question raises FleetError; with `allow_missing`, the answer comes from the other hosts and says which are missing. A host that
-    has not answered a question after `timeout_s` has failed. An address that is not on loopback is asked by TLS, with `tls` every one;
+    `hosts` maps names to addresses such as `"quack:localhost:9494"`; `token` is one token for all, or maps names to tokens. If a host
+    fails, a question raises FleetError; with `allow_missing`, the answer comes from the other hosts and says which are missing. A host that
+    has not answered a question after `timeout_s` has failed. Addresses that are not on loopback use TLS, with `tls` all addresses;
     `ca_cert_file` names the certificates to trust.
     """
 
@@ -67,7 +67,7 @@ class Fleet:
         tls: bool = False,
         ca_cert_file: str | None = None,
     ) -> None:
-        """Load Quack; ask nothing yet. Raises FleetError where a host has no token, or Quack is not installed."""
+        """Load Quack, and query nothing yet. Raises FleetError if a host has no token or Quack is not installed."""
         if not hosts:
             raise FleetError("a fleet needs a host; give hosts={'name': 'quack:localhost:9494'}")
         if twice := repeated(hosts):
@@ -83,13 +83,13 @@ class Fleet:
         self._asker = Asker(ca_cert_file)
 
     def sql(self, question: str) -> Answer:
-        """Ask every host one SELECT over `host_scan` and its kin."""
+        """Run one SELECT over `host_scan` and similar macros on every host."""
         return self._ask(lambda _: question, list(self.hosts))[0]
 
     def batches(self, name: str, question: str, rows: int) -> Iterator[pyarrow.RecordBatch]:
-        """Ask one host, and return its answer in batches of so many rows, each within `timeout_s`.
+        """Query one host, and return its answer in batches of `rows` rows, each within `timeout_s`.
 
-        Raises `duckdb.Error`, and TimeoutError where the host stays silent: a thread waits for it until the process ends then.
+        Raises `duckdb.Error`, and TimeoutError if the host stays silent; a thread then waits for it until the process ends.
         """
         cursor = self._connection.cursor()
         reader = within(self.timeout_s, lambda: self._question(name, question).send(cursor).to_arrow_reader(rows))
@@ -106,7 +106,7 @@ class Fleet:
     ) -> Answer:
         """Return a source's records on all hosts; `options` are those of `host_scan`, such as `t_from`, `index` and `v_min`.
 
-        Raises FleetError where hosts have different fields among `columns`.
+        Raises FleetError if `columns` differ between hosts.
         """
         if "at" in options:
             raise FleetError(f"scan of many hosts takes no at; {_IN_PLACE_OF['at']}")
@@ -127,7 +127,7 @@ class Fleet:
     def aggregate(self, source: str, index: str, *, bucket: str | None = None, **options: Any) -> Answer:
         """Return exact count, sum, min, max and avg of an index over all hosts; with `bucket`, such as `"1 minute"`, a row for each.
 
-        `options` are `t_from`, `t_to`, `v_min`, `v_max`, `filter` and `complete`. Raises FleetError for another.
+        `options` are `t_from`, `t_to`, `v_min`, `v_max`, `filter` and `complete`. Raises FleetError for any other.
         """
         if wrong := sorted(options.keys() - _OPTIONS_OF_AGGREGATE):
             remedy = _IN_PLACE_OF.get(wrong[0], f"its options are bucket, {', '.join(_OPTIONS_OF_AGGREGATE)}")
@@ -155,9 +155,9 @@ class Fleet:
         """Return exact quantiles of an index over the records of all hosts: a row each, with the columns `quantile` and `value`.
 
         With `bucket`, such as `"1 minute"`, a row for each quantile of each bucket that has records, with the column `bucket` before.
-        With `filter`, such as `"op = 'GET'"`, of the records that match it.
-        Three rounds at fixed positions: what the hosts define, their bins, and the values of the bins that hold the ranks. Raises
-        FleetError where hosts define the index in different ways, and where retention removed values of these bins meanwhile.
+        With `filter`, such as `"op = 'GET'"`, only matching records count.
+        It queries in three rounds at fixed positions: the hosts' definitions, their bins, and the values of the bins that hold the ranks.
+        Raises FleetError if hosts define the index in different ways, or if retention removed values of these bins in between.
         """
         if isinstance(quantiles, (str, Real, Decimal)):
             raise FleetError(f"quantiles takes a list, not {quantiles!r}; write [{quantiles}]")
@@ -190,7 +190,7 @@ class Fleet:
                 if merged is None:
                     raise FleetError(f"retention removed records of {source!r} between the rounds; ask again, or from a later t_from")
                 return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), values.missing)
-            # A host failed between the rounds: the ranks are those of the others.
+            # A host failed between the rounds, so the ranks are computed again from the others.
             names, missing = answered, values.missing
 
     def _describe(self, source: str, index: str | None) -> "_Described":
@@ -217,7 +217,7 @@ class Fleet:
         return _Described(hosts, missing)
 
     def _set_aside(self, hosts: dict[str, Any], missing: dict[str, str], place: int, what: str, remedy: str) -> None:
-        """Move the hosts whose description has None at a place to `missing`; refuse them unless others are left that may answer alone."""
+        """Move the hosts whose description has None at a place to `missing`. Raise FleetError unless the other hosts may answer alone."""
         without = sorted(name for name, description in hosts.items() if description[place] is None)
         if without and not (self.allow_missing and len(without) < len(hosts)):
             raise FleetError(f"{what} on {', '.join(without)}; {remedy}")
@@ -258,13 +258,13 @@ class Fleet:
 
 @dataclass(frozen=True)
 class _Described:
-    """What the hosts said of a source: position, fields, and the index's value, filter and bins."""
+    """The description of a source on the hosts: position, fields, and the index's value, filter and bins."""
 
     hosts: dict[str, tuple[int, str, list[Any] | None]]
     missing: dict[str, str]
 
     def position(self, host: str) -> int:
-        """Return the position at which a host is asked."""
+        """Return the position at which a host is queried."""
         return self.hosts[host][0]
 
     @property
@@ -274,7 +274,7 @@ class _Described:
 
 
 def repeated(hosts: Mapping[str, str]) -> str | None:
-    """Say which two names have one address, if any have."""
+    """Say which two names share an address, if any do."""
     first: dict[str, str] = {}
     for name, address in hosts.items():
         if (other := first.setdefault(address, name)) != name:
@@ -292,7 +292,7 @@ def _values(
     window: Mapping[str, Any],
     host: str,
 ) -> str:
-    """Write the question to a host for how often each value of the wanted bins occurs, in the buckets where they are wanted."""
+    """Write the query that counts each value of the wanted bins on a host, in the buckets where they are wanted."""
     # Buckets are aligned to UTC, whatever the host's time zone.
     start_of = "NULL::BIGINT" if bucket is None else f"epoch_us(time_bucket({quoted(bucket)}::INTERVAL, make_timestamp(epoch_us(ts))))"
     parts = []
@@ -319,7 +319,7 @@ def _values(
 
 
 def _without_values(quantiles: Sequence[float], by_bucket: bool) -> pyarrow.Table:
-    """Return the quantiles of no records: NULL, and no row where there are buckets."""
+    """Return the quantiles of no records: NULL, or with buckets no row."""
     kept = [] if by_bucket else list(quantiles)
     columns = {"quantile": pyarrow.array(kept, pyarrow.float64()), "value": [None] * len(kept)}
     return pyarrow.table(({"bucket": pyarrow.array([], pyarrow.timestamp("us", "UTC"))} if by_bucket else {}) | columns)
@@ -332,5 +332,5 @@ def _definition(way: tuple[Any, ...]) -> str:
 
 
 def _without_paths(reason: str) -> str:
-    """Name the functions that a host has in place of those over its directory, whose path means nothing here."""
+    """Replace functions over the host's directory, whose path means nothing here, by the host's macros."""
     return re.sub(r"\bloom_(\w+)\('(?:[^']|'')*'\)", r"host_\1()", reason)

@@ -1,6 +1,6 @@
-"""How the answers of many hosts become one: aggregates, ranks in merged bins, and what differs between hosts.
+"""Merges the answers of many hosts: aggregates, ranks in merged bins, and differences between hosts.
 
-`fleet` calls it, with Arrow tables that have the column `host`. It asks no host.
+`fleet` calls it, with Arrow tables that have the column `host`. It queries no host.
 """
 
 import math
@@ -15,9 +15,9 @@ from loom_duckdb.parameters import Typed
 
 
 class Bin(NamedTuple):
-    """A half-open bin that holds values of ranks, and the buckets in which it does: [None] without buckets.
+    """A half-open bin that holds requested ranks, and the buckets in which it does; [None] without buckets.
 
-    An end that the bin does not have is NULL of the values' type.
+    An open end is NULL of the values' type.
     """
 
     lower: Typed
@@ -37,12 +37,12 @@ def merged_aggregate(connection: duckdb.DuckDBPyConnection, rows: pyarrow.Table,
 
 
 def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quantiles: Sequence[float]) -> tuple[pyarrow.Table, list[Bin]]:
-    """Return where each quantile of each bucket lies in the merged bins, and these bins; none for a bucket without values.
+    """Find each quantile of each bucket in the merged bins; a bucket without values has none. Return the places and these bins.
 
     `bins` has `bucket` in microseconds since 1970 (NULL without buckets), `lower`, `upper` and `count`. The table has `bucket`,
-    `quantile`, `bin` (a position in the list), `rank`, that of the value in its bin, from 1, and `held`, how many values the bin holds.
-    The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal that is written, as in loom_aggregate: 0.07 of 100
-    is 7, and the product of doubles is more.
+    `quantile`, `bin` (a position in the list), `rank` (of the value in its bin, from 1) and `held` (the number of values in the bin).
+    The rank among all values of a bucket is max(1, ceil(q * n)), where q is the decimal as written, as in loom_aggregate: 0.07 of 100
+    is 7, but the product of doubles is greater.
     """
     totals = _ask(connection, "SELECT bucket, sum(count)::BIGINT AS total FROM answers GROUP BY bucket HAVING total > 0", answers=bins)
     exact = [(float(q), Fraction(str(q))) for q in quantiles]
@@ -64,7 +64,7 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
             ranks, pyarrow.schema([("bucket", pyarrow.int64()), ("quantile", pyarrow.float64()), ("rank", pyarrow.int64())])
         ),
     )
-    # Ends as constants of their type: Python has no time with nanoseconds, and 0.1 is another number as FLOAT.
+    # Ends are constants of their type, because Python has no time with nanoseconds, and 0.1 is another number as FLOAT.
     end = "coalesce('''' || {0}::VARCHAR || '''', 'NULL') || '::' || typeof({0}) AS {0}"
     chosen = f"""SELECT {end.format("lower")}, {end.format("upper")}, list(DISTINCT bucket) AS buckets
         FROM answers GROUP BY bin, lower, upper ORDER BY bin"""
@@ -73,9 +73,9 @@ def wanted_bins(connection: duckdb.DuckDBPyConnection, bins: pyarrow.Table, quan
 
 
 def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Table, values: pyarrow.Table) -> pyarrow.Table | None:
-    """Pick each rank's value from the values of its bin on all hosts: `bin`, `bucket`, `value`, and how often as `n`.
+    """Pick each rank's value from the values of its bin on all hosts: `bin`, `bucket`, `value`, and the number `n` of times it occurs.
 
-    None if a bin holds more or fewer values now than when the ranks were found.
+    Return None if a bin now holds more or fewer values than when the ranks were found.
     """
     found = _ask(
         connection,
@@ -93,7 +93,7 @@ def merged_quantiles(connection: duckdb.DuckDBPyConnection, wanted: pyarrow.Tabl
 
 
 def differences(fields: Mapping[str, str], columns: Sequence[str] | None) -> list[str]:
-    """Say which fields are not the same on all hosts, as sentences. `fields` is each host's list, such as `id i64, op utf8 nullable`."""
+    """Say which fields differ between hosts. `fields` has the list of each host, such as `id i64, op utf8 nullable`."""
     types: dict[str, dict[str, str]] = {}
     for host, listed in fields.items():
         for each in listed.split(", "):

@@ -1,7 +1,4 @@
-"""Python's values as text of SQL: constants, names, and named parameters after others.
-
-`fleet` and `spark` write their questions with it.
-"""
+"""Writes Python values as SQL: constants, names, and named parameters after other arguments. `fleet` and `spark` use it."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +17,7 @@ class Typed:
 
 
 def parameters(options: Mapping[str, Any]) -> str:
-    """Write named parameters, after others; those that are None are omitted."""
+    """Write named parameters that follow other arguments; None omits one."""
     return "".join(f", {identifier(name)} := {constant(value)}" for name, value in options.items() if value is not None)
 
 

@@ -1,13 +1,13 @@
-"""Loom as a data source of Spark 4: directories that the executors see, or hosts that `ingestd serve` serves.
+"""Loom as a data source of Spark 4: directories that the executors can read, or hosts that `ingestd serve` serves.
 
     from loom_duckdb.spark import LoomDataSource
 
     spark.dataSource.register(LoomDataSource)
     spark.read.format("loom").options(source="request", index="latency_us", v_min="40001").load("/data/*.loom")
 
-The driver fixes a position of each directory when it first plans a frame, so tasks that run twice read the same. What is read is the
-frame's own: Spark keeps the filters that it pushes into a Python data source with the table and not with the scan, so those of one use
-of a frame would decide what another use reads. Hosts need no Loom on the executors, only DuckDB with Quack.
+The driver fixes a position of each directory when it first plans a frame, so tasks that run twice read the same. Filters of a frame are
+not pushed down: Spark keeps them with the table and not with the scan, so one use of a frame would change what another use reads. For
+hosts the executors need no Loom, only DuckDB with Quack.
 """
 
 import functools
@@ -32,10 +32,10 @@ from loom_duckdb.parameters import Typed, identifier, parameters
 
 ROWS = 100_000
 SLICES_MAX = 10_000
-# A host that prunes by no index may read for long before the first row.
+# A host that prunes by no index may read for a long time before the first row.
 TIMEOUT_S = 300.0
 
-# Spark's type for each of Arrow's that a scan has: Spark has no unsigned numbers and no nanoseconds.
+# Spark's type for each Arrow type of a scan. Spark has no unsigned numbers and no nanoseconds.
 TYPES = {
     "uint8": "SMALLINT",
     "uint16": "INT",
@@ -49,13 +49,13 @@ TYPES = {
     "double": "DOUBLE",
     "bool": "BOOLEAN",
     "string": "STRING",
-    # An ENUM.
+    # This is an ENUM.
     "dictionary<values=string, indices=uint8, ordered=0>": "STRING",
     "binary": "BINARY",
     "timestamp[ns]": "TIMESTAMP_NTZ",
 }
 
-# DuckDB's type for each of Arrow's that Spark then expects.
+# DuckDB's type for each Arrow type that Spark then expects.
 CASTS = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -73,7 +73,7 @@ CASTS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A directory, or a host by its name and address, and how to ask it."""
+    """A directory, or a host by its name and address."""
 
     name: str
     address: str | None = None
@@ -87,12 +87,12 @@ class Place:
         return f"{prefix}_{function}({', '.join(given)}{parameters(options or {})})"
 
     def scan(self, source: str, options: Mapping[str, Any]) -> str:
-        """Write a scan, whose column `place` names where the records come from."""
+        """Write a scan, whose column `place` names the origin of the records."""
         without = " EXCLUDE (dir)" if self.address is None else ""
         return f"SELECT *{without}, {quoted(self.name)} AS place FROM {self.call('scan', source, options=options)}"
 
     def ask(self, question: str) -> Iterator[pyarrow.RecordBatch]:
-        """Ask one question."""
+        """Run one query."""
         try:
             if self.address is not None:
                 yield from _fleet(self).batches(self.name, question, ROWS)
@@ -104,7 +104,7 @@ class Place:
             raise ValueError(f"{self.name}: {error}") from error
 
     def table(self, question: str) -> pyarrow.Table:
-        """Ask a question whose answer is small."""
+        """Run a query with a small result."""
         if self.address is None:
             return pyarrow.Table.from_batches(self.ask(question))
         try:
@@ -115,7 +115,7 @@ class Place:
 
 @functools.cache
 def _fleet(place: Place) -> Fleet:
-    """Return the fleet of one host, which has a process of its own to ask from."""
+    """Return the fleet of one host, which queries it from a process of its own."""
     if place.address is None:
         raise AssertionError(f"{place.name} is a directory")
     return Fleet({place.name: place.address}, place.token or "", timeout_s=place.timeout_s)
@@ -123,7 +123,7 @@ def _fleet(place: Place) -> Fleet:
 
 @dataclass
 class Slice(InputPartition):
-    """What one task reads: a place up to a position, and a part of the time."""
+    """The part that one task reads: a place up to a position, in a part of the time."""
 
     place: Place
     options: dict[str, Any]
@@ -132,11 +132,11 @@ class Slice(InputPartition):
 class LoomDataSource(DataSource):
     """The data source `loom`, and its options.
 
-    `source`: the source, required. The path, or `dir`: a directory, a glob, or several between commas. `hosts`: in place of the path,
-    `name=quack:localhost:9494` between commas, with `token` or `token_file`. `columns`: the columns, between commas; Spark does not
-    pass on those of `select`, so without it each record is read whole. `t_from`, `t_to`, `index`, `v_min`, `v_max`: those of `loom_scan`,
-    which choose the chunks that are read. `slices`: parts of the time for each directory or host, 1. `timeout_s`: how long a host may take
-    for the next batch of rows, 300.
+    `source`: the source, required. The path, or `dir`: directories or globs, separated by commas. `hosts`: instead of the path,
+    `name=quack:localhost:9494`, separated by commas, with `token` or `token_file`. `columns`: the columns, separated by commas; Spark does
+    not pass on those of `select`, so without it each record is read whole. `t_from`, `t_to`, `index`, `v_min`, `v_max`: the parameters of
+    `loom_scan`, which choose the chunks to read. `slices`: the parts of the time for each directory or host, 1 by default. `timeout_s`: the
+    longest time in seconds for the next batch of rows of a host, 300 by default.
     """
 
     @classmethod
@@ -149,7 +149,7 @@ class LoomDataSource(DataSource):
         self._slices()
         self._bounds()
         place = self._places()[0]
-        # An answer without rows has no batch, so a row of NULLs stands for the types.
+        # An answer without rows has no batch, so a row of NULLs provides the types.
         row = place.table(f"SELECT found.* FROM (SELECT 1) LEFT JOIN ({place.scan(self._source(), {})} LIMIT 0) AS found ON true")
         known = {each.name: str(each.type) for each in row.schema}
         chosen = _split(self.options.get("columns")) or list(known)
@@ -217,7 +217,7 @@ class LoomReader(DataSourceReader):
     """Plans the slices and reads them."""
 
     def __init__(self, source: str, places: Sequence[Place], slices: int, bounds: Mapping[str, Any], schema: StructType) -> None:
-        """Take what to read; read nothing."""
+        """Store what to read, and read nothing."""
         self.source, self.places, self.slices, self.bounds, self.schema = source, places, slices, bounds, schema
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -252,7 +252,7 @@ class LoomReader(DataSourceReader):
         return rows[0]
 
     def _windows(self, row: Mapping[str, Any]) -> list[tuple[datetime | None, datetime | None]]:
-        """Cut the time of the records into equal parts. The outermost have no end, unless one is given."""
+        """Split the time of the records into equal parts. The outermost parts are open, unless a bound is given."""
         first, last = self.bounds["t_from"], self.bounds["t_to"]
         if self.slices == 1 or row["first_ts"] is None:
             return [(first, last)]
@@ -275,7 +275,7 @@ def _time(name: str, text: str | None) -> datetime | None:
 
 
 def _number(name: str, text: str | None) -> Typed | None:
-    """Return a number as it is written, so that it keeps its digits."""
+    """Return a number as written, with all its digits."""
     if text is None:
         return None
     try:

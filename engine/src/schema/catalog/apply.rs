@@ -1,5 +1,5 @@
-//! What an event does to the catalog, and which may follow what was before: each is checked in full before anything changes, whether
-//! the writer made it or a file holds it.
+//! Applies events to the catalog. Each event is checked completely before anything changes, whether the writer created it or a file holds
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::schema::source::SourceDef;
 use crate::types::{Address, IndexId, SourceId, ValueKind};
 
 impl Catalog {
-    /// Applies an event, or changes nothing where it cannot follow those before.
+    /// Applies an event, or changes nothing if it cannot follow the earlier ones.
     pub fn apply(&mut self, event: &Event) -> Result<()> {
         let at = event.at();
         if at < self.latest_at {
@@ -116,7 +116,7 @@ impl Catalog {
         }
     }
 
-    /// Counts what is to be allocated against the limit.
+    /// Counts an allocation against the limit.
     fn spend(&self, parts: usize) -> Result<usize> {
         let spent = self.parts.saturating_add(parts);
         if spent > PARTS_MAX {
@@ -249,15 +249,11 @@ impl Catalog {
                 "source '{name}' can have {INDEXES_MAX} indexes at a time, {INDEXES_EVER_MAX} in all"
             )));
         }
-        let index = match native {
-            Some(kind) => Index::new_native(id, source, def, kind, at),
-            None => Index::new(id, source, def, &entry.fields, at),
-        };
+        let index = Index::new(id, source, def, &entry.fields, native, at);
         let index = index.map_err(|error| Error::schema(format!("source '{name}': {error}")))?;
-        let parts = self.spend(if index.bins.is_auto() {
-            1
-        } else {
-            index.bins.len()
+        let parts = self.spend(match index.bins.is_auto() {
+            true => 1,
+            false => index.bins.len(),
         })?;
         self.edit(source)?.indexes.push(Arc::new(index));
         Arc::make_mut(&mut self.index_sources).push(source);

@@ -1,7 +1,7 @@
-//! The shortest text of a catalog: what it says of the records that the log retains, and nothing of those below.
+//! The shortest text of a catalog: it describes the records that the log retains, and none below.
 //!
-//! Layouts that ended before are gone, and so are sources of which nothing is retained, apart from their names and ids: losses and roll-ups may still
-//! name them. Indexes stay, for their ids are dense. The writer replays the text before it replaces the file.
+//! It omits layouts that ended before, and sources without retained records, except for their names and ids, which losses and roll-ups may
+//! still use. Indexes stay, because their ids are dense. The writer replays the text before it replaces the file.
 
 use super::{Catalog, Event, Source, encode_line};
 use crate::format::Rewritten;
@@ -9,23 +9,23 @@ use crate::proven;
 use crate::schema::index::Index;
 use crate::types::Address;
 
-/// The order of events. Ids ascend with the addresses at which they were given, so those of sources and of indexes stay dense.
+/// The order of events. Ids ascend with the addresses at which they were assigned, so the ids of sources and of indexes stay dense.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     at: Address,
     step: Step,
     id: u32,
-    /// An index is closed where it was defined.
+    /// An index can be closed at the address where it was defined.
     is_end: bool,
 }
 
-/// The order of events with one address.
+/// The order of events at one address.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// Before another index takes its name.
+    /// This comes before another index takes the name.
     CloseIndex,
     GiveId,
-    /// A source that was forgotten, and has its id from before.
+    /// A forgotten source that keeps its old id.
     DefineAgain,
     AddFields,
     DefineIndex,
@@ -33,8 +33,8 @@ enum Step {
 }
 
 impl Catalog {
-    /// The text of a file that held `bytes` before, with all that were before that. It describes records at `below` and past it, without the sources
-    /// that are gone.
+    /// The text of a file that held `bytes` bytes in all before. It describes the records at `below` and above, without the sources that
+    /// are gone.
     pub fn rewritten_text(
         &self,
         uuid: &[u8; 16],
@@ -111,7 +111,7 @@ impl Events {
                 self.push(Step::AddFields, id, event);
                 continue;
             }
-            // The first one that is described holds from where the source was defined: nobody asks for what is below.
+            // The first described layout holds from the source's definition on, because no query asks for the records below.
             let (defined, _) = proven::at(&source.layouts, 0);
             let event = Event::SourceDefined {
                 source: source.id,

@@ -1,4 +1,4 @@
-//! A catalog that is rewritten says the same of what is retained, and forgets what is not.
+//! A rewritten catalog says the same about retained records, and forgets the rest.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::layout::TimeKind;
 use crate::schema::source::SourceDef;
 
-/// A catalog after it was rewritten: read from its new text.
+/// A rewritten catalog, read from its new text.
 fn rewritten(catalog: &Catalog, below: Address, gone: &[&str]) -> Catalog {
     let is_gone = |source: &Source| gone.contains(&source.name.as_str());
     let text = catalog.rewritten_text(&UUID, 1000, below, is_gone);
@@ -22,7 +22,7 @@ fn rewritten(catalog: &Catalog, below: Address, gone: &[&str]) -> Catalog {
     again
 }
 
-/// What a catalog says of records from an address on: all but the layouts that ended below.
+/// The content of a catalog about records from an address on: everything except the layouts that ended below.
 fn described(catalog: &Catalog, below: Address) -> String {
     let sources = catalog.sources.iter().map(|source| {
         let addresses = (0..50).map(|chunk| below + chunk * 65_536);
@@ -89,7 +89,7 @@ fn a_forgotten_source_keeps_its_id_and_is_defined_again_as_another() {
         at: at(8),
     };
     assert!(again.apply(&reopened).is_err());
-    // It stays so however often the catalog is rewritten.
+    // This holds however often the catalog is rewritten.
     again = rewritten(&again, at(8), &[]);
     let other = def("gone", &[("b", FieldType::Utf8), ("c", FieldType::I8)]);
     let before = told(&again);
@@ -126,12 +126,12 @@ proptest! {
     ) {
         let mut catalog = Catalog::new();
         catalog.define_source(&redis(), at(0)).unwrap();
-        // Several at one address, as a writer makes them that stores no record in between.
+        // Several events have one address, as when a writer stores no record in between.
         let place = |n: usize| at(n as u64 / 3);
         for (n, action) in actions.iter().enumerate() {
             let _refused = act(&mut catalog, action, place(n));
         }
-        // As far as the log can be retained: nothing is defined above where it ends.
+        // The log can be retained up to here: nothing is defined above its end.
         let below = at(begin).min(place(actions.len()));
         let mut again = rewritten(&catalog, below, &[]);
         prop_assert_eq!(described(&again, below), described(&catalog, below));

@@ -1,4 +1,4 @@
-//! Changes of the catalog that the writer asks for: each is made of events, which are to be appended to the file.
+//! Changes of the catalog that the writer requests. Each returns the events to append to the file.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::schema::source::SourceDef;
 use crate::types::{Address, IndexId, SourceId, ValueKind};
 
 impl Catalog {
-    /// Defines a source from `at` on, which is the start of a chunk, and gives its id and the events to append. The same
-    /// definition again changes nothing; fields at the end, labels and indexes are added; a closed source is reopened.
+    /// Defines a source from `at` on, which is the start of a chunk, and returns its id and the events to append. Repeating a definition
+    /// changes nothing; new fields at the end, labels and indexes are added; a closed source is reopened.
     pub fn define_source(
         &mut self,
         def: &SourceDef,
@@ -22,7 +22,7 @@ impl Catalog {
         self.attempt(|catalog| catalog.define(def, at))
     }
 
-    /// As `define_source`, for the sources that are built in, whose names start with `loom_`.
+    /// As `define_source`, for built-in sources, whose names start with `loom_`.
     pub fn define_builtin_source(
         &mut self,
         def: &SourceDef,
@@ -32,12 +32,12 @@ impl Catalog {
         self.attempt(|catalog| catalog.define(def, at))
     }
 
-    /// Closes a source: it takes no more records. What it has stays readable.
+    /// Closes a source: it takes no more records. Its old records stay readable.
     pub fn close_source(&mut self, source: SourceId, at: Address) -> Result<Event> {
         self.made(Event::SourceClosed { source, at })
     }
 
-    /// Opens an index from `at` on. The same definition again gives the index that there is, and no event.
+    /// Opens an index from `at` on. Repeating a definition returns the existing index and no event.
     pub fn define_index(
         &mut self,
         source: SourceId,
@@ -65,8 +65,8 @@ impl Catalog {
         Ok((index, Some(self.made(event)?)))
     }
 
-    /// Opens an index whose keys a closure of the writing process makes. It ends with the process: whoever opens the
-    /// directory next closes it.
+    /// Opens an index whose keys a closure of the writing process computes. It ends with the process: the next writer of the directory
+    /// closes it.
     pub fn define_native_index(
         &mut self,
         source: SourceId,
@@ -108,24 +108,16 @@ impl Catalog {
                     Some(source) => source.id,
                     None => self.next_source()?,
                 };
-                let SourceDef {
-                    name,
-                    time,
-                    on_overload,
-                    fields,
-                    ..
-                } = def.clone();
-                (
+                let def = def.clone();
+                let event = Event::SourceDefined {
                     source,
-                    vec![Event::SourceDefined {
-                        source,
-                        at,
-                        name,
-                        time,
-                        on_overload,
-                        fields,
-                    }],
-                )
+                    at,
+                    name: def.name,
+                    time: def.time,
+                    on_overload: def.on_overload,
+                    fields: def.fields,
+                };
+                (source, vec![event])
             }
         };
         for event in &events {
@@ -138,7 +130,7 @@ impl Catalog {
     }
 }
 
-/// The events that turn a source into what a new definition of it says; an error where that is another source.
+/// The events that turn a source into its new definition; an error if that is another source.
 fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event>> {
     let (id, name) = (source.id, &source.name);
     let refused = |what: String| Err(Error::schema(format!("source '{name}' exists: {what}")));
@@ -195,7 +187,7 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
     }
     if let Some(missing) = source.fields.get(def.fields.len()) {
         return refused(format!(
-            "the definition is without its field '{}'; repeat all fields that it has",
+            "the definition omits its field '{}'; repeat all existing fields",
             missing.name
         ));
     }

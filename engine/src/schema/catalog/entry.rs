@@ -23,15 +23,15 @@ pub struct Source {
     pub on_overload: Overload,
     /// All fields, the latest last.
     pub fields: Vec<FieldDef>,
-    /// The layouts and the addresses from which they hold, ascending; never empty.
+    /// The layouts with the addresses from which they hold, ascending; never empty.
     pub layouts: Vec<(Address, Arc<Layout>)>,
     /// All indexes, open and closed, ascending by id.
     pub indexes: Vec<Arc<Index>>,
-    /// Where it was closed; `None` while it is open.
+    /// The address at which it was closed; `None` while it is open.
     pub closed_at: Option<Address>,
     latest: Arc<Layout>,
     definition_bytes: u64,
-    /// Where its id was given.
+    /// The address at which its id was assigned.
     pub(super) id_since: Address,
     is_forgotten: bool,
 }
@@ -55,7 +55,7 @@ impl Source {
         })
     }
 
-    /// One that has a name and an id alone. It takes no records.
+    /// A source of which only the name and the id are known. It takes no records.
     pub(super) fn forgotten(id: SourceId, def: &SourceDef, at: Address) -> Result<Source> {
         Ok(Source {
             closed_at: Some(at),
@@ -64,7 +64,7 @@ impl Source {
         })
     }
 
-    /// A forgotten one, defined again. Roll-ups may hold what was before, so its time stays of one kind.
+    /// A forgotten source, defined again. Roll-ups may hold its old records, so its kind of time stays the same.
     pub(super) fn redefined(&self, def: &SourceDef, at: Address) -> Result<Source> {
         if self.time != def.time {
             return Err(Error::schema(format!(
@@ -78,12 +78,12 @@ impl Source {
         })
     }
 
-    /// How many bytes its fields take in the catalog, about.
+    /// About how many bytes its fields take in the catalog.
     pub fn definition_bytes(&self) -> u64 {
         self.definition_bytes
     }
 
-    /// Whether the catalog was rewritten without its definition, because the log retained nothing of it.
+    /// Whether the catalog was rewritten without its definition, because the log retained none of its records.
     pub fn is_forgotten(&self) -> bool {
         self.is_forgotten
     }
@@ -95,45 +95,45 @@ impl Source {
         layout
     }
 
-    /// From where on records have the next layout behind the one at an address, if there is one.
+    /// The address at which the next layout after this one begins, if there is one.
     pub fn next_layout_from(&self, address: Address) -> Option<Address> {
         let mut later = self.layouts.iter().skip(1).map(|(since, _)| *since);
         later.find(|since| *since > address)
     }
 
-    /// The layout of records to come.
+    /// The layout of new records.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.latest
     }
 
-    /// The latest index of a name, open or closed.
+    /// The latest index with a name, open or closed.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().rev().find(|index| index.name == name)
     }
 
-    /// The field whose values an index of this source holds; `None` where the index only counts.
+    /// The field whose values an index of this source holds; `None` if the index only counts.
     pub fn value_of(&self, index: &Index) -> Option<&FieldDef> {
         self.fields.get(index.value_field()?)
     }
 
-    /// The indexes that records to come fall into.
+    /// The indexes that cover new records.
     pub fn open_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.iter().filter(|index| index.is_open())
     }
 
-    /// An index of all values of a field, which says of every record in it what the field holds.
+    /// An index of all values of a field, which covers every record.
     pub fn index_of_field(&self, field: usize) -> Option<&Arc<Index>> {
         self.widest(|index| index.filter().is_none() && index.value_field() == Some(field))
     }
 
-    /// An index that holds a value of exactly the records that match a filter.
+    /// An index with a value for exactly the records that match a filter.
     pub fn index_of_filter(&self, filter: &Expr) -> Option<&Arc<Index>> {
         self.widest(|index| {
             index.filter().is_some_and(|own| own.expr() == filter) && self.holds_every_match(index)
         })
     }
 
-    /// The one of some declared indexes that covers most addresses.
+    /// The one of some declared indexes that covers the most addresses.
     fn widest(&self, is_one: impl Fn(&Index) -> bool) -> Option<&Arc<Index>> {
         let end = |index: &Index| index.until.unwrap_or(Address::MAX);
         self.indexes
@@ -142,7 +142,7 @@ impl Source {
             .max_by_key(|index| end(index).0.saturating_sub(index.since.0))
     }
 
-    /// Whether every record that matches the index's filter has a value, so that its entries show where matches are.
+    /// Whether every record that matches the index's filter has a value, so its entries show all matches.
     pub fn holds_every_match(&self, index: &Index) -> bool {
         let Some(field) = index.value_field() else {
             return true;
@@ -155,7 +155,7 @@ impl Source {
                 .all(|(_, layout)| layout.slot(field).is_some())
     }
 
-    /// The error for a name that no index has. Native indexes are not suggested.
+    /// The error for an unknown index. It does not suggest native indexes.
     pub fn unknown_index(&self, name: &str) -> Error {
         let known = self.indexes.iter().filter(|index| !index.is_native());
         Error::UnknownIndex {
@@ -169,12 +169,12 @@ impl Source {
         self.closed_at.is_none()
     }
 
-    /// Whether its records bring their own time.
+    /// Whether its records have their own time.
     pub fn own_time(&self) -> bool {
         self.time == TimeKind::Own
     }
 
-    /// The definition that creates it again, with the indexes that are open and declared.
+    /// The definition that creates it again, with its open declared indexes.
     pub fn def(&self) -> SourceDef {
         let declared = self.open_indexes().filter(|index| !index.is_native());
         SourceDef {

@@ -1,4 +1,4 @@
-//! What happens to a catalog: one event a line of its file, apart from the first line of one that was rewritten (`format/line.rs`).
+//! The changes of a catalog: each line of its file is one event, apart from the first line of a rewritten file (`format/line.rs`).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::schema::layout::TimeKind;
 use crate::schema::source::Overload;
 use crate::types::{Address, IndexId, SourceId, ValueKind};
 
-/// One event. `at` is the address from which it holds: the start of a chunk.
+/// One event. `at` is the address from which it holds, the start of a chunk.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
@@ -23,14 +23,14 @@ pub enum Event {
         #[serde(rename = "field", default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldDef>,
     },
-    /// Fields after those that the source has.
+    /// Fields added after the existing ones.
     FieldsAdded {
         source: SourceId,
         at: Address,
         #[serde(rename = "field")]
         fields: Vec<FieldDef>,
     },
-    /// Labels besides those that the field has; fields count from 0.
+    /// Labels added to a field; fields count from 0.
     LabelsAdded {
         source: SourceId,
         at: Address,
@@ -43,7 +43,8 @@ pub enum Event {
         at: Address,
         on_overload: Overload,
     },
-    /// A source was defined at `at`, and the log retains nothing of it. Only a rewriting says so; a definition of that name follows it, or none.
+    /// A source was defined at `at`, and the log retains none of its records. Only a rewritten catalog has this event; a later definition
+    /// of that name may follow it.
     SourceForgotten {
         source: SourceId,
         at: Address,
@@ -63,7 +64,7 @@ pub enum Event {
         source: SourceId,
         at: Address,
         def: IndexDef,
-        /// The kind of value that a closure of the writing process makes; absent where the definition says it all.
+        /// The kind of value that a closure of the writing process computes; absent for declared indexes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         native: Option<ValueKind>,
     },
@@ -74,7 +75,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The address from which it holds.
+    /// The address from which the event holds.
     pub fn at(&self) -> Address {
         match *self {
             Event::SourceDefined { at, .. }
@@ -89,7 +90,7 @@ impl Event {
         }
     }
 
-    /// The source whose definition it changes; `None` where it names an index alone.
+    /// The source whose definition it changes; `None` if it names only an index.
     pub fn source(&self) -> Option<SourceId> {
         match *self {
             Event::SourceDefined { source, .. }

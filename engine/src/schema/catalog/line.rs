@@ -1,8 +1,7 @@
-//! The lines of the catalog file (FORMAT.md, *Catalog*): a checksum that covers the directory and the line's number,
-//! and an event.
+//! The lines of the catalog file (FORMAT.md, *Catalog*): an event, and a checksum that covers the directory and the line's number.
 //!
-//! A line counts once it is complete. Only the last one can be torn, by a crash while it was written; nobody relied on
-//! it then. Everything else that does not verify is damage.
+//! A line counts once it is complete. Only the last line can be torn, by a crash while it was written; nothing depended on it then. Any
+//! other line that does not verify is damage.
 
 use std::path::Path;
 
@@ -11,22 +10,21 @@ use crate::error::{Error, Result};
 use crate::format::{self, Rewritten};
 use crate::proven::at;
 
-/// What a crash leaves where a page was not written; no event holds a NUL.
+/// The bytes of a page that a crash left unwritten; no event contains NUL.
 const UNWRITTEN: [u8; 4] = [0; 4];
 
-/// The line of the event that is the `line_no`th of its directory, counted from 0; with its newline.
+/// The line of event `line_no` of a directory, from 0, with its newline.
 pub fn encode_line(uuid: &[u8; 16], line_no: u64, event: &Event) -> String {
     let json = serde_json::to_string(event)
         .unwrap_or_else(|error| panic!("an event is always JSON, but {event:?}: {error}"));
     format::encode_line(uuid, line_no, &json)
 }
 
-/// The catalog that a file holds, the number of its lines, and the bytes that they take: a writer continues there. A
-/// torn last line is left out.
+/// The catalog in a file, the number of its lines, and their bytes, after which a writer continues. A torn last line is omitted.
 pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, usize)> {
     let rewritten = Rewritten::of(uuid, text);
     let mut catalog = Catalog::following(rewritten);
-    // Of this file; what its lines prove themselves by counts on from the lines that were before.
+    // Line numbers count within this file; the checksum of a line uses its number since the first file.
     let (mut line_no, mut valid_bytes, mut rest) = (0u64, 0, text);
     if rewritten.lines > 0 {
         valid_bytes = 1 + rest.iter().take_while(|byte| **byte != b'\n').count();
@@ -49,7 +47,7 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
         valid_bytes += line.len();
         rest = after;
     }
-    // A complete line whose newline alone is wrong was not torn by a crash.
+    // A complete line with only its newline damaged was not torn by a crash.
     if let Some((_, line)) = rest.split_last()
         && decode_line(uuid, rewritten.lines + line_no, line).is_ok()
     {
@@ -61,8 +59,8 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
     Ok((catalog, line_no as usize, valid_bytes))
 }
 
-/// The same, of the directory `dir`, which says elsewhere that the lines took `bytes_least` bytes at least, those before it was rewritten
-/// included.
+/// The same for the directory `dir`, which records elsewhere that the lines took at least `bytes_least` bytes, including those before the
+/// last rewriting.
 pub fn decode_whole_catalog(
     dir: &Path,
     uuid: &[u8; 16],

@@ -1,9 +1,9 @@
-//! The catalog: all sources and indexes that a directory ever had, and the events that made it.
+//! The catalog: all sources and indexes that a directory ever had, and the events that created it.
 //!
-//! The writer asks for a change; the catalog checks it, applies it and gives the events to be appended to the file.
-//! Readers replay the file. Both go through `apply`, so a replayed catalog equals the writer's. An id is of one name for ever. A catalog that is
-//! rewritten says the same in fewer events of all that the log retains, and no longer describes what it does not.
-//! A clone shares everything and costs nothing; the first change beside one copies what they share.
+//! The writer requests a change; the catalog checks and applies it, and returns the events to append to the file. Readers replay the file.
+//! Both use `apply`, so a replayed catalog equals the writer's. An id belongs to one name for ever. A rewritten catalog says the same in
+//! fewer events about the records that the log retains, and omits the rest. A clone shares all data and is free; the first change after it
+//! copies what is shared.
 
 mod apply;
 mod canonical;
@@ -34,23 +34,23 @@ use crate::types::{
 pub const SOURCES_MAX: usize = 65_000;
 /// The most indexes of a source, closed ones included.
 const INDEXES_EVER_MAX: usize = 4096;
-/// The most fields of all layouts and edges of all bins together: what a catalog may make us allocate.
+/// The most fields of all layouts and edges of all bins together, which limits the memory that a catalog can claim.
 const PARTS_MAX: usize = 1 << 23;
 
 /// The sources and indexes of a directory.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The source of id n stands at n - 1.
+    /// The source with id n is at position n - 1.
     sources: Arc<Vec<Arc<Source>>>,
     ids: Arc<HashMap<String, SourceId>>,
-    /// The source of the index of id n stands at n - 1.
+    /// The source of the index with id n is at position n - 1.
     index_sources: Arc<Vec<SourceId>>,
     rewritten: Rewritten,
     event_count: u64,
     latest_at: Address,
     parts: usize,
     trials: Trials,
-    /// Made when it is first asked for; any event makes it void.
+    /// Built on first use; any event discards it.
     label_index: OnceLock<Arc<LabelIndex>>,
 }
 
@@ -86,7 +86,7 @@ impl Catalog {
         Catalog::default()
     }
 
-    /// An empty one, whose events follow the first line of a catalog that was rewritten.
+    /// An empty catalog, whose events follow the first line of a rewritten file.
     fn following(rewritten: Rewritten) -> Catalog {
         Catalog {
             event_count: match rewritten.lines {
@@ -98,23 +98,23 @@ impl Catalog {
         }
     }
 
-    /// All sources, ascending by id: closed ones too, and no forgotten ones.
+    /// All sources, ascending by id, including closed ones but not forgotten ones.
     pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> + Clone {
         self.sources.iter().filter(|source| !source.is_forgotten())
     }
 
-    /// The source of an id; a forgotten one too, of which the name is known.
+    /// The source with an id, including forgotten ones, of which only the name is known.
     pub fn source(&self, id: SourceId) -> Option<&Arc<Source>> {
         self.sources.get(usize::from(id.0).checked_sub(1)?)
     }
 
-    /// The source of a name, open or closed.
+    /// The source with a name, open or closed.
     pub fn find(&self, name: &str) -> Option<&Arc<Source>> {
         self.find_even_forgotten(name)
             .filter(|source| !source.is_forgotten())
     }
 
-    /// The source of a name, open, closed or forgotten.
+    /// The source with a name, open, closed or forgotten.
     pub fn find_even_forgotten(&self, name: &str) -> Option<&Arc<Source>> {
         self.source(*self.ids.get(name)?)
     }
@@ -126,34 +126,33 @@ impl Catalog {
         indexes.get(indexes.binary_search_by_key(&id, |index| index.id).ok()?)
     }
 
-    /// Which fields hold which time series.
+    /// The fields that hold each time series.
     pub fn label_index(&self) -> &Arc<LabelIndex> {
         self.label_index
             .get_or_init(|| Arc::new(LabelIndex::of(self.sources())))
     }
 
-    /// The error for a name that no source has.
+    /// The error for an unknown source.
     pub fn unknown_source(&self, name: &str) -> Error {
         unknown_source([self], name)
     }
 
-    /// The number of the file's next line: how many events made this catalog and those that it was rewritten from.
+    /// The number of the file's next line: all events of this catalog and of those that it was rewritten from.
     pub fn event_count(&self) -> u64 {
         self.event_count
     }
 
-    /// How many bytes the file ever held before it was rewritten for the last time.
+    /// The bytes that the file ever held before its last rewriting.
     pub fn bytes_before(&self) -> u64 {
         self.rewritten.bytes
     }
 
-    /// Records below are not described any more: their sources may be forgotten, their layouts gone.
+    /// Records below this address are no longer described: their sources may be forgotten and their layouts gone.
     pub fn forgotten_below(&self) -> Address {
         self.rewritten.forgotten_below
     }
 
-    /// The greatest `at` of all events. Records that are appended must lie at or above it, also after a crash that lost
-    /// what lay below.
+    /// The greatest `at` of all events. New records must lie at or above it, also after a crash that lost the records below.
     pub fn latest_at(&self) -> Address {
         self.latest_at
     }

@@ -1,4 +1,4 @@
-//! The catalog: what definitions do, and that a replay gives the same.
+//! Tests of the catalog: the effects of definitions, and that a replay gives the same catalog.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn of_redis() -> (Catalog, SourceId) {
     (catalog, id)
 }
 
-/// Why a definition is refused.
+/// The reason why a definition is refused.
 fn refusal(catalog: &mut Catalog, def: &SourceDef) -> String {
     catalog.define_source(def, at(1)).unwrap_err().to_string()
 }
@@ -66,7 +66,7 @@ pub(super) fn decoded(text: &[u8]) -> Result<(Catalog, usize, usize)> {
     decode_catalog(&UUID, text)
 }
 
-/// Everything that a catalog says, as text.
+/// The whole content of a catalog, as text.
 pub(super) fn told(catalog: &Catalog) -> String {
     format!(
         "{:?} {:?} {}",
@@ -128,10 +128,9 @@ fn the_same_definition_again_changes_nothing() {
 fn fields_at_the_end_begin_a_layout() {
     let (mut catalog, id) = of_redis();
     let mut wider = redis();
-    wider.fields.push(FieldDef {
-        nullable: true,
-        ..FieldDef::new("bytes", FieldType::U32)
-    });
+    wider
+        .fields
+        .push(FieldDef::nullable("bytes", FieldType::U32));
     wider.indexes.push(IndexDef::new("bytes", Some("bytes")));
     let (same, events) = catalog.define_source(&wider, at(3)).unwrap();
     assert_eq!((same, events.len()), (id, 2));
@@ -166,7 +165,7 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
     refused(|def| def.fields.swap(0, 1), "add new fields at the end");
     refused(
         |def| drop(def.fields.pop().and_then(|_| def.indexes.pop())),
-        "without its field 'op'",
+        "omits its field 'op'",
     );
     refused(
         |def| drop(def.fields[1].labels.insert(1, "PUT".to_owned())),
@@ -449,10 +448,10 @@ fn events_that_cannot_follow_are_refused() {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// A source by its name, so many fields, and perhaps an index.
+    /// A source by its name, with this many fields, and perhaps an index.
     Define(usize, usize, Option<usize>),
     Close(u16),
-    /// Of a source, an index by its name, and perhaps its filter.
+    /// Looks up a source, its index by name, and perhaps the filter of the index.
     Index(u16, usize, Option<i8>),
     CloseIndex(u32),
 }

@@ -1,5 +1,5 @@
-//! Changes that can be taken back. What they replace is kept while one is under way, so that none of it costs a copy of the catalog,
-//! which may have tens of thousands of sources.
+//! Changes that can be undone. During a change the replaced sources are kept, so undoing needs no copy of the catalog, which may have tens
+//! of thousands of sources.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::error::Result;
 use crate::proven;
 use crate::types::Address;
 
-/// The changes under way, one within the other.
+/// The changes in progress, each within the one before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trials {
     marks: Vec<Mark>,
-    /// What was replaced since the outermost of them began, in that order.
+    /// The sources that were replaced since the outermost change began, in order.
     replaced: Vec<Arc<Source>>,
 }
 
-/// The catalog when a change began.
+/// The state of the catalog when a change began.
 #[derive(Clone, Debug)]
 struct Mark {
     replaced: usize,
@@ -28,7 +28,7 @@ struct Mark {
 }
 
 impl Catalog {
-    /// Makes a change and takes it back: what it makes is what it would make.
+    /// Makes a change, undoes it, and returns its result.
     pub fn plan<T>(&mut self, change: impl FnOnce(&mut Catalog) -> Result<T>) -> Result<T> {
         self.begin_trial();
         let planned = change(self);
@@ -36,7 +36,7 @@ impl Catalog {
         planned
     }
 
-    /// Makes all of a change, or none where one of its parts is refused.
+    /// Makes a whole change, or none of it if a part is refused.
     pub(super) fn attempt<T>(
         &mut self,
         change: impl FnOnce(&mut Catalog) -> Result<T>,
@@ -77,7 +77,7 @@ impl Catalog {
         for added in sources.drain(mark.source_count..) {
             ids.remove(&added.name);
         }
-        // The first that was kept of a source is what it was when the change began.
+        // The first kept version of a source is the one from when the change began.
         for source in replaced.into_iter().rev() {
             let position = usize::from(source.id.0) - 1;
             *proven::at_mut(sources, position) = source;
@@ -90,7 +90,7 @@ impl Catalog {
 }
 
 impl Trials {
-    /// Keeps a source that is about to be replaced, where it may have to come back.
+    /// Keeps a source that is about to be replaced, if it may have to be restored.
     pub(super) fn keep(&mut self, source: &Arc<Source>) {
         let Some(mark) = self.marks.last() else {
             return;

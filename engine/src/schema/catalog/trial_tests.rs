@@ -1,4 +1,4 @@
-//! Plans: changes that are tried out and leave no trace.
+//! Plans are changes that are tried and leave no trace.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::index::IndexDef;
 use crate::schema::source::Overload;
 
-/// Where the parts stand that all changes share.
+/// The addresses of the parts that all changes share.
 fn places(catalog: &Catalog) -> [*const (); 3] {
     [
         Arc::as_ptr(&catalog.sources).cast(),

@@ -1,21 +1,20 @@
-//! What a filter says, resolved: each test names a field by number and holds keys or bytes.
+//! A resolved filter: each test names a field by its number and holds keys or bytes.
 //!
-//! NOT is gone: it is pushed down to the tests, which stand for TRUE only. So a record matches in SQL's three-valued
-//! logic exactly if it matches here in two-valued logic, where a test of a NULL does not hold.
+//! NOT is pushed down into the tests, which only stand for TRUE. So a record matches in SQL's three-valued logic exactly if it matches here
+//! in two-valued logic, where a test of a NULL does not hold.
 
-use crate::proven::at;
 use crate::schema::comparison::Op;
 use crate::schema::field::FieldType;
 use crate::schema::layout::Layout;
 use crate::schema::ranges::RangeSet;
 use crate::types::Key;
 
-/// A test of a record, true or not true.
+/// A test of a record, which holds or does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Expr {
     /// The field is not NULL and has one of these keys.
     Keys { field: usize, keys: RangeSet<Key> },
-    /// The field, a text or bytes, is not NULL and compares so with the bytes. A `char` ends at its first NUL.
+    /// The field, a text or bytes, is not NULL and compares with the bytes like this. A `char` ends at its first NUL.
     Bytes {
         field: usize,
         op: Op,
@@ -23,14 +22,14 @@ pub enum Expr {
     },
     /// The field is NULL, or is not NULL.
     Null { field: usize, is_null: bool },
-    /// All hold; true of none.
+    /// All tests hold; an empty list holds.
     All(Vec<Expr>),
-    /// At least one holds; false of none.
+    /// At least one test holds; an empty list does not.
     Any(Vec<Expr>),
 }
 
 impl Expr {
-    /// Whether it is TRUE of a record.
+    /// Whether the test is TRUE for a record.
     pub fn matches(&self, layout: &Layout, payload: &[u8]) -> bool {
         match self {
             Expr::Keys { field, keys } => layout
@@ -45,7 +44,7 @@ impl Expr {
         }
     }
 
-    /// Gives `each` every field that it tests.
+    /// Calls `each` with every field that is tested.
     pub(crate) fn each_field(&self, each: &mut impl FnMut(usize)) {
         match self {
             Expr::Keys { field, .. } | Expr::Bytes { field, .. } | Expr::Null { field, .. } => {
@@ -57,7 +56,7 @@ impl Expr {
         }
     }
 
-    /// Gives `each` every field whose value it compares.
+    /// Calls `each` with every field whose value is compared.
     pub(crate) fn each_compared(&self, each: &mut impl FnMut(usize)) {
         match self {
             Expr::Keys { field, .. } | Expr::Bytes { field, .. } => each(*field),
@@ -68,7 +67,7 @@ impl Expr {
         }
     }
 
-    /// Appends the keys that fields must have; false, perhaps with some appended, where it comes to more than that.
+    /// Appends the keys that fields must have. Returns false, perhaps with some appended, if the filter requires more than keys.
     pub(crate) fn add_field_keys<'a>(
         &'a self,
         found: &mut Vec<(usize, &'a RangeSet<Key>)>,
@@ -83,8 +82,8 @@ impl Expr {
         }
     }
 
-    /// Whether it holds of every record of which so much is known: `known` gives the keys that a field can have where
-    /// it is known not to be NULL.
+    /// Whether the test holds for every record with the known keys. `known` returns the keys that a field can have if it is known not to be
+    /// NULL.
     pub fn implied_by(&self, known: &impl Fn(usize) -> Option<RangeSet<Key>>) -> bool {
         match self {
             Expr::Keys { field, keys } => known(*field).is_some_and(|known| known.is_within(keys)),
@@ -95,7 +94,7 @@ impl Expr {
         }
     }
 
-    /// The test that is TRUE where SQL's NOT of this one is. A NULL makes neither true.
+    /// The test that is TRUE where SQL's NOT of this one is. Neither is TRUE for a NULL.
     pub(super) fn negated(self) -> Expr {
         match self {
             Expr::Keys { field, keys } => Expr::Keys {
@@ -117,13 +116,11 @@ impl Expr {
     }
 }
 
-/// What a field of bytes is compared by: a `char` without its padding.
+/// The bytes by which a field is compared: a `char` without its padding.
 pub(crate) fn compared<'a>(layout: &Layout, field: usize, bytes: &'a [u8]) -> &'a [u8] {
     let is_char = layout
         .slot(field)
         .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
-    match bytes.iter().position(|&byte| byte == 0) {
-        Some(end) if is_char => at(bytes, ..end),
-        _ => bytes,
-    }
+    let text = bytes.split(|&byte| byte == 0).next();
+    text.filter(|_| is_char).unwrap_or(bytes)
 }

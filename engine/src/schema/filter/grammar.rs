@@ -1,4 +1,4 @@
-//! The text of a filter, read into a tree of names and literals that knows nothing of types yet.
+//! Parses the text of a filter into a tree of names and literals without types.
 //!
 //! ```text
 //! filter     = all { OR all }
@@ -24,7 +24,7 @@ use winnow::token::{any, one_of, take_till, take_while};
 use crate::schema::comparison::Op;
 use crate::schema::names::shown;
 
-/// How deep parentheses and NOT may nest.
+/// The deepest nesting of parentheses and NOT.
 const DEPTH_MAX: usize = 64;
 
 const KEYWORDS: [&str; 9] = [
@@ -58,7 +58,7 @@ pub(super) enum Node {
     Null {
         field: String,
     },
-    /// A bool that stands alone.
+    /// A bool field alone.
     Flag {
         field: String,
     },
@@ -67,7 +67,7 @@ pub(super) enum Node {
     Any(Vec<Node>),
 }
 
-/// The tree, or a sentence that says where the text is wrong.
+/// Returns the tree, or a message that names the wrong place.
 pub(super) fn parse(text: &str) -> Result<Node, String> {
     preceded(multispace0, |input: &mut &str| filter(input, 0))
         .parse(text)
@@ -243,7 +243,7 @@ fn text(input: &mut &str) -> ModalResult<String> {
     quoted('\'', input)
 }
 
-/// A quote is written twice inside of quotes.
+/// Parses a quoted text, in which a doubled quote stands for one.
 fn quoted(quote: char, input: &mut &str) -> ModalResult<String> {
     one_of(quote).parse_next(input)?;
     let plain = take_till(1.., quote);

@@ -1,7 +1,7 @@
-//! Filters: which records an index covers, or a question is about, such as `syscall = 17 AND latency_ns >= 1000`.
+//! Filters: they select the records that an index covers or a query reads, such as `syscall = 17 AND latency_ns >= 1000`.
 //!
-//! A filter is a text in the definition or the question. `grammar` reads it, `resolve` gives it types, `expr` is what it says. An index evaluates it
-//! for every record of the source. It follows SQL: a comparison with NULL does not match.
+//! A filter is a text in a definition or a query. `grammar` parses it, `resolve` adds types, and `expr` is the result. An index evaluates
+//! it for every record of the source. It follows SQL: a comparison with NULL does not match.
 
 mod expr;
 mod grammar;
@@ -26,7 +26,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads a filter. Errors say where it is wrong and what would be right.
+    /// Parses a filter. Errors name the place and what is expected there.
     pub fn parse(text: &str, fields: &[FieldDef]) -> Result<Filter> {
         if text.len() > FILTER_BYTES_MAX {
             return Err(Error::schema(format!(
@@ -43,18 +43,18 @@ impl Filter {
         })
     }
 
-    /// Whether a record matches: the filter is TRUE of it, not FALSE or NULL.
+    /// Whether a record matches: the filter is TRUE for it, neither FALSE nor NULL.
     #[inline]
     pub fn matches(&self, layout: &Layout, payload: &[u8]) -> bool {
         self.expr.matches(layout, payload)
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it says, for those who ask whether a predicate implies it.
+    /// The tests, to check whether a predicate implies them.
     pub fn expr(&self) -> &Expr {
         &self.expr
     }

@@ -1,8 +1,8 @@
-//! From names and literals to fields, keys and bytes. Here a filter's mistakes in types are found.
+//! Resolves names and literals to fields, keys and bytes, and reports type errors.
 //!
-//! Literals are converted exactly: `x < 3.5` over an integer is `x <= 3`, `x = 3.5` is never true, and one beyond the
-//! field's range is always or never so. Over an f32 a literal is rounded to its width, unless it is written with an
-//! exponent, which makes it an f64: as in DuckDB.
+//! Literals are converted exactly: `x < 3.5` over an integer is `x <= 3`, `x = 3.5` never holds, and a literal beyond the field's range
+//! makes the comparison always or never true. Over an f32 a literal is rounded to its width, unless it has an exponent, which makes it an
+//! f64, as in DuckDB.
 
 use super::expr::Expr;
 use super::grammar::{Literal, Node};
@@ -39,7 +39,7 @@ pub(super) fn resolve(node: &Node, fields: &[FieldDef]) -> Result<Expr> {
     })
 }
 
-/// A field that a test is about.
+/// The field that is tested.
 #[derive(Copy, Clone)]
 struct Column<'a> {
     field: usize,
@@ -61,7 +61,7 @@ impl<'a> Column<'a> {
     fn flag(self) -> Result<Expr> {
         if self.def.ty != FieldType::Bool {
             return Err(Error::schema(format!(
-                "'{}' is {}, not bool; compare it with something",
+                "'{}' is {}, not bool; compare it with a value",
                 self.def.name, self.def.ty
             )));
         }
@@ -76,7 +76,7 @@ impl<'a> Column<'a> {
                 op,
                 bytes: self.bytes_of(value)?,
             },
-            // Of every key of the kind, so that NOT is the complement.
+            // All keys of the kind are used, so NOT is the complement.
             Some(kind) => Expr::Keys {
                 field,
                 keys: Domain::of_kind(kind).keys(op, self.number(op, value)?),
@@ -102,7 +102,7 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// What the field is compared with.
+    /// The number that the field is compared with.
     fn number(self, op: Op, value: &Literal) -> Result<Number> {
         match (self.def.ty, value) {
             (FieldType::Bool, &Literal::Bool(value)) => Ok(Number::Int(value.into())),
@@ -142,7 +142,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// A label stands for its number; a number in quotes for itself where it has no label, as SQL shows it.
+    /// A label stands for its number; a number in quotes without a label stands for itself, as SQL shows it.
     fn label(self, op: Op, text: &str) -> Result<Number> {
         let FieldDef { name, labels, .. } = self.def;
         if labels.is_empty() {
@@ -201,7 +201,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Bytes as DuckDB writes them: `\xNN` for any byte, other characters for themselves.
+/// Parses bytes as DuckDB writes them: `\xNN` for any byte, other characters for themselves.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('\\');

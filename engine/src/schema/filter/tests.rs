@@ -1,4 +1,4 @@
-//! Filters against SQL: what they match, and which texts are refused.
+//! Tests of filters against SQL: the records that they match, and the refused texts.
 
 use std::cmp::Ordering;
 
@@ -337,7 +337,7 @@ fn a_filter_is_implied_by_what_is_known_of_its_fields() {
     assert!(implied("name = 'x' or u < 9", &[(0, 0, 5)]) && !implied("name = 'x'", &[(0, 0, 5)]));
 }
 
-// Against an oracle: SQL's three-valued logic over the values, not over keys or bytes.
+// The oracle is SQL's three-valued logic over the values, without keys or bytes.
 
 #[derive(Clone, Debug)]
 enum Sql {

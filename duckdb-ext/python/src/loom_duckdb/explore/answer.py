@@ -1,6 +1,6 @@
-"""The answer of a query as columns of plain values, read batch by batch and cut where it becomes too large.
+"""The result of a query as columns of plain values, read in batches and cut off if it becomes too large.
 
-Times are integers: microseconds since 1970 for TIMESTAMP and TIMESTAMPTZ. What a browser's numbers cannot hold, such as an integer of
+TIMESTAMP and TIMESTAMPTZ become integers: microseconds since 1970. A value that a browser's numbers cannot hold, such as an integer of
 2^53 or more or an infinity, becomes text.
 """
 
@@ -24,7 +24,7 @@ _BLOB_BYTES_SHOWN = 64
 
 @dataclass
 class Answer:
-    """Columns of equal length; `truncated` where there was more, `ms` is the time that DuckDB took."""
+    """Columns of equal length; `truncated` if there was more, `ms` is the time that DuckDB took."""
 
     names: list[str]
     types: list[str]
@@ -79,7 +79,7 @@ def _hex(value: bytes) -> str:
     return value[:_BLOB_BYTES_SHOWN].hex(" ") + (" …" if len(value) > _BLOB_BYTES_SHOWN else "")
 
 
-# By Arrow type: how a value becomes plain; None where it is already. Other types become text.
+# The conversion to a plain value for each Arrow type; None if the value is plain. Other types become text.
 _CHANGES: dict[int, Callable[[Any], Any] | None] = {
     **dict.fromkeys((pa.bool_().id, pa.string().id, pa.null().id), None),
     **dict.fromkeys((kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32())), None),

@@ -1,4 +1,4 @@
-"""A DuckDB behind the page: it reads the directories that it was given, and nothing else.
+"""The DuckDB behind the page: it reads the given directories, and nothing else.
 
 The settings are locked before the first query. A query is one SELECT by DuckDB's own parser, runs in a transaction that cannot write, and
 is interrupted when its caller gives up. `workers` has one in each of its processes.
@@ -20,20 +20,20 @@ _INTERRUPT_EVERY_S = 0.05
 
 
 class RefusedError(Exception):
-    """A text that is not one SELECT statement."""
+    """The text is not one SELECT statement."""
 
 
 class Database:
     """A DuckDB in memory with Loom loaded, closed to every file outside `directories`."""
 
     def __init__(self, directories: list[Path]) -> None:
-        """Open it. Raises RuntimeError or duckdb.Error where the extension cannot be loaded."""
+        """Open it. Raises RuntimeError or duckdb.Error if the extension cannot be loaded."""
         self.directories = directories
         self._connection = loom_duckdb.connect()
         for setting in (
             "TimeZone = 'UTC'",
             f"memory_limit = {quoted(limits.DUCKDB_MEMORY)}",
-            # Else `FROM name` could read a variable of this process.
+            # With replacements, `FROM name` could read a variable of this process.
             "python_enable_replacements = false",
         ):
             self._connection.execute(f"SET {setting}")
@@ -47,7 +47,7 @@ class Database:
         watch.start()
         try:
             _check(cursor, sql)
-            # A SELECT may hold an INSERT in a WITH; such a transaction refuses that too.
+            # A SELECT can contain an INSERT in a WITH, which this transaction refuses too.
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             began = time.perf_counter()
             relation = cursor.sql(sql)

@@ -1,7 +1,7 @@
 """The web server: the page, the directories' names, and answers to queries.
 
-A request is admitted if its Host is an address or a name of this machine, so that no name that somebody else controls leads here, and if it
-has the token where there is one. A query that takes too long, or whose caller has gone, is stopped.
+A request is admitted if its Host is an address or a name of this machine, so that no foreign name leads here, and if it has the token, if
+there is one. A query that takes too long, or whose caller has gone, is stopped.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Middleware that admits a request or refuses it, and gives every response the headers of `_HEADERS`."""
+    """Middleware that admits or refuses a request, and adds `_HEADERS` to every response."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         """Require `token`, unless it is None."""
@@ -79,7 +79,7 @@ def own_host(header: str) -> bool:
 
 
 def application(workers: Workers, token: str | None, timeout_s: float) -> Starlette:
-    """Build the server for what `workers` read. A query is stopped after `timeout_s`, the time that it waits for others included."""
+    """Build the server for the directories of `workers`. A query is stopped after `timeout_s`, including its time in the queue."""
     callers = ThreadPoolExecutor(limits.QUERIES_AT_ONCE, thread_name_prefix="query")
     waiting: set[Future[bytes]] = set()
 
@@ -121,7 +121,7 @@ def application(workers: Workers, token: str | None, timeout_s: float) -> Starle
         waiting.add(work)
         work.add_done_callback(waiting.discard)
         answer = asyncio.wrap_future(work)
-        # An error that comes after the caller was answered has been reported already.
+        # An error after the caller was answered has been reported already.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s

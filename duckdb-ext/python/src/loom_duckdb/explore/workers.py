@@ -1,7 +1,7 @@
-"""The processes that run queries, so that none of them can take the server down: each has a database of its own and bounded memory.
+"""The processes that run queries, so that no query can end the server. Each has a database of its own and bounded memory.
 
-A worker that runs out of memory ends, as does one that keeps much of it after a query, and the next query gets another. A query that is
-stopped is interrupted; if it goes on nevertheless, its worker is killed.
+A worker ends if it runs out of memory, or if it keeps much memory after a query; the next query gets a new worker. A stopped query is
+interrupted; if it still runs, its worker is killed.
 """
 
 import multiprocessing
@@ -22,19 +22,19 @@ from loom_duckdb.explore.database import Database, RefusedError
 
 _LOOK_EVERY_S = 0.05
 _GRACE_S = 2
-# A process that is forked from one with threads may hang.
+# A process forked from one with threads may hang.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
 class QueryError(Exception):
-    """A query that failed, in DuckDB's words."""
+    """A failed query, with DuckDB's message."""
 
 
 class Query:
     """One query of one caller. `stop` may come from another thread, before it starts, while it runs or after it ended."""
 
     def __init__(self, sql: str) -> None:
-        """Take the text; the worker's database judges it."""
+        """Store the text; the worker's database checks it."""
         self.sql = sql
         self.stopped = threading.Event()
 
@@ -44,10 +44,10 @@ class Query:
 
 
 class Workers:
-    """Up to `QUERIES_AT_ONCE` processes; the one that was used last, whose caches are warm, is used first."""
+    """Up to `QUERIES_AT_ONCE` processes. The one used last is reused first, because its caches are warm."""
 
     def __init__(self, directories: list[Path]) -> None:
-        """Start the first one. Raises RuntimeError where its database cannot be opened."""
+        """Start the first one. Raises RuntimeError if its database cannot be opened."""
         self.directories = directories
         self._idle: LifoQueue[_Worker | None] = LifoQueue()
         for _ in range(limits.QUERIES_AT_ONCE - 1):
@@ -55,7 +55,7 @@ class Workers:
         self._idle.put(_Worker(directories))
 
     def run(self, query: Query) -> bytes:
-        """Run one SELECT, and return the answer as JSON. Raises RefusedError, QueryError, and InterruptedError for one that was stopped."""
+        """Run one SELECT, and return the answer as JSON. Raises RefusedError, QueryError, or InterruptedError if it was stopped."""
         worker = self._idle.get()
         try:
             worker = worker or _Worker(self.directories)
@@ -110,7 +110,7 @@ class _Reply(NamedTuple):
 
 
 def _serve(pipe: Connection, stop: Event, directories: list[Path]) -> None:
-    # Ctrl-C in the terminal is for the server; when that ends, so does the pipe.
+    # Ctrl-C in the terminal is for the server, whose end closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_DATA, (limits.WORKER_BYTES_MAX, limits.WORKER_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -141,5 +141,5 @@ def _reply(database: Database, sql: str, stop: Event) -> _Reply:
 
 
 def _data_bytes() -> int:
-    """Return what counts towards the limit: DuckDB and the C library keep memory for later that a query gave back."""
+    """Return the memory that counts towards the limit. DuckDB and the C library keep memory that a query has freed."""
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
