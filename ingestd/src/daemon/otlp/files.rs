@@ -7,7 +7,7 @@ use loom_otlp::{Options, Tls};
 use crate::config::{OtlpDef, TlsDef};
 use crate::daemon::DaemonError;
 
-/// Whether the files that a configuration names can be used.
+/// Refuses files of a configuration that cannot be used.
 pub(in crate::daemon) fn check(def: &OtlpDef) -> Result<(), DaemonError> {
     options(def).map(drop)
 }

@@ -1,10 +1,10 @@
-//! Rings: what clients push through shared memory, on its way to the writer thread.
+//! Rings bring records that clients push through shared memory to the writer thread.
 //!
 //! A connection's thread opens a ring; one thread, the drainer, then owns all rings. It copies their records into buffers, which go to the
 //! writer thread as those of a socket do, and never waits for a producer or for the log. Before each request of a client, and at the end of
-//! its connection, the connection's thread has its rings drained up to where the producer had come, so requests and pushes take effect in
+//! its connection, the connection's thread has its rings drained up to the present end, so requests and pushes take effect in
 //! the order in which the client made them. Records keep their place in the ring until they are published, so a client can hand over to the
-//! next daemon what a killed one had not stored.
+//! next daemon those that a killed one had not stored.
 
 mod drainer;
 mod place;
@@ -33,7 +33,7 @@ const RINGS_BYTES_MAX: u64 = 1 << 30;
 /// Orders under way; each connection has at most one.
 const ORDERS: usize = 256;
 
-/// The way to the drainer.
+/// Sends orders to the drainer.
 #[derive(Clone)]
 pub(super) struct Rings {
     orders: Sender<Order>,
@@ -90,12 +90,12 @@ impl Rings {
         }))
     }
 
-    /// Returns once the writer thread was handed all that the client's producers had pushed before the call.
+    /// Returns once the writer thread has been handed everything that the client's producers had pushed before the call.
     pub(super) fn drain(&self, peer: &Peer) -> Result<(), Gone> {
         self.drain_and(peer, None)
     }
 
-    /// As `drain`, and the client's rings are closed: its producers push no more.
+    /// Drains the client's rings and closes them: its producers push no more.
     pub(super) fn end(&self, peer: &Peer) -> Result<(), Gone> {
         let ending = if peer.is_stopping() {
             Ending::OfDaemon

@@ -1,7 +1,7 @@
-//! The thread that evaluates rules, and the way to it.
+//! The thread that evaluates rules, and the orders to it.
 //!
-//! It reads as every reader does, from snapshots of the live logs, and never holds the writer thread up: that publishes for it, says which time
-//! all published records lie before, and stores its alerts.
+//! It reads as every reader does, from snapshots of the live logs, and never holds the writer thread up: that publishes for it, gives it a time
+//! that all later records follow, and stores its alerts.
 
 mod action;
 mod budget;
@@ -25,7 +25,7 @@ use crate::rules::file::RuleFile;
 use crate::threads::join;
 use keeper::Keeper;
 
-/// What a person should know of the action of a rule before it runs, in sentences.
+/// Warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
     let doubts = def.action.as_ref().map(action::doubts);
     let doubts = doubts.into_iter().flatten();
@@ -34,13 +34,13 @@ pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
         .collect()
 }
 
-/// What the thread is asked to do.
+/// An order to the thread.
 enum Order {
     Work(Box<dyn FnOnce(&mut Keeper) + Send>),
     Stop,
 }
 
-/// The way to the thread.
+/// Sends orders to the thread.
 #[derive(Clone)]
 pub(super) struct Rules {
     orders: Sender<Order>,
@@ -54,7 +54,7 @@ pub(super) struct RulesThread {
 }
 
 impl RulesThread {
-    /// Evaluates the rules of the configuration and those that the directory keeps, from where the last daemon stopped.
+    /// Evaluates the rules of the configuration and those of the directory, from where the last daemon stopped.
     pub(super) fn start(
         dir: &Path,
         config: &Config,
@@ -90,7 +90,7 @@ impl RulesThread {
         &self.rules
     }
 
-    /// Ends actions that run, and keeps how far each rule was evaluated.
+    /// Ends actions that run, and records the progress of each rule.
     pub(super) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
         // A thread that is gone has panicked, which `join` reports.
@@ -100,7 +100,7 @@ impl RulesThread {
 }
 
 impl Rules {
-    /// Does something on the thread and waits for what it returns.
+    /// Runs some work on the thread and waits for its result.
     fn call<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Keeper) -> R + Send + 'static,
@@ -119,13 +119,13 @@ impl Rules {
         self.orders.send(order).map_err(|_| Gone)
     }
 
-    /// Whether the rules of another configuration can be taken over.
+    /// Refuses a configuration whose rules cannot be taken over.
     pub(super) fn check(&self, config: &Config) -> Result<Result<(), String>, Gone> {
         let config = config.clone();
         self.call(move |keeper| keeper.check(&config))
     }
 
-    /// Takes over the rules of another configuration. Returns which of them cannot be evaluated yet, in sentences.
+    /// Takes over the rules of another configuration. Returns notes on those that cannot be evaluated yet.
     pub(super) fn reconfigure(&self, config: &Config) -> Result<Vec<String>, Gone> {
         let config = config.clone();
         self.call(move |keeper| keeper.reconfigure(&config))
@@ -143,7 +143,7 @@ impl Rules {
         self.call(move |keeper| keeper.close(&name))
     }
 
-    /// Every rule as it stands, as JSON.
+    /// The status of every rule, as JSON.
     pub(super) fn list(&self) -> Result<String, Gone> {
         self.call(|keeper| keeper.list())
     }

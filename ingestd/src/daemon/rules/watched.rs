@@ -12,11 +12,11 @@ use crate::rules::judge::{self, Judged, Known};
 use crate::rules::records::{Alert, AlertState, Progress, Stopped};
 use crate::rules::watch::{Change, Phase, Watch};
 
-/// How long an alert may wait for the exact value of a quantile.
+/// An alert waits at most so long for the exact value of a quantile.
 const EXACT: Duration = Duration::from_millis(5);
-/// How long an evaluation of a rule that was added may keep the other rules waiting.
+/// The evaluation of a rule that was added keeps the other rules waiting at most so long.
 const ADDED_MAX: Duration = Duration::from_secs(1);
-/// Actions of one rule begin at most so often.
+/// The least time between the actions of one rule.
 const ACTION_EVERY: Duration = Duration::from_secs(1);
 /// The state of a rule whose latest window could not be evaluated.
 const FAILING: &str = "failing";
@@ -26,15 +26,14 @@ pub(super) struct Watched {
     /// A client added it; else it stands in the configuration.
     pub(super) added: bool,
     pub(super) watch: Watch,
-    /// Records that arrived before are none of its own.
+    /// The rule does not see records that arrived before.
     begun: Timestamp,
-    /// When its latest action began.
+    /// The start of its latest action.
     pub(super) acted: Option<Instant>,
-    /// Its action runs.
     pub(super) is_acting: bool,
-    /// The state of which its latest action told.
+    /// The state in its latest action.
     pub(super) told: Option<AlertState>,
-    /// An alert of the other state, which its action tells once it may.
+    /// An alert of the other state, for its next action.
     pub(super) untold: Option<Alert>,
     evaluations: u64,
     failures: u64,
@@ -71,14 +70,14 @@ impl Watched {
         Watched::new(def, added, watch, now)
     }
 
-    /// How long until its next action may begin; `None` until the one that runs has ended.
+    /// The time until its next action may begin; `None` while one runs.
     pub(super) fn rest(&self) -> Option<Duration> {
         let acted = self.acted.map(|at| at.elapsed());
         let rest = acted.map_or(Duration::ZERO, |ago| ACTION_EVERY.saturating_sub(ago));
         (!self.is_acting).then_some(rest)
     }
 
-    /// The window that ends so. The first ones begin with the rule.
+    /// The window with this end. The first ones begin with the rule.
     fn window(&self, end: Timestamp) -> TimeRange {
         let whole = judge::window(self.def.over, end);
         TimeRange {
@@ -87,7 +86,7 @@ impl Watched {
         }
     }
 
-    /// Evaluates the window that ends so. Returns the alert that follows; `None` of the outer is an interruption.
+    /// Evaluates the window with this end. Returns its alert, if there is one; the outer `None` is an interruption.
     pub(super) fn evaluate(
         &mut self,
         snapshot: &Snapshot,
@@ -153,7 +152,7 @@ impl Watched {
         }
     }
 
-    /// Goes on behind a window that cannot be evaluated. The first of them makes an alert.
+    /// Skips a window that cannot be evaluated. The first such window makes an alert.
     fn failed(&mut self, error: &Error, snapshot: &Snapshot, window: TimeRange) -> Option<Alert> {
         self.watch.pass();
         self.failures += 1;
@@ -171,7 +170,7 @@ impl Watched {
         })
     }
 
-    /// Where it stops, if it stops now.
+    /// Its state, for a restart.
     pub(super) fn stopped(&self) -> Stopped {
         Stopped {
             definition: self.def.definition(),
@@ -181,7 +180,7 @@ impl Watched {
         }
     }
 
-    /// Why it cannot be evaluated now, for a note.
+    /// A note why it cannot be evaluated now.
     pub(super) fn note(&self, catalog: &Catalog) -> Option<String> {
         let error = judge::subject(catalog, &self.def).err()?;
         Some(judge::not_yet(&self.def, &error))

@@ -1,4 +1,4 @@
-//! Data points into the groups of their senders.
+//! Stores data points in the groups of their senders.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,9 +22,9 @@ use crate::metrics::series::{Arrived, Failed, GroupStore, Memory, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
-/// How many senders are remembered at a time; one that is not is read from the catalog again.
+/// Senders that are remembered at a time; another is read from the catalog again.
 const STORES_MAX: usize = 10_000;
-/// How often idle series are forgotten, at most.
+/// The least interval between rounds of forgetting idle series.
 const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
 
 /// All senders that are known.
@@ -32,11 +32,11 @@ pub(crate) struct Senders {
     inlet: Inlet,
     directory: Arc<Directory>,
     series_max: usize,
-    /// How long the series of all senders may make the catalog file.
+    /// The limit of the catalog file with the series of all senders.
     catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
     shares: Shares,
-    /// How late samples may come.
+    /// The greatest lateness of samples.
     out_of_order: Duration,
     memory: Arc<Memory>,
     /// When idle series were last forgotten.
@@ -45,7 +45,7 @@ pub(crate) struct Senders {
 
 /// The outcome of storing the data points of one sender.
 struct Became {
-    /// How many are refused, by why.
+    /// Refused points by reason.
     refused: BTreeMap<String, u64>,
     is_limited: bool,
 }
@@ -65,7 +65,7 @@ impl Senders {
         }
     }
 
-    /// Takes a request. One of which nothing is stored, because all that it has is new and a limit is reached, is not taken: its sender is to
+    /// Takes a request. It is not taken if nothing of it is stored because all of it is new and a limit is reached: its sender is to
     /// come again.
     pub(crate) fn take(
         &mut self,
@@ -78,7 +78,7 @@ impl Senders {
         let is_repaired = loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
         refused.is_repaired = is_repaired;
-        refused.enter(&mut self.inlet, None)?;
+        refused.enter(&mut self.inlet, None);
         let mut record_bytes_left = bytes_max;
         let (mut is_limited, mut points_stored) = (false, 0);
         for (sender, sent) in request.senders {
@@ -97,7 +97,7 @@ impl Senders {
         }
     }
 
-    /// Stores what a sender sent.
+    /// Stores the samples of one sender.
     fn store(
         &mut self,
         from: IpAddr,
@@ -114,9 +114,8 @@ impl Senders {
         let catalog_bytes_max = known.catalog_bytes.saturating_add(catalog_bytes_left);
         let catalog_bytes_max = catalog_bytes_max.min(self.catalog_bytes_max);
         if let Err(why) = self.find(from, sender, &known.catalog) {
-            let became = all(why, true);
-            self.count(&became.refused)?;
-            return Ok(became);
+            self.lose(why, sent);
+            return Ok(all(why, true));
         }
         // The writer thread changes it, and would have to copy it.
         drop(known);
@@ -150,23 +149,18 @@ impl Senders {
             Err(Failed::WriterGone) => Err(Gone),
             Err(Failed::Defining(why)) => {
                 self.stores.remove(sender);
-                let became = all(&why, false);
-                self.count(&became.refused)?;
-                Ok(became)
+                self.lose(&why, sent);
+                Ok(all(&why, false))
             }
         }
     }
 
-    /// Counts data points of a sender that has no source.
-    fn count(&mut self, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
-        let mut counted = Refused::default();
-        for (why, points) in refused {
-            counted.add(LossReason::Malformed, why, *points);
-        }
-        counted.enter(&mut self.inlet, None)
+    /// Notes the data points of a sender without a source as lost.
+    fn lose(&mut self, why: &str, sent: &Sent) {
+        Refused::unread(sent.points as u64, why).enter(&mut self.inlet, None);
     }
 
-    /// Sees to it that a sender has a store, or says why a new one gets none. One that the catalog has is not new.
+    /// Ensures that a sender has a store, or says why a new one gets none. A sender in the catalog is not new.
     fn find(
         &mut self,
         from: IpAddr,
@@ -186,7 +180,7 @@ impl Senders {
         Ok(())
     }
 
-    /// Makes room in memory where that is scarce.
+    /// Makes room in memory if that is scarce.
     fn forget_idle(&mut self) {
         let period = self.out_of_order.max(FORGET_EVERY_MIN);
         if self.memory.is_scarce() && self.forgot.elapsed() >= period {
@@ -235,7 +229,7 @@ fn sample<'a>(
     }
 }
 
-/// How many data points have a refused sample, by why. The words are those of the samples.
+/// Counts the data points that have a refused sample, under the reasons of the samples.
 fn of_points(stored: &Stored, sent: &Sent) -> BTreeMap<String, u64> {
     let points = stored.refused_at.iter();
     let points: BTreeSet<usize> = points

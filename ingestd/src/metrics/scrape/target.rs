@@ -185,7 +185,11 @@ impl Target {
             // Whoever configures a target answers for it: the catalog has its own limit.
             catalog_bytes_max: u64::MAX,
         };
-        self.store.store(&mut self.inlet, &arrived)
+        let stored = self.store.store(&mut self.inlet, &arrived);
+        // No target is asked for the same again.
+        self.inlet.count_losses()?;
+        self.inlet.flush()?;
+        stored
     }
 
     /// Logs what is wrong when it begins or changes, and when it is over.

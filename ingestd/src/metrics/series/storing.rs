@@ -422,7 +422,7 @@ impl GroupStore {
         let ids: BTreeMap<usize, SourceId> =
             used.into_iter().zip(defined.ids.iter().copied()).collect();
         self.first = ids.get(&0).copied().or(self.first);
-        self.refuse(inlet, &taken.refused)?;
+        self.refuse(inlet, &taken.refused);
         for ((time_ms, group), values) in &taken.records {
             let payload = encoded(&groups.group(*group).def, *time_ms, values);
             let id = ids.get(group).expect("each group that is used was defined");
@@ -433,9 +433,9 @@ impl GroupStore {
     }
 
     /// Counts samples that are refused. They are one loss: of several with one reason, the ledger would keep the words of one.
-    fn refuse(&self, inlet: &mut Inlet, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
+    fn refuse(&self, inlet: &mut Inlet, refused: &BTreeMap<String, u64>) {
         if refused.is_empty() {
-            return Ok(());
+            return;
         }
         let said = refused.iter();
         let said = said.map(|(why, samples)| format!("{samples}: {why}"));
@@ -443,7 +443,7 @@ impl GroupStore {
         let named = self.first.is_none().then(|| format!("of {}", self.source));
         let words: Vec<String> = named.into_iter().chain(said).collect();
         let samples = refused.values().sum();
-        inlet.lose(self.first, LossReason::Malformed, samples, words.join("; "))
+        inlet.lose(self.first, LossReason::Malformed, samples, words.join("; "));
     }
 }
 
