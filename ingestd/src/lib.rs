@@ -1,4 +1,4 @@
-//! What stands around the engine: inputs that turn files and pipes into payloads, and the daemon that takes them.
+//! The daemon around the engine, its inputs, which turn files and pipes into payloads, and its outputs.
 //!
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
@@ -15,6 +15,8 @@ pub mod record;
 mod rfc3339;
 pub mod rules;
 pub mod serve;
+#[cfg(test)]
+mod testing;
 mod threads;
 mod wall_clock;
 mod web_client;

@@ -30,7 +30,6 @@ impl Alive {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits for a message of the writer thread.
     pub(super) fn wait<T>(&self, from_writer: &Receiver<T>) -> Result<T, Gone> {
         loop {
             match from_writer.recv_timeout(CHECK) {

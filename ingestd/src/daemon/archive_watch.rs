@@ -27,10 +27,9 @@ struct Shared {
     asked: Option<Instant>,
 }
 
-/// The latest answer.
 pub(super) struct Known {
     pub answer: Option<Result<Archived, String>>,
-    /// Why it is old or missing.
+    /// Says why it is old or missing.
     pub delay: Option<String>,
 }
 

@@ -14,7 +14,6 @@ pub(super) struct Buffer {
     pub(super) items: Vec<Item>,
 }
 
-/// One frame in a buffer.
 pub(super) enum Item {
     Push {
         source: SourceId,
@@ -69,14 +68,12 @@ pub(super) enum SyncAnswer {
 /// One is filled while others are on their way.
 const BUFFERS_MAX: usize = 3;
 
-/// The buffers of one connection, ring or inlet.
 pub(super) struct Pool {
     free: Receiver<Buffer>,
     home: Sender<Buffer>,
     made: usize,
 }
 
-/// Brings a buffer back to its pool.
 #[derive(Clone)]
 pub(super) struct Home(Sender<Buffer>);
 

@@ -38,7 +38,6 @@ struct IndexView<'a> {
     closed: bool,
 }
 
-/// Every source with its fields and indexes.
 pub(super) fn render(catalog: &Catalog) -> String {
     let sources = catalog.sources().map(|source| view_of_source(source));
     let sources: Vec<SourceView<'_>> = sources.collect();

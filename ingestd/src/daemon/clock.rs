@@ -20,7 +20,6 @@ const NAME: &str = "loom_clock";
 
 pub(super) struct ClockWatch {
     noted: Option<ClockStep>,
-    /// Not recorded yet.
     waiting: Vec<ClockStep>,
 }
 
@@ -63,7 +62,6 @@ impl ClockWatch {
         Ok(())
     }
 
-    /// The number of steps that wait for room.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }

@@ -89,15 +89,19 @@ pub(super) fn carry_out(
             (request, Ok(Reply::Catalog { request, json }))
         }
         Request::AddRule { request, toml } => {
-            let added = rules.add(toml)?.map_err(Error::Schema);
+            let toml = owned(toml);
+            let added = rules.call(move |keeper| keeper.add(&toml))?;
+            let added = added.map_err(Error::Schema);
             (request, added.map(|()| Reply::Done { request }))
         }
         Request::CloseRule { request, rule } => {
-            let closed = rules.close(rule)?.map_err(Error::Schema);
+            let rule = owned(rule);
+            let closed = rules.call(move |keeper| keeper.close(&rule))?;
+            let closed = closed.map_err(Error::Schema);
             (request, closed.map(|()| Reply::Done { request }))
         }
         Request::Rules { request } => {
-            let json = rules.list()?;
+            let json = rules.call(|keeper| keeper.list())?;
             (request, Ok(Reply::Rules { request, json }))
         }
         Request::Status { request } => {

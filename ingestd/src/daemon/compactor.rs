@@ -17,7 +17,6 @@ use crate::threads::join;
 
 /// The interval between looks for segments that are old enough.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct CompactorThread {

@@ -25,7 +25,6 @@ use crate::protocol::{
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reasons why a connection ends before its stream does.
 enum End {
     Malformed(Malformed),
     Version(u16),
@@ -46,7 +45,6 @@ impl From<Gone> for End {
     }
 }
 
-/// The parts of the daemon that a connection uses.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) inbox: Inbox,
@@ -120,11 +118,12 @@ impl Connection {
         // Frames before a malformed one count. A writer that is gone takes none, and the client learns that already.
         let _ = self.hand_over();
         // A client that does not take the answer is disconnected like any other.
-        let _ = self.peer.answer_patiently(&Reply::Error {
+        let error = Reply::Error {
             request: None,
             code,
             message,
-        });
+        };
+        let _ = self.peer.answer(&error, None);
         self.peer.disconnect();
     }
 
@@ -223,13 +222,13 @@ impl Connection {
     ) -> Result<(), End> {
         let Service { inbox, rings, .. } = &self.service;
         let reply = match rings.open(inbox, &self.peer, source, capacity_bytes)? {
-            Ok(opened) => {
+            Ok((descriptor, capacity_bytes)) => {
                 self.has_rings = true;
                 let reply = Reply::Ring {
                     request,
-                    capacity_bytes: opened.capacity_bytes,
+                    capacity_bytes,
                 };
-                let sent = self.peer.answer_with(&reply, opened.descriptor.as_fd());
+                let sent = self.peer.answer(&reply, Some(descriptor.as_fd()));
                 return sent.map_err(|_| End::Broken);
             }
             Err((code, message)) => Reply::Error {
@@ -261,15 +260,13 @@ impl Connection {
             return Err(End::Version(version));
         }
         self.greeted = true;
-        self.peer
-            .stream
-            .set_read_timeout(None)
-            .map_err(|_| End::Broken)?;
+        let unlimited = self.peer.stream.set_read_timeout(None);
+        unlimited.map_err(|_| End::Broken)?;
         self.answer(&Reply::Welcome(self.service.welcome))
     }
 
     fn answer(&self, reply: &Reply) -> Result<(), End> {
-        self.peer.answer_patiently(reply).map_err(|_| End::Broken)
+        self.peer.answer(reply, None).map_err(|_| End::Broken)
     }
 
     /// Gives the decoded frames to the writer thread, and goes on in another buffer with the rest.

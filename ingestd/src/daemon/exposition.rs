@@ -2,7 +2,6 @@
 
 use super::status::{DaemonStatus, SourceStatus};
 
-/// All metrics.
 pub(super) fn render(now: &DaemonStatus) -> String {
     let mut page = String::new();
     let seconds = |nanos: u64| nanos as f64 / 1e9;

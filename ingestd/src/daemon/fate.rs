@@ -17,7 +17,6 @@ pub(super) struct Fate {
     pub(super) stored_bytes: u64,
     pub(super) losses: Vec<Loss>,
     pub(super) outcome: Outcome,
-    /// The log's failure.
     pub(super) failure: Option<Error>,
 }
 

@@ -28,7 +28,6 @@ pub struct Inlet {
     pool: Pool,
     /// The buffer in which records gather, and the number of its bytes that are filled.
     open: Option<(Buffer, usize)>,
-    /// Losses that are not counted yet.
     losses: Vec<Loss>,
     /// The counts up to the last [`Inlet::settle`].
     settled: Counts,
@@ -46,7 +45,6 @@ impl Inlet {
         })
     }
 
-    /// An inlet for another producer.
     pub(crate) fn another(&self) -> std::io::Result<Inlet> {
         Inlet::open(&self.inbox)
     }
@@ -74,7 +72,6 @@ impl Inlet {
         Ok(())
     }
 
-    /// Gathers one record.
     pub(crate) fn add(&mut self, source: SourceId, payload: &[u8]) -> Result<(), Gone> {
         let length = u16::try_from(payload.len()).expect("an encoder makes no longer payload");
         let (buffer, range) = self.room(LENGTH_BYTES + payload.len())?;
@@ -197,7 +194,6 @@ impl Inlet {
         Ok((account.counts, account.reason.clone()))
     }
 
-    /// The catalog as it is now.
     pub(crate) fn catalog(&self) -> Result<Known, Gone> {
         self.ask(Request::Catalog)
     }
@@ -341,10 +337,8 @@ mod tests {
                             answer: SyncAnswer::Inlet(answer),
                             ..
                         } => {
-                            let synced = syncs
-                                .next()
-                                .unwrap()
-                                .map(|()| account.synced(Address::ZERO));
+                            let synced = syncs.next().unwrap();
+                            let synced = synced.map(|()| account.synced(Address::ZERO));
                             answer.give(synced.map_err(str::to_owned));
                         }
                         _ => {}

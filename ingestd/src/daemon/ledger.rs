@@ -17,14 +17,12 @@ pub struct SourceAccount {
     pub last_push: Option<Timestamp>,
 }
 
-/// The accounts of all sources, by id.
 #[derive(Debug, Default)]
 pub struct Ledger {
     accounts: BTreeMap<SourceId, SourceAccount>,
 }
 
 impl Ledger {
-    /// Adds the outcome of some records of a source.
     pub fn enter(&mut self, source: SourceId, counts: Counts, stored_bytes: u64, at: Timestamp) {
         assert_eq!(
             counts.received,

@@ -33,7 +33,6 @@ pub(super) struct Listener {
     all_ended: Receiver<()>,
 }
 
-/// The connections that are open.
 struct Registry {
     connections: Mutex<HashMap<u64, Open>>,
     clients: Arc<Clients>,
@@ -92,12 +91,8 @@ impl Listener {
         let woken = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         woken.expect("a socket that listens can be shut down");
         join(self.thread);
-        let open: Vec<Open> = self
-            .registry
-            .connections()
-            .drain()
-            .map(|(_, open)| open)
-            .collect();
+        let open = std::mem::take(&mut *self.registry.connections());
+        let open: Vec<Open> = open.into_values().collect();
         for open in &open {
             open.peer.stop_receiving();
         }

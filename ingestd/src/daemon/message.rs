@@ -66,7 +66,6 @@ pub(super) enum Request {
         growth: Option<Growth>,
         answer: Tried<Defined>,
     },
-    /// Defines built-in sources.
     DefineOwn(Vec<SourceDef>, Tried<Vec<SourceId>>),
     /// Counts records of a built-in source that found no room.
     LoseOwn(SourceId, u64, Answer<()>),
@@ -109,7 +108,6 @@ pub(super) enum Change {
 /// The catalog, and the limits of additions to it.
 pub(crate) struct Known {
     pub(crate) catalog: Catalog,
-    /// The length of its file.
     pub(crate) catalog_bytes: u64,
     pub(crate) payload_bytes_max: usize,
 }
@@ -131,7 +129,6 @@ pub(crate) struct Defined {
     pub(crate) forgotten_below: Address,
 }
 
-/// Sends messages to the writer thread.
 #[derive(Clone)]
 pub(super) struct Inbox {
     messages: Sender<Message>,
@@ -199,14 +196,6 @@ impl Frames {
             place: None,
         }
     }
-
-    /// Records that keep their place in a ring until the log has them.
-    pub(super) fn of_ring(peer: &Arc<Peer>, buffer: Buffer, home: Home, place: Place) -> Frames {
-        Frames {
-            place: Some(place),
-            ..Frames::new(peer, buffer, home)
-        }
-    }
 }
 
 impl Outlet {
@@ -224,7 +213,6 @@ impl Drop for Outlet {
 }
 
 impl Message {
-    /// The connection that it comes from.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         match self {
             Message::Frames(frames) => Some(&frames.peer),

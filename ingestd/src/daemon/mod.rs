@@ -239,7 +239,6 @@ impl Daemon {
     }
 
     /// An inlet for a producer in this process.
-    /// A way in for a producer in this process.
     pub fn inlet(&self) -> std::io::Result<Inlet> {
         Inlet::open(&self.inbox)
     }
@@ -280,7 +279,9 @@ impl Daemon {
             otlp::rehearse(def, running.otlp.as_ref(), self.otlp_addresses())?;
         }
         let rules = self.rules.rules();
-        rules.check(config)?.map_err(DaemonError::Rules)?;
+        let checked = config.clone();
+        let checked = rules.call(move |keeper| keeper.check(&checked))?;
+        checked.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
         let mut note = |what: &str, is_same: bool, more: &str| {
             if !is_same {
@@ -298,7 +299,8 @@ impl Daemon {
             .inbox
             .ask(|answer| Request::Reconfigure(taken, answer))?;
         notes.extend(from_writer?);
-        notes.extend(rules.reconfigure(config)?);
+        let taken = config.clone();
+        notes.extend(rules.call(move |keeper| keeper.reconfigure(&taken))?);
         notes.extend(rehearsal::doubts(config));
         let mut scrapers = self.scrapers.lock().unwrap_or_else(PoisonError::into_inner);
         scrapers

@@ -15,7 +15,6 @@ pub(super) struct PayloadBatch<'a> {
 }
 
 impl<'a> PayloadBatch<'a> {
-    /// The same for the engine.
     pub(super) fn batch(&self) -> Batch<'a> {
         let bytes = self.bytes;
         match self.shape {

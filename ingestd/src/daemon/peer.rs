@@ -48,7 +48,7 @@ struct Answers {
 #[derive(Default)]
 pub(super) struct PeerAccount {
     pub(super) counts: Counts,
-    /// Why the latest refused record was refused.
+    /// The reason of the latest refusal.
     pub(super) reason: String,
     /// Buffers and requests of this connection that wait for room in the log.
     pub(super) waiting: usize,
@@ -57,7 +57,6 @@ pub(super) struct PeerAccount {
 }
 
 impl PeerAccount {
-    /// The counts as a sync or a goodbye reports them.
     pub(super) fn synced(&self, position: Address) -> Synced {
         Synced {
             position,
@@ -146,16 +145,8 @@ impl Peer {
     }
 
     /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it) until the client is hurried.
-    pub(super) fn answer_patiently(&self, reply: &Reply) -> io::Result<()> {
-        self.answer_beside(reply, None)
-    }
-
-    /// Sends a frame as `answer_patiently` does, with a descriptor beside its first byte.
-    pub(super) fn answer_with(&self, reply: &Reply, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        self.answer_beside(reply, Some(descriptor))
-    }
-
-    fn answer_beside(&self, reply: &Reply, beside: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// A descriptor goes beside its first byte.
+    pub(super) fn answer(&self, reply: &Reply, beside: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut answers = self.answers();
         if answers.overdue && beside.is_some() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -249,7 +240,7 @@ mod tests {
         let peer = Peer::new(1, stream);
         let mut received = Vec::new();
         std::thread::scope(|scope| {
-            let sends = scope.spawn(|| peer.answer_patiently(&long));
+            let sends = scope.spawn(|| peer.answer(&long, None));
             // The socket has no room for the long answer, so it stays under way.
             while !peer.answers().busy && !sends.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));

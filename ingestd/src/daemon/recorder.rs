@@ -31,7 +31,6 @@ pub(super) struct Recorder {
     pub(super) writer: Writer,
     pub(super) losses: Losses,
     pub(super) durability: Durability,
-    /// Connections that wait for room in the log.
     pub(super) waiting_connections: u64,
     ledger: Ledger,
     home: Home,
@@ -42,7 +41,6 @@ pub(super) struct Recorder {
     clients: Arc<Clients>,
     /// The error of the log's latest operation.
     trouble: Option<String>,
-    /// The error that was logged last, and when.
     logged: Option<(String, Instant)>,
 }
 
@@ -243,7 +241,6 @@ impl Recorder {
         fate.outcome
     }
 
-    /// Retention waits while a pin is written.
     pub(super) fn begin_pin(&mut self) {
         self.retention.wait_for_pin(self.writer.position());
     }
@@ -357,10 +354,9 @@ impl Recorder {
     /// Keeps an error for the status and the syncs. Each batch may meet it again, so it is logged when it is new or `LOG_EVERY` has passed.
     fn report(&mut self, error: &Error) {
         let message = error.to_string();
-        let is_known = self
-            .logged
-            .as_ref()
-            .is_some_and(|(before, at)| *before == message && at.elapsed() < LOG_EVERY);
+        let is_same =
+            |(before, at): &(String, Instant)| *before == message && at.elapsed() < LOG_EVERY;
+        let is_known = self.logged.as_ref().is_some_and(is_same);
         if !is_known {
             tracing::error!("{message}");
             self.logged = Some((message.clone(), Instant::now()));

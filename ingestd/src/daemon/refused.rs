@@ -21,7 +21,6 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Records that could not be read.
     pub(crate) fn unread(records: u64, why: &str) -> Refused {
         let mut refused = Refused::default();
         refused.add(LossReason::Malformed, why, records);
@@ -42,7 +41,6 @@ impl Refused {
         known.find(|words| words.starts_with(why)).cloned()
     }
 
-    /// The answer to the sender.
     pub(crate) fn taken(&self) -> Taken {
         let mut taken = Taken {
             refused: self.count(),
@@ -73,10 +71,8 @@ impl Refused {
 
     /// The count and the words of one reason, because the ledger keeps the words of one loss of a reason.
     fn of(&self, reason: LossReason) -> Option<(u64, String)> {
-        let such = self
-            .by_why
-            .iter()
-            .filter(|((found, _), _)| *found == reason);
+        let all = self.by_why.iter();
+        let such = all.filter(|((found, _), _)| *found == reason);
         let records = such.clone().map(|(_, records)| records).sum();
         (records > 0).then(|| (records, said(such)))
     }

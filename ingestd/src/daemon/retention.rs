@@ -47,7 +47,7 @@ pub(super) struct Retention {
     falls_short: bool,
     /// At the last look the disk was full, and old segments were to go.
     makes_room: bool,
-    /// Why new records are refused now.
+    /// The reason why new records are refused now.
     refusal: Option<String>,
     /// The log says that records are refused, and not yet that they are stored again.
     refusal_logged: bool,
@@ -88,7 +88,6 @@ impl Retention {
         }
     }
 
-    /// Takes over another configuration.
     pub(super) fn reconfigure(&mut self, config: RetentionConfig, archive: ArchiveConfig) {
         (self.config, self.archive) = (config, archive);
         (self.watch, self.archived, self.looked) = (None, None, None);
@@ -127,7 +126,6 @@ impl Retention {
         !is_over
     }
 
-    /// Clock steps that are not recorded yet.
     pub(super) fn unrecorded_clock_steps(&self) -> u64 {
         self.clock.waiting()
     }
@@ -239,17 +237,17 @@ impl Retention {
             return;
         }
         self.unarchived = unarchived;
-        if let Some((last, others)) = self.unarchived.split_last() {
-            let named = others.iter().take(NAMED_MAX);
-            let named: String = named.map(|name| format!("'{name}', ")).collect();
-            let more = match others.len().saturating_sub(NAMED_MAX) {
+        let named = self.unarchived.iter().take(NAMED_MAX);
+        let named: Vec<String> = named.map(|name| format!("'{name}'")).collect();
+        if !named.is_empty() {
+            let more = match self.unarchived.len().saturating_sub(NAMED_MAX) {
                 0 => String::new(),
-                more => format!("{more} others, "),
+                more => format!(" and {more} others"),
             };
             tracing::warn!(
-                "{}: nothing is removed, because the archive has nothing of {named}{more}'{last}': archive {}, or name them in [archive] except",
+                "{}: nothing is removed, because the archive has nothing of {}{more}: archive them, or name them in [archive] except",
                 self.dir.display(),
-                if others.is_empty() { "it" } else { "them" }
+                named.join(", ")
             );
         }
     }
@@ -399,31 +397,12 @@ pub(super) fn kept_from(dir: &Path, archive: &ArchiveConfig) -> Option<Address> 
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::ingest::WriterOptions;
-    use loom_engine::log::LogOptions;
     use loom_engine::query::{Directory, Poll};
     use loom_engine::schema::SourceDef;
 
     use super::*;
     use crate::output::archive::{Archive, Unsigned};
-
-    /// A writer with small files in a place.
-    fn small_writer(place: &Path) -> (PathBuf, Writer) {
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [64 << 10; 3].into(),
-            staging: Some(place.to_owned()),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let dir = place.join("loom");
-        let writer = Writer::open(&dir, options).unwrap();
-        (dir, writer)
-    }
+    use crate::testing::small_writer;
 
     // case Rules: retention or damage under a pin
     #[test]

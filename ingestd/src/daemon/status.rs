@@ -34,7 +34,7 @@ pub struct DaemonStatus {
     pub evicted_segments: u64,
     /// Records that were refused or dropped and are not in `loom_losses` yet.
     pub pending_losses: u64,
-    /// How often, and for how long, appending waited for the disk.
+    /// The number of times that appending waited for the disk, and the whole time.
     pub log_stalls: u64,
     pub log_stall_ns: u64,
     /// Connections held back because the log is full.

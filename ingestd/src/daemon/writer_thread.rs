@@ -231,8 +231,7 @@ fn no_such_source(peer: &Peer, source: SourceId) {
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::ingest::{Writer, WriterOptions};
-    use loom_engine::log::{Durability, LogOptions};
+    use loom_engine::log::Durability;
     use loom_engine::query::{Directory, Poll};
     use loom_engine::schema::ALERTS_SOURCE;
 
@@ -246,23 +245,12 @@ mod tests {
     use crate::daemon::self_metrics::SelfMetrics;
     use crate::losses::Losses;
     use crate::rules::records::alerts_source;
+    use crate::testing::small_writer;
 
     #[test]
     fn an_alert_that_finds_no_room_before_a_stop_is_counted() {
         let place = tempfile::tempdir().unwrap();
-        let dir = place.path().join("loom");
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [64 << 10; 3].into(),
-            staging: Some(place.path().to_owned()),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let mut writer = Writer::open(&dir, options).unwrap();
+        let (dir, mut writer) = small_writer(place.path());
         let alerts = writer.define_builtin_source(&alerts_source()).unwrap();
         let losses = Losses::open(&mut writer).unwrap();
         let clock = ClockWatch::open(&dir, &mut writer).unwrap();

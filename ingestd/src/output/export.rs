@@ -15,18 +15,17 @@ use super::copy::Gaps;
 use super::out::Out;
 use super::table::{self, Part};
 
-/// Which records to write.
 pub struct Export {
     pub source: Arc<Source>,
     pub time: TimeRange,
-    /// An index, whose filter applies, and the keys of its value if not all of them are exported.
+    /// An index, whose filter applies, and the range of keys unless all are exported.
     pub index: Option<(IndexId, Option<RangeSet<Key>>)>,
 }
 
-/// What an export holds.
+/// The outcome of an export.
 pub struct Exported {
     pub rows: u64,
-    /// What could not be read, in sentences.
+    /// Names the records that could not be read.
     pub missing: Option<String>,
 }
 
@@ -49,7 +48,7 @@ pub fn export(
         Ok(exported)
     });
     if written.is_err() {
-        // A part of an export is of no use; the error says more than failing to remove it would.
+        // A part of an export is of no use, and the first error says more than one of the removal.
         let _ = fs::remove_file(&partial);
     }
     written

@@ -1,4 +1,4 @@
-//! The user's DuckDB: which program, which version, and where its extensions are.
+//! The user's DuckDB: its program, its version, and its extensions.
 
 use std::env;
 use std::fs::File;
@@ -10,11 +10,10 @@ use anyhow::{Context, bail};
 
 use crate::quoted;
 
-/// The versions for which Quack exists. One more needs an entry here.
+/// The versions for which Quack exists. Another version needs an entry here.
 const WITH_QUACK: [&str; 2] = ["1.5.4", "1.5.5"];
-/// Which of them to install.
 const LATEST: &str = "1.5.5";
-/// Where the packages have Loom's file for these versions, seen from the program.
+/// The folder in which the packages have Loom's file for these versions, relative to the program.
 const BESIDE: &str = "../lib/loom/duckdb-v1";
 
 /// DuckDB's command line, of a version that has Quack.
@@ -72,7 +71,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The statements that load Loom, httpfs and Quack: from a folder of `folders`, Loom else from the package, the others else from DuckDB's
+/// The statements that load Loom, httpfs and Quack from a folder of `folders`. Otherwise Loom is in the package, and the others are in DuckDB's
 /// own folder.
 pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
     let beside = env::current_exe()
@@ -88,12 +87,9 @@ pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
     for name in ["loom", "httpfs", "quack"] {
         let file = format!("{name}.duckdb_extension");
         let beside = beside.iter().filter(|_| name == "loom");
-        let found = folders
-            .iter()
-            .chain(beside)
-            .map(|folder| folder.join(&file))
-            .find(|path| path.is_file());
-        match found {
+        let places = folders.iter().chain(beside);
+        let mut paths = places.map(|folder| folder.join(&file));
+        match paths.find(|path| path.is_file()) {
             Some(path) => statements.push_str(&format!("LOAD {};\n", quoted_path(&path)?)),
             None if name == "loom" => bail!(
                 "{file} is missing; give the folder that has Loom's file for DuckDB 1.2 and later (duckdb-v1) with --extensions"

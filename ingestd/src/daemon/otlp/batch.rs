@@ -21,7 +21,6 @@ impl Batch {
         }
     }
 
-    /// Adds a payload, or refuses it.
     pub(super) fn add(&mut self, payload: &[u8]) {
         let length = u16::try_from(payload.len()).expect("an encoder makes no longer payload");
         if self.framed.len() + 2 + payload.len() > self.bytes_max {

@@ -50,7 +50,6 @@ fn bind(address: &SocketAddr) -> Result<TcpListener, DaemonError> {
     })
 }
 
-/// Receives from now on.
 pub(super) fn start(
     def: &OtlpDef,
     prepared: Prepared,
@@ -147,10 +146,8 @@ impl Taker {
             Some(Signal::Metrics) | None => None,
         };
         refused.enter(&mut self.inlet, source);
-        let _ = self
-            .inlet
-            .count_losses()
-            .and_then(|()| self.inlet.settle().map(drop));
+        let counted = self.inlet.count_losses();
+        let _ = counted.and_then(|()| self.inlet.settle().map(drop));
     }
 }
 

@@ -16,7 +16,6 @@ const PAUSE_MOST: Duration = Duration::from_millis(4);
 /// The interval of the calibration from ticks to time.
 const CALIBRATE: Duration = Duration::from_secs(1);
 
-/// What connections ask of the drainer.
 pub(super) enum Order {
     Open(Box<Ring>),
     /// Drain the rings of a client up to where they are now, and at the end of its connection drop them.
@@ -41,7 +40,6 @@ struct Drained {
     goal: Option<u64>,
 }
 
-/// A connection that waits for its rings.
 struct Waiting {
     peer: u64,
     end: Option<Ending>,
@@ -98,11 +96,8 @@ impl Drainer {
         match order {
             Order::Open(ring) => self.rings.push(Drained { ring, goal: None }),
             Order::Drain { peer, end, done } => {
-                for drained in self
-                    .rings
-                    .iter_mut()
-                    .filter(|one| one.ring.peer_id() == peer)
-                {
+                let rings = self.rings.iter_mut();
+                for drained in rings.filter(|one| one.ring.peer_id() == peer) {
                     if end.is_some() {
                         drained.ring.close();
                     }
@@ -151,18 +146,15 @@ impl Drainer {
         Ok(pace)
     }
 
-    /// Answers the connections whose rings are drained.
     fn answer(&mut self) {
         let rings = &mut self.rings;
         self.waiting.retain(|waiting| {
-            let mut own = rings
-                .iter()
-                .filter(|one| one.ring.peer_id() == waiting.peer);
-            if own.any(|one| one.goal.is_some()) {
+            let is_own = |one: &Drained| one.ring.peer_id() == waiting.peer;
+            if rings.iter().any(|one| is_own(one) && one.goal.is_some()) {
                 return true;
             }
             if let Some(ending) = waiting.end {
-                let own = rings.extract_if(.., |one| one.ring.peer_id() == waiting.peer);
+                let own = rings.extract_if(.., |one| is_own(one));
                 own.for_each(|one| one.ring.end_as(ending));
             }
             // A connection waits for its answer, or the daemon ends.

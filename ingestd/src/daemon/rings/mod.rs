@@ -33,17 +33,10 @@ const RINGS_BYTES_MAX: u64 = 1 << 30;
 /// Orders under way; each connection has at most one.
 const ORDERS: usize = 256;
 
-/// Sends orders to the drainer.
 #[derive(Clone)]
 pub(super) struct Rings {
     orders: Sender<Order>,
     clients: Arc<Clients>,
-}
-
-/// A ring that was opened for a client.
-pub(super) struct Opened {
-    pub(super) descriptor: OwnedFd,
-    pub(super) capacity_bytes: u64,
 }
 
 /// Room for a ring's memory among all rings', given back when it is dropped.
@@ -63,14 +56,14 @@ impl Rings {
         Ok(Rings { orders, clients })
     }
 
-    /// Opens a ring for records of a source.
+    /// Opens a ring for records of a source. Returns its descriptor and its capacity in bytes.
     pub(super) fn open(
         &self,
         inbox: &Inbox,
         peer: &Arc<Peer>,
         source: SourceId,
         capacity_bytes: u64,
-    ) -> Result<Result<Opened, (ErrorCode, String)>, Gone> {
+    ) -> Result<Result<(OwnedFd, u64), (ErrorCode, String)>, Gone> {
         let found = inbox.ask_after(Some(peer), |answer| Request::Ring(source, answer))?;
         let Some((stamps, when_full)) = found else {
             let message = format!("no open source has the id {source}; define the source first");
@@ -84,10 +77,7 @@ impl Rings {
         let capacity_bytes = consumer.capacity_bytes();
         let ring = Ring::new(consumer, Arc::clone(peer), source, reserved);
         self.order(Order::Open(Box::new(ring)))?;
-        Ok(Ok(Opened {
-            descriptor,
-            capacity_bytes,
-        }))
+        Ok(Ok((descriptor, capacity_bytes)))
     }
 
     /// Returns once the writer thread has been handed everything that the client's producers had pushed before the call.

@@ -26,10 +26,8 @@ pub(super) struct Ring {
     reserved: Arc<Reserved>,
 }
 
-/// The outcome of draining a ring once.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing was there.
     Idle,
     /// All that was published is on its way.
     Drained,
@@ -74,7 +72,6 @@ impl Ring {
         self.consumer.calibrate(calibration);
     }
 
-    /// Refuses further pushes.
     pub(super) fn close(&mut self) {
         self.consumer.close();
     }
@@ -118,8 +115,8 @@ impl Ring {
         if buffer.items.is_empty() {
             self.pool.home().give_back(buffer);
         } else {
-            let place = Place::new(self.consumer.batch(), &self.reserved);
-            let frames = Frames::of_ring(&self.peer, buffer, self.pool.home(), place);
+            let mut frames = Frames::new(&self.peer, buffer, self.pool.home());
+            frames.place = Some(Place::new(self.consumer.batch(), &self.reserved));
             inbox.send(Message::Frames(frames))?;
         }
         if let Err(broken) = filled {

@@ -14,10 +14,10 @@ use loom_engine::schema::nearest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::Serialize;
-use ureq::tls::TlsConfig;
+use ureq::Agent;
 
 use crate::child::Program;
-use crate::config::{Action, RuleDef, TlsDef, Webhook};
+use crate::config::{Action, RuleDef, Webhook};
 use crate::rfc3339;
 use crate::rules::records::{Alert, AlertState};
 use crate::web_client::{self, plain};
@@ -140,7 +140,7 @@ pub(super) fn doubts(action: &Action) -> Vec<String> {
     let words = match action {
         Action::Run(words) => words,
         Action::Webhook(webhook) => {
-            let why = tls(webhook).err();
+            let why = agent(webhook).err();
             return why.map(|why| format!("{why:#}")).into_iter().collect();
         }
     };
@@ -204,24 +204,14 @@ pub(super) fn perform(
         .map_err(|error| format!("{error:#}"))
 }
 
-fn tls(webhook: &Webhook) -> anyhow::Result<TlsConfig> {
-    match webhook.address.starts_with("https:") {
-        true => web_client::tls(webhook.tls.as_ref().unwrap_or(&TlsDef::default())),
-        false => Ok(TlsConfig::default()),
-    }
+fn agent(webhook: &Webhook) -> anyhow::Result<Agent> {
+    web_client::agent(&webhook.address, WEBHOOK_MAX, webhook.tls.as_ref())
 }
 
 fn post(webhook: &Webhook, notice: &Notice) -> anyhow::Result<String> {
     let address = &webhook.address;
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(WEBHOOK_MAX))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
-        .tls_config(tls(webhook)?)
-        .build();
     let body = serde_json::to_string(notice).expect("texts and numbers are always JSON");
-    let reply = ureq::Agent::from(config)
+    let reply = agent(webhook)?
         .post(address)
         .content_type("application/json")
         .send(body);
@@ -314,6 +304,7 @@ mod tests {
     use loom_engine::Timestamp;
 
     use super::*;
+    use crate::config::TlsDef;
 
     fn notice() -> Notice {
         Notice {

@@ -39,7 +39,7 @@ const WAITING_MAX: usize = 10_000;
 /// A directory that cannot be read is read again after this time.
 const UNREADABLE: Duration = Duration::from_millis(100);
 
-pub(super) struct Keeper {
+pub(in crate::daemon) struct Keeper {
     inlet: Inlet,
     rules: Rules,
     stopping: Arc<AtomicBool>,
@@ -247,10 +247,8 @@ impl Keeper {
         let untold = self.watched.iter().filter(|rule| rule.untold.is_some());
         let untold = untold.filter_map(Watched::rest).min();
         let waiting = (!self.waiting.is_empty()).then_some(PROGRESS);
-        let left = [configured, added, pins, untold, waiting]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let all = [configured, added, pins, untold, waiting];
+        let left = all.into_iter().flatten().min()?;
         Some(left.min(PROGRESS.saturating_sub(self.progressed.elapsed())))
     }
 
@@ -444,21 +442,15 @@ impl Keeper {
                 self.actions.push(thread);
             }
             Err(error) => {
-                self.record(&outcome(
-                    alert,
-                    Err(format!("cannot start a thread: {error}")),
-                ));
+                let why = format!("cannot start a thread: {error}");
+                self.record(&outcome(alert, Err(why)));
             }
         }
     }
 
-    /// Records the outcome of an action.
     fn acted(&mut self, alert: Alert, result: Result<String, String>) {
-        let rule = self
-            .watched
-            .iter_mut()
-            .find(|rule| rule.def.name == alert.rule);
-        if let Some(rule) = rule {
+        let mut rules = self.watched.iter_mut();
+        if let Some(rule) = rules.find(|rule| rule.def.name == alert.rule) {
             rule.is_acting = false;
         }
         if let Err(why) = &result {
@@ -487,12 +479,10 @@ impl Keeper {
     fn record_progress(&mut self) {
         self.progressed = Instant::now();
         let Some(sources) = self.sources else { return };
-        let records: Vec<_> = (self.watched.iter())
-            .map(|rule| rule.progress().encode())
-            .collect();
-        records
-            .into_iter()
-            .for_each(|record| self.wait(sources.rules, record));
+        let records = self.watched.iter().map(|rule| rule.progress().encode());
+        for record in records.collect::<Vec<_>>() {
+            self.wait(sources.rules, record);
+        }
     }
 
     fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, Error>) {
@@ -524,12 +514,13 @@ impl Keeper {
     }
 
     /// Refuses a configuration whose rules do not go with those that were added.
-    pub(super) fn check(&self, config: &Config) -> Result<(), String> {
+    pub(in crate::daemon) fn check(&self, config: &Config) -> Result<(), String> {
         let fits = self.file.fits(config);
         fits.map_err(|error| format!("{error:#}"))
     }
 
-    pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
+    /// Takes over the rules of another configuration. Returns notes on those that cannot be evaluated yet.
+    pub(in crate::daemon) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
         self.configured = config.rules.clone();
         self.retention = config.retention.clone();
         self.trim_pins();
@@ -551,10 +542,8 @@ impl Keeper {
                     None => Watched::begin(def, added, self.edge.0),
                 });
         }
-        let closed = before.iter().map(|rule| {
-            let stopped = rule.stopped();
-            (rule.def.name.clone(), stopped)
-        });
+        let closed = before.iter();
+        let closed = closed.map(|rule| (rule.def.name.clone(), rule.stopped()));
         let closed: Vec<(String, Stopped)> = closed.collect();
         if let Err(error) = self.define(false) {
             tracing::error!("cannot define loom_alerts: {error}");
@@ -575,12 +564,11 @@ impl Keeper {
         }
     }
 
-    pub(super) fn add(&mut self, toml: &str) -> Result<(), String> {
+    /// Adds the rules of a text, all or none.
+    pub(in crate::daemon) fn add(&mut self, toml: &str) -> Result<(), String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
-        let snapshot = self
-            .directory
-            .snapshot()
-            .map_err(|error| error.to_string())?;
+        let snapshot = self.directory.snapshot();
+        let snapshot = snapshot.map_err(|error| error.to_string())?;
         for (def, _) in file::parse(toml).map_err(shown)? {
             self.retention.keeps(&def)?;
             judge::subject(snapshot.catalog(), &def).map_err(|error| error.to_string())?;
@@ -591,17 +579,15 @@ impl Keeper {
         Ok(())
     }
 
-    pub(super) fn close(&mut self, name: &str) -> Result<(), String> {
+    /// Ends a rule that was added.
+    pub(in crate::daemon) fn close(&mut self, name: &str) -> Result<(), String> {
         if self.configured.iter().any(|def| def.name == name) {
             return Err(format!(
                 "rule '{name}' stands in the configuration; remove it there and reload the daemon"
             ));
         }
-        let found = self
-            .file
-            .remove(name)
-            .map_err(|error| format!("{error:#}"))?;
-        if !found {
+        let found = self.file.remove(name);
+        if !found.map_err(|error| format!("{error:#}"))? {
             return Err(format!(
                 "rule '{name}' was not added; 'ingestd rule list' shows those that were"
             ));
@@ -617,13 +603,12 @@ impl Keeper {
         }
     }
 
-    pub(super) fn list(&self) -> String {
+    pub(in crate::daemon) fn list(&self) -> String {
         let rules: Vec<_> = self.watched.iter().map(Watched::status).collect();
         serde_json::to_string(&rules).expect("names and numbers are always JSON")
     }
 }
 
-/// The record of a pin that was not written.
 fn not_pinned(alert: Alert, why: String) -> Alert {
     Alert {
         state: AlertState::PinFailed,
@@ -632,7 +617,6 @@ fn not_pinned(alert: Alert, why: String) -> Alert {
     }
 }
 
-/// The record of the outcome of the action for an alert.
 fn outcome(alert: Alert, result: Result<String, String>) -> Alert {
     let (state, detail) = match result {
         Ok(detail) => (AlertState::Acted, detail),

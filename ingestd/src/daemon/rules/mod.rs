@@ -23,7 +23,7 @@ use super::inlet::Inlet;
 use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
 use crate::threads::join;
-use keeper::Keeper;
+pub(super) use keeper::Keeper;
 
 /// Warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
@@ -34,13 +34,11 @@ pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
         .collect()
 }
 
-/// An order to the thread.
 enum Order {
     Work(Box<dyn FnOnce(&mut Keeper) + Send>),
     Stop,
 }
 
-/// Sends orders to the thread.
 #[derive(Clone)]
 pub(super) struct Rules {
     orders: Sender<Order>,
@@ -101,7 +99,7 @@ impl RulesThread {
 
 impl Rules {
     /// Runs some work on the thread and waits for its result.
-    fn call<R: Send + 'static>(
+    pub(super) fn call<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Keeper) -> R + Send + 'static,
     ) -> Result<R, Gone> {
@@ -117,34 +115,5 @@ impl Rules {
     fn send(&self, work: impl FnOnce(&mut Keeper) + Send + 'static) -> Result<(), Gone> {
         let order = Order::Work(Box::new(work));
         self.orders.send(order).map_err(|_| Gone)
-    }
-
-    /// Refuses a configuration whose rules cannot be taken over.
-    pub(super) fn check(&self, config: &Config) -> Result<Result<(), String>, Gone> {
-        let config = config.clone();
-        self.call(move |keeper| keeper.check(&config))
-    }
-
-    /// Takes over the rules of another configuration. Returns notes on those that cannot be evaluated yet.
-    pub(super) fn reconfigure(&self, config: &Config) -> Result<Vec<String>, Gone> {
-        let config = config.clone();
-        self.call(move |keeper| keeper.reconfigure(&config))
-    }
-
-    /// Adds the rules of a text, all or none.
-    pub(super) fn add(&self, toml: &str) -> Result<Result<(), String>, Gone> {
-        let toml = toml.to_owned();
-        self.call(move |keeper| keeper.add(&toml))
-    }
-
-    /// Ends a rule that was added.
-    pub(super) fn close(&self, name: &str) -> Result<Result<(), String>, Gone> {
-        let name = name.to_owned();
-        self.call(move |keeper| keeper.close(&name))
-    }
-
-    /// The status of every rule, as JSON.
-    pub(super) fn list(&self) -> Result<String, Gone> {
-        self.call(|keeper| keeper.list())
     }
 }

@@ -86,11 +86,8 @@ impl FlightRecorder {
         pin: PinSpan,
         ahead_ns: i64,
     ) -> Result<(), String> {
-        if self
-            .waiting
-            .iter()
-            .any(|asked| asked.alert.rule == alert.rule)
-        {
+        let mut waiting = self.waiting.iter();
+        if waiting.any(|asked| asked.alert.rule == alert.rule) {
             return Err("skipped: a pin of the rule waits to be written".to_owned());
         }
         if self.waiting.len() >= WAITING_MAX {
@@ -111,14 +108,11 @@ impl FlightRecorder {
 
     /// The end of the next span, unless a pin is being written.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        if self
-            .writing
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-        {
-            return None;
+        let is_writing = |thread: &JoinHandle<()>| !thread.is_finished();
+        match self.writing.as_ref().is_some_and(is_writing) {
+            true => None,
+            false => self.waiting.iter().map(Asked::end).min(),
         }
-        self.waiting.iter().map(Asked::end).min()
     }
 
     /// True if a span has passed by now that can be written.

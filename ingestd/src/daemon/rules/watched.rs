@@ -28,7 +28,6 @@ pub(super) struct Watched {
     pub(super) watch: Watch,
     /// The rule does not see records that arrived before.
     begun: Timestamp,
-    /// The start of its latest action.
     pub(super) acted: Option<Instant>,
     pub(super) is_acting: bool,
     /// The state in its latest action.
@@ -64,7 +63,6 @@ impl Watched {
         Watched { def, added, ..self }
     }
 
-    /// A rule that begins now.
     pub(super) fn begin(def: RuleDef, added: bool, now: Timestamp) -> Watched {
         let watch = Watch::new(def.every, def.hold, Phase::Normal, now);
         Watched::new(def, added, watch, now)
@@ -180,7 +178,6 @@ impl Watched {
         }
     }
 
-    /// A note why it cannot be evaluated now.
     pub(super) fn note(&self, catalog: &Catalog) -> Option<String> {
         let error = judge::subject(catalog, &self.def).err()?;
         Some(judge::not_yet(&self.def, &error))
@@ -189,10 +186,7 @@ impl Watched {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             rule: self.def.name.clone(),
-            definition: self.def.definition(),
-            begun: self.begun,
-            evaluated_to: self.watch.evaluated_to(),
-            phase: self.watch.phase,
+            state: self.stopped(),
             evaluations: self.evaluations,
             missed: self.watch.missed,
             failures: self.failures,
@@ -205,12 +199,12 @@ impl Watched {
         RuleStatus {
             state: match self.trouble {
                 Some(_) => FAILING.to_owned(),
-                None => progress.phase.name().to_owned(),
+                None => progress.state.phase.name().to_owned(),
             },
             name: progress.rule,
-            definition: progress.definition,
+            definition: progress.state.definition,
             added: self.added,
-            evaluated_to_ns: progress.evaluated_to.0,
+            evaluated_to_ns: progress.state.evaluated_to.0,
             evaluations: progress.evaluations,
             missed: progress.missed,
             failures: progress.failures,

@@ -27,7 +27,6 @@ const STORES_MAX: usize = 10_000;
 /// The least interval between rounds of forgetting idle series.
 const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
 
-/// All senders that are known.
 pub(crate) struct Senders {
     inlet: Inlet,
     directory: Arc<Directory>,
@@ -39,7 +38,6 @@ pub(crate) struct Senders {
     /// The greatest lateness of samples.
     out_of_order: Duration,
     memory: Arc<Memory>,
-    /// When idle series were last forgotten.
     forgot: Instant,
 }
 
@@ -97,7 +95,6 @@ impl Senders {
         }
     }
 
-    /// Stores the samples of one sender.
     fn store(
         &mut self,
         from: IpAddr,
@@ -189,7 +186,6 @@ impl Senders {
         }
     }
 
-    /// Forgets any of the senders.
     fn forget_one(&mut self) {
         if let Some(any) = self.stores.keys().next().cloned() {
             self.stores.remove(&any);

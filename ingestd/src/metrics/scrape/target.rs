@@ -1,6 +1,6 @@
-//! One target: asked again and again, each answer stored as one record of each group of its series.
+//! One target: asks it again and again, and stores each answer as one record of each group of its series.
 //!
-//! An answer is stored whole, or not at all. Whatever comes of it, the first group gets a record that says so: `up` and what Prometheus
+//! An answer is stored whole, or not at all. In any case the first group gets a record of the scrape: `up` and the other metrics that Prometheus
 //! reports beside it.
 
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use loom_engine::query::Directory;
 use loom_engine::schema::Overload;
 use ureq::Agent;
 
-use super::fetch::{Answer, TooLong, agent, fetch};
+use super::fetch::{Answer, TooLong, fetch};
 use crate::config::{ScrapeDef, Target as Address};
 use crate::daemon::inlet::{Inlet, UNFOLDED};
 use crate::exposition::{self, Sample};
 use crate::metrics::names::{self, Series};
 use crate::metrics::series::{Arrived, Failed, GroupStore, Stored};
-use crate::wall_clock;
+use crate::{wall_clock, web_client};
 
 const MS_NS: i64 = 1_000_000;
 
@@ -75,13 +75,13 @@ impl Target {
             }
             due += self.job.every;
             let late = Instant::now().saturating_duration_since(due);
-            // What is past is not made up for: it would be asked for twice at once.
+            // Missed scrapes are not made up for: the target would be asked twice at once.
             let periods = late.as_nanos() / self.job.every.as_nanos().max(1);
             due += self.job.every * u32::try_from(periods).unwrap_or(u32::MAX);
         }
     }
 
-    /// Until the first scrape: targets are spread over the period, each has its place in it, which a restart keeps.
+    /// The time until the first scrape: targets are spread over the period, each with a place in it that a restart keeps.
     fn offset(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
         self.store.source().hash(&mut hasher);
@@ -135,7 +135,7 @@ impl Target {
         }
     }
 
-    /// Without the times of the target, if the job does not honor them.
+    /// Removes the times of the target, if the job does not honor them.
     fn timed<'a>(&self, mut samples: Vec<Sample<'a>>) -> Vec<Sample<'a>> {
         if !self.job.honor_timestamps {
             samples.iter_mut().for_each(|sample| sample.time_ms = None);
@@ -146,15 +146,15 @@ impl Target {
     fn fetch(&mut self) -> anyhow::Result<Answer> {
         let agent = match self.agent.take() {
             Some(agent) => agent,
-            None => agent(&self.job, &self.address.url)?,
+            None => web_client::agent(&self.address.url, self.job.timeout, self.job.tls.as_ref())?,
         };
-        // After a failure, another one reads the certificates again.
+        // After a failure, a new agent reads the certificates again.
         let answer = fetch(&agent, &self.job, &self.address.url)?;
         self.agent = Some(agent);
         Ok(answer)
     }
 
-    /// Stores what a scrape found, or why nothing: an answer that is refused is counted.
+    /// Stores the samples of a scrape, or the reason why there are none. A refused answer is counted.
     fn store(
         &mut self,
         found: Result<&[Sample<'_>], (&str, bool)>,
@@ -182,7 +182,7 @@ impl Target {
             samples: found.ok(),
             refused,
             record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
-            // Whoever configures a target answers for it: the catalog has its own limit.
+            // The configuration chose the target, so the catalog's own limit suffices.
             catalog_bytes_max: u64::MAX,
         };
         let stored = self.store.store(&mut self.inlet, &arrived);

@@ -1,25 +1,25 @@
-//! What is taken of samples that came together, and what is refused of them.
+//! The samples that were taken together, and the refused ones.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
 use super::Slot;
 
-/// How much of a series' labels stands in a reason.
+/// The longest text of a series' labels in a reason.
 const SHOWN_BYTES_MAX: usize = 200;
 
 pub(super) struct Taken {
-    /// By time, in milliseconds, and group: fields and their values.
+    /// Fields and their values, by time in milliseconds and group.
     pub(super) records: BTreeMap<(i64, usize), Vec<(usize, f64)>>,
-    /// What further records may take.
+    /// The room for further records.
     pub(super) record_bytes_left: usize,
     held: HashSet<(i64, Slot)>,
-    /// How many samples, by why.
+    /// Refused samples by reason.
     pub(super) refused: BTreeMap<String, u64>,
 }
 
 impl Taken {
-    /// Nothing yet. All records may take `record_bytes_max`; `refused` is what is refused already.
+    /// All records may take `record_bytes_max`; `refused` are refused already.
     pub(super) fn new(record_bytes_max: usize, refused: BTreeMap<String, u64>) -> Taken {
         Taken {
             records: BTreeMap::new(),
@@ -56,7 +56,7 @@ impl Taken {
     }
 
     pub(super) fn refuse(&mut self, why: &str, series: impl FnOnce() -> String) {
-        // The first of a kind stands for the others.
+        // The first series stands for the others of the same cause.
         let known = self.refused.keys().find(|known| known.starts_with(why));
         let reason = known.cloned().unwrap_or_else(|| {
             let mut series = series();
