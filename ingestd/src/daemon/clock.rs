@@ -30,7 +30,7 @@ impl ClockWatch {
         match clock_steps(&snapshot) {
             Ok(earlier) => writer.restore_clock_steps(earlier),
             Err(error) => tracing::error!(
-                "cannot read which steps the clock made: {error}; [retention] max_age counts them as time that has passed"
+                "cannot read the steps of the clock: {error}; [retention] max_age counts them as time that has passed"
             ),
         }
         Ok(ClockWatch {

@@ -34,7 +34,7 @@ pub(super) struct Recorder {
     pub(super) waiting_connections: u64,
     ledger: Ledger,
     home: Home,
-    retention: Retention,
+    pub(super) retention: Retention,
     forgetting: Forgetting,
     metrics: SelfMetrics,
     started: Instant,
@@ -217,11 +217,6 @@ impl Recorder {
         }
     }
 
-    /// Keeps losses where a kill does not reach them, before a client learns of them.
-    pub(super) fn keep_losses(&mut self) {
-        self.losses.keep_pending(&mut self.writer);
-    }
-
     /// Counts the outcome of a push in the ledger, among the losses and in the connection's account.
     fn enter(&mut self, peer: &Peer, source: SourceId, fate: Fate) -> Outcome {
         let mut counts = fate.counts;
@@ -239,14 +234,6 @@ impl Recorder {
             account.reason = loss.detail;
         }
         fate.outcome
-    }
-
-    pub(super) fn begin_pin(&mut self) {
-        self.retention.wait_for_pin(self.writer.position());
-    }
-
-    pub(super) fn end_pin(&mut self) {
-        self.retention.end_wait();
     }
 
     /// Does the work that is due before each publish: checks the directory and the room on the disk, records the daemon's metrics and losses.
@@ -314,6 +301,11 @@ impl Recorder {
                     last_push_ns: account.last_push.map(|time| time.0),
                 }
             });
+        // The gravest comes first.
+        let own = self.trouble().map(str::to_owned);
+        let others = self.retention.refusal().or(self.losses.trouble());
+        let trouble = own.or_else(|| self.writer.trouble());
+        let trouble = trouble.or_else(|| others.map(str::to_owned));
         DaemonStatus {
             pid: std::process::id(),
             uptime_ns: nanos(self.started.elapsed()),
@@ -338,17 +330,9 @@ impl Recorder {
             log_stalls: log.stalls,
             log_stall_ns: nanos(log.stall),
             waiting_connections: self.waiting_connections,
-            trouble: self.gravest_trouble(),
+            trouble,
             sources: sources.collect(),
         }
-    }
-
-    /// The gravest of the present troubles.
-    fn gravest_trouble(&self) -> Option<String> {
-        let others = self.retention.refusal().or(self.losses.trouble());
-        let own = self.trouble().map(str::to_owned);
-        own.or_else(|| self.writer.trouble())
-            .or_else(|| others.map(str::to_owned))
     }
 
     /// Keeps an error for the status and the syncs. Each batch may meet it again, so it is logged when it is new or `LOG_EVERY` has passed.

@@ -1,4 +1,4 @@
-//! Refusals of one request over OTLP, by reason: its sender learns of them, and the ledger counts them.
+//! Refusals of one request over OTLP, or of one answer of a target, by reason: a sender learns of them, and the ledger counts them.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +35,24 @@ impl Refused {
         *self.by_why.entry((reason, why)).or_default() += records;
     }
 
-    /// The reason that was given before for the same cause, with its example.
-    pub(crate) fn words_for(&self, why: &str) -> Option<String> {
-        let mut known = self.by_why.keys().map(|(_, words)| words);
-        known.find(|words| words.starts_with(why)).cloned()
+    /// Adds one record with an example. The first example stands for the others of the same cause.
+    pub(crate) fn add_such(
+        &mut self,
+        reason: LossReason,
+        why: &str,
+        example: impl FnOnce() -> String,
+    ) {
+        let words = self.causes().find(|words| words.starts_with(why));
+        let words = words.cloned();
+        let words = words.unwrap_or_else(|| match example().as_str() {
+            "" => why.to_owned(),
+            example => format!("{why}, such as {example}"),
+        });
+        self.add(reason, &words, 1);
+    }
+
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &String> {
+        self.by_why.keys().map(|(_, words)| words)
     }
 
     pub(crate) fn taken(&self) -> Taken {
@@ -58,13 +72,18 @@ impl Refused {
 
     /// Notes them as losses, of a source if they have one.
     pub(crate) fn enter(&self, inlet: &mut Inlet, source: Option<SourceId>) {
+        self.enter_as(inlet, source, "");
+    }
+
+    /// Notes them as losses, with these words before the reasons.
+    pub(crate) fn enter_as(&self, inlet: &mut Inlet, source: Option<SourceId>, before: &str) {
         for reason in [
             LossReason::Malformed,
             LossReason::TooLong,
             LossReason::Overload,
         ] {
             if let Some((records, words)) = self.of(reason) {
-                inlet.lose(source, reason, records, words);
+                inlet.lose(source, reason, records, format!("{before}{words}"));
             }
         }
     }

@@ -54,11 +54,11 @@ impl Recorder {
             }
             Request::Calibration(answer) => answer.give(self.calibration()),
             Request::HoldRetention(answer) => {
-                self.begin_pin();
+                self.retention.wait_for_pin(self.writer.position());
                 answer.give(());
             }
             Request::ReleaseRetention(answer) => {
-                self.end_pin();
+                self.retention.end_wait();
                 answer.give(());
             }
         }

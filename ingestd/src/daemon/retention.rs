@@ -216,7 +216,7 @@ impl Retention {
             (Some(Ok(archived)), Some(delay)) => {
                 self.archived = Some(archived);
                 self.warn(&format!(
-                    "{delay}: retention removes only what was archived by then"
+                    "{delay}: retention removes only records that were archived by then"
                 ));
             }
             (_, Some(delay)) => return Err(delay),

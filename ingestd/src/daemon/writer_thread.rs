@@ -70,7 +70,10 @@ impl WriterThread {
                     std::thread::sleep(RETRY);
                 }
             }
-            self.retry_backlog();
+            let mut backlog = std::mem::take(&mut self.backlog);
+            backlog.retry(|message| self.attempt(message));
+            self.recorder.waiting_connections = backlog.connections();
+            self.backlog = backlog;
             self.recorder.keep_house();
             let tick = last_tick.elapsed() >= TICK;
             if tick {
@@ -108,13 +111,6 @@ impl WriterThread {
             // The next status reports it.
             self.recorder.waiting_connections = self.backlog.connections();
         }
-    }
-
-    fn retry_backlog(&mut self) {
-        let mut backlog = std::mem::take(&mut self.backlog);
-        backlog.retry(|message| self.attempt(message));
-        self.recorder.waiting_connections = backlog.connections();
-        self.backlog = backlog;
     }
 
     /// Carries a message out. Gives back one that found the log full.
@@ -176,7 +172,9 @@ impl WriterThread {
                         }
                         // The other pushes of the buffer are taken in: they came before the connection is cut.
                         Outcome::NoSuchSource => {
-                            self.recorder.keep_losses();
+                            // A kill must not reach the losses once the client learns of them.
+                            let Recorder { losses, writer, .. } = &mut self.recorder;
+                            losses.keep_pending(writer);
                             no_such_source(&peer, *source);
                         }
                     }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::mem::discriminant;
 use std::time::Duration;
 
 use loom_engine::query::{ChunkReader, Poll, Rows, Scan, ScanSpec, Snapshot};
@@ -45,10 +46,11 @@ pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     pub fn add(&mut self, gap: Gap) {
+        let is_next = |last: &Gap| {
+            gap.from <= last.to && discriminant(&last.cause) == discriminant(&gap.cause)
+        };
         match self.0.last_mut() {
-            Some(last) if gap.from <= last.to && last.cause.is_like(&gap.cause) => {
-                last.to = last.to.max(gap.to);
-            }
+            Some(last) if is_next(last) => last.to = last.to.max(gap.to),
             _ => self.0.push(gap),
         }
     }
@@ -89,12 +91,6 @@ impl fmt::Display for Gap {
             Cause::Retention => write!(f, "retention removed addresses {from} to {to}"),
             Cause::Damage(what) => write!(f, "addresses {from} to {to} cannot be read: {what}"),
         }
-    }
-}
-
-impl Cause {
-    fn is_like(&self, other: &Cause) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 

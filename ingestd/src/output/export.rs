@@ -3,7 +3,6 @@
 //! A file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -42,7 +41,7 @@ pub fn export(
     let Some(path) = out.kept() else {
         return write(snapshot, export, out, poll);
     };
-    let partial = partial_name(path);
+    let partial = path.with_added_extension("partial");
     let written = write(snapshot, export, &Out::File(partial.clone()), poll).and_then(|exported| {
         fs::rename(&partial, path).with_context(|| format!("cannot write {out}"))?;
         Ok(exported)
@@ -52,12 +51,6 @@ pub fn export(
         let _ = fs::remove_file(&partial);
     }
     written
-}
-
-fn partial_name(out: &Path) -> PathBuf {
-    let mut name = out.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
 }
 
 fn write(

@@ -36,8 +36,12 @@ impl Out {
     /// The path of a file of a disk, which may be renamed, made durable and read back.
     pub(super) fn kept(&self) -> Option<&Path> {
         match self {
-            Out::File(path) if fs::metadata(path).is_ok_and(|about| is_special(&about)) => None,
-            Out::File(path) => Some(path),
+            Out::File(path) => {
+                // Others are pipes, sockets and devices.
+                let is_kept = |about: fs::Metadata| about.is_file() || about.is_dir();
+                let is_kept = fs::metadata(path).ok().is_none_or(is_kept);
+                is_kept.then_some(path.as_path())
+            }
             Out::Stdout => None,
         }
     }
@@ -49,9 +53,4 @@ impl Out {
             Out::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
         }
     }
-}
-
-/// A pipe, a socket or a device.
-fn is_special(about: &fs::Metadata) -> bool {
-    !about.is_file() && !about.is_dir()
 }

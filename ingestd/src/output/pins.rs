@@ -216,7 +216,7 @@ fn fill(
     pin.missing = (!missing.is_empty()).then_some(missing);
     if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
         bail!(
-            "nothing of the span is left: {missing}; keep more with [retention] max_bytes and max_age, and see what 'ingestd check' reports"
+            "no record of the span remains: {missing}; keep more with [retention] max_bytes and max_age, and run 'ingestd check'"
         );
     }
     let about = folder.join(ABOUT);
@@ -264,7 +264,7 @@ impl Placed {
     /// Refuses records that take so much of the log that they can hardly become so small a pin, before anything is written.
     fn require_room(&self, bytes_max: u64) -> anyhow::Result<()> {
         let log_bytes = self.log_bytes().unwrap_or_else(|error| {
-            tracing::warn!("how large a pin may become is unknown: {error}");
+            tracing::warn!("cannot estimate the size of a pin: {error}");
             0
         });
         if log_bytes / SMALLER_MOST > bytes_max {

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::confined::Confined;
 use super::listen::{ClaimedPort, Listen};
-use super::program::{DuckDb, loads};
+use super::program::{find, loads};
 use super::server::{Server, in_one_line};
 use super::token::Token;
 use crate::child::Program;
@@ -49,7 +49,7 @@ pub struct Options {
 /// A directory that can be served at a port, which no other host has.
 pub struct Host {
     options: Options,
-    program: DuckDb,
+    program: PathBuf,
     loads: String,
     port: ClaimedPort,
     place: TempDir,
@@ -65,7 +65,7 @@ impl Host {
         let served = served(&options.dir)?;
         let port = ClaimedPort::claim(options.listen.clone())?;
         port.require_free()?;
-        let program = DuckDb::find(options.duckdb.as_deref())?;
+        let program = find(options.duckdb.as_deref())?;
         let loads = loads(&options.extensions)?;
         let place =
             TempDir::with_prefix("loom-serve-").context("cannot create a temporary folder")?;
@@ -131,7 +131,7 @@ impl Host {
     /// DuckDB's command line on the host's database, which takes statements from its standard input. Its environment has the necessary variables
     /// alone.
     fn duckdb(&self, options: &[&str]) -> anyhow::Result<Program> {
-        let mut words: Vec<OsString> = vec![self.program.path().into()];
+        let mut words: Vec<OsString> = vec![self.program.clone().into()];
         words.extend(["-no-init", "-unsigned", "-bail"].map(OsString::from));
         words.extend(options.iter().map(OsString::from));
         words.push(self.place.path().join("host.duckdb").into());

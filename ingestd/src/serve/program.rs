@@ -16,52 +16,43 @@ const LATEST: &str = "1.5.5";
 /// The folder in which the packages have Loom's file for these versions, relative to the program.
 const BESIDE: &str = "../lib/loom/duckdb-v1";
 
-/// DuckDB's command line, of a version that has Quack.
-pub(super) struct DuckDb(PathBuf);
-
-impl DuckDb {
-    /// The program that is given, else `duckdb` of PATH.
-    pub(super) fn find(given: Option<&Path>) -> anyhow::Result<DuckDb> {
-        let path = match given {
-            Some(path) => path.to_owned(),
-            None => in_path("duckdb").with_context(|| {
-                format!("there is no 'duckdb' in PATH; install DuckDB {LATEST}, or give its path with --duckdb")
-            })?,
-        };
-        let name = path.display();
-        // A script would stand between DuckDB and the limits and signals that are for it.
-        let mut magic = [0; 4];
-        File::open(&path)
-            .and_then(|mut file| file.read(&mut magic))
-            .with_context(|| {
-                format!("cannot open the DuckDB command line '{name}'; give its path with --duckdb")
-            })?;
-        if &magic != b"\x7fELF" {
-            bail!(
-                "'{name}' is a script and not DuckDB itself; give its path with --duckdb, of PyPI's package that of \
+/// Finds DuckDB's command line, of a version that has Quack: the program that is given, else `duckdb` of PATH.
+pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => in_path("duckdb").with_context(|| {
+            format!("there is no 'duckdb' in PATH; install DuckDB {LATEST}, or give its path with --duckdb")
+        })?,
+    };
+    let name = path.display();
+    // A script would stand between DuckDB and the limits and signals that are for it.
+    let mut magic = [0; 4];
+    File::open(&path)
+        .and_then(|mut file| file.read(&mut magic))
+        .with_context(|| {
+            format!("cannot open the DuckDB command line '{name}'; give its path with --duckdb")
+        })?;
+    if &magic != b"\x7fELF" {
+        bail!(
+            "'{name}' is a script and not DuckDB itself; give its path with --duckdb, of PyPI's package that of \
                  duckdb_cli/duckdb in site-packages"
-            );
-        }
-        let said = Command::new(&path)
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot run '{name}'"))?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let version = said.split_whitespace().next().unwrap_or_default();
-        if !WITH_QUACK.contains(&version.trim_start_matches('v')) {
-            bail!(
-                "'{name}' is version '{version}', for which Quack has no build (it has for {}); \
+        );
+    }
+    let said = Command::new(&path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run '{name}'"))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version = said.split_whitespace().next().unwrap_or_default();
+    if !WITH_QUACK.contains(&version.trim_start_matches('v')) {
+        bail!(
+            "'{name}' is version '{version}', for which Quack has no build (it has for {}); \
                  install DuckDB {LATEST}, and give its path with --duckdb",
-                WITH_QUACK.join(", ")
-            );
-        }
-        Ok(DuckDb(path))
+            WITH_QUACK.join(", ")
+        );
     }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
+    Ok(path)
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -171,7 +162,7 @@ mod tests {
                 "for which Quack has no build (it has for 1.5.4, 1.5.5)",
             ),
         ] {
-            let error = DuckDb::find(Some(path)).err().unwrap().to_string();
+            let error = find(Some(path)).err().unwrap().to_string();
             assert!(error.contains(refusal), "{error}");
         }
     }

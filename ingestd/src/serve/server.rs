@@ -1,7 +1,6 @@
 //! One server: DuckDB's process, its lines, and its CPU time. It ends when this value is dropped.
 
 use std::process::ChildStdin;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
@@ -18,7 +17,8 @@ pub(super) struct Server {
     /// It serves until its standard input ends.
     _input: ChildStdin,
     lines: Receiver<Line>,
-    cpu: Cpu,
+    /// Read once a second.
+    pub(super) cpu: Cpu,
 }
 
 /// A line of a server, by its meaning.
@@ -45,11 +45,6 @@ impl Server {
 
     pub(super) fn lines(&self) -> Receiver<Line> {
         self.lines.clone()
-    }
-
-    /// CPU time since its last rest; call it once a second.
-    pub(super) fn cpu_busy(&mut self) -> anyhow::Result<Duration> {
-        self.cpu.busy()
     }
 
     /// Says how it ended. A server that closed its output and lives on is killed.

@@ -91,7 +91,7 @@ fn serve(
             },
             recv(seconds) -> _ => {
                 // A start is not a question.
-                let busy = if listens_since.is_some() { server.cpu_busy()? } else { Duration::ZERO };
+                let busy = if listens_since.is_some() { server.cpu.busy()? } else { Duration::ZERO };
                 if busy > options.cpu_busy_max {
                     break format!(
                         "the server was ended: it computed for {} s without a pause; --cpu-seconds allows {}",

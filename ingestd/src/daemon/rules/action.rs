@@ -158,7 +158,7 @@ pub(super) fn doubts(action: &Action) -> Vec<String> {
             near => format!("did you mean {{{}}}?", near.join("} or {")),
         };
         doubts.push(format!(
-            "run has {{{name}}}, which stands for nothing and stays as it is; {hint}"
+            "run has the unknown placeholder {{{name}}}, which is not replaced; {hint}"
         ));
     }
     doubts

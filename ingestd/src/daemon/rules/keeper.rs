@@ -100,11 +100,11 @@ impl Keeper {
         };
         let closed = keeper.resume(&snapshot)?;
         let unpinned = unpinned(&snapshot).unwrap_or_else(|error| {
-            tracing::error!("cannot read which pins were not written: {error}");
+            tracing::error!("cannot find the pins that were not written: {error}");
             Vec::new()
         });
         if let Err(error) = pins::remove_partial(keeper.directory.path()) {
-            tracing::warn!("a pin that was not finished stays: {error:#}");
+            tracing::warn!("an unfinished pin remains: {error:#}");
         }
         keeper.trim_pins();
         keeper
@@ -408,7 +408,7 @@ impl Keeper {
             return;
         }
         if let Some(before) = rule.untold.take() {
-            let why = "skipped: its opposite came before it could be told".to_owned();
+            let why = "skipped: its opposite came before its action could start".to_owned();
             self.record(&outcome(before, Err(why)));
         }
         let skipped = match rule.rest() {
@@ -530,7 +530,10 @@ impl Keeper {
 
     /// Goes on with the present rules: one that is the same as before keeps its progress.
     fn take_over(&mut self) {
-        self.refresh_edge();
+        // A rule that is added begins at the present time.
+        if let Ok(now) = self.inlet.ask(Request::Publish) {
+            self.edge = (now, Instant::now());
+        }
         let mut before = std::mem::take(&mut self.watched);
         for (def, added) in self.all() {
             let known = before.iter().position(|rule| {
@@ -594,13 +597,6 @@ impl Keeper {
         }
         self.take_over();
         Ok(())
-    }
-
-    /// A rule that is added begins at the present time.
-    fn refresh_edge(&mut self) {
-        if let Ok(now) = self.inlet.ask(Request::Publish) {
-            self.edge = (now, Instant::now());
-        }
     }
 
     pub(in crate::daemon) fn list(&self) -> String {

@@ -64,7 +64,7 @@ impl Asked {
                 "cannot read whether the wall clock stepped: {error}"
             )),
             (None, Some(step)) => Some(format!(
-                "the wall clock stepped forward by {} s after the alert, so the span ends the sooner",
+                "the wall clock stepped forward by {} s after the alert, so the span ends earlier",
                 step.length().as_secs()
             )),
             (None, None) => None,

@@ -53,13 +53,8 @@ impl Request {
             Found::Point(origin, point) => self.add_point(origin, point),
             Found::Target(origin, labels, time_ns) => self.add_target(origin, labels, time_ns),
             Found::Refused(metric, why) => {
-                // Each metric's name would make a reason of its own.
-                let known = self.refused.words_for(why);
-                let why = known.unwrap_or_else(|| match metric.is_empty() {
-                    true => why.to_owned(),
-                    false => format!("{why}, such as {metric}"),
-                });
-                self.refused.add(LossReason::Malformed, &why, 1);
+                let refused = &mut self.refused;
+                refused.add_such(LossReason::Malformed, why, || metric.to_owned());
             }
         }
     }

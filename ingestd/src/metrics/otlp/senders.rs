@@ -43,8 +43,8 @@ pub(crate) struct Senders {
 
 /// The outcome of storing the data points of one sender.
 struct Became {
-    /// Refused points by reason.
-    refused: BTreeMap<String, u64>,
+    /// Refused points, and why.
+    refused: Option<(String, u64)>,
     is_limited: bool,
 }
 
@@ -82,8 +82,9 @@ impl Senders {
         for (sender, sent) in request.senders {
             let became = self.store(from, &sender, &sent, &mut record_bytes_left)?;
             is_limited |= became.is_limited;
-            points_stored += sent.points as u64 - became.refused.values().sum::<u64>();
-            for (why, points) in became.refused {
+            points_stored += sent.points as u64;
+            if let Some((why, points)) = became.refused {
+                points_stored -= points;
                 refused.add(LossReason::Malformed, &why, points);
             }
         }
@@ -103,7 +104,7 @@ impl Senders {
         record_bytes_left: &mut usize,
     ) -> Result<Became, Gone> {
         let all = |why: &str, is_limited| Became {
-            refused: BTreeMap::from([(why.to_owned(), sent.points as u64)]),
+            refused: Some((why.to_owned(), sent.points as u64)),
             is_limited,
         };
         let known = self.inlet.catalog()?;
@@ -130,7 +131,7 @@ impl Senders {
             time_ms: wall_clock().0 / MS_NS,
             reported: &targets,
             samples: Some(&samples),
-            refused: BTreeMap::new(),
+            refused: Refused::default(),
             record_bytes_max: *record_bytes_left,
             catalog_bytes_max,
         };
@@ -170,7 +171,8 @@ impl Senders {
                 self.shares.add_sender(from)?;
             }
             if self.stores.len() >= STORES_MAX {
-                self.forget_one();
+                let any = self.stores.keys().next().cloned();
+                any.and_then(|any| self.stores.remove(&any));
             }
             self.stores.insert(sender.clone(), store);
         }
@@ -183,12 +185,6 @@ impl Senders {
         if self.memory.is_scarce() && self.forgot.elapsed() >= period {
             self.stores.values_mut().for_each(GroupStore::forget_idle);
             self.forgot = Instant::now();
-        }
-    }
-
-    fn forget_one(&mut self) {
-        if let Some(any) = self.stores.keys().next().cloned() {
-            self.stores.remove(&any);
         }
     }
 
@@ -226,16 +222,13 @@ fn sample<'a>(
 }
 
 /// Counts the data points that have a refused sample, under the reasons of the samples.
-fn of_points(stored: &Stored, sent: &Sent) -> BTreeMap<String, u64> {
+fn of_points(stored: &Stored, sent: &Sent) -> Option<(String, u64)> {
     let points = stored.refused_at.iter();
     let points: BTreeSet<usize> = points
         .filter_map(|at| sent.samples.get(*at).map(|(point, ..)| *point))
         .collect();
-    let mut words: Vec<String> = stored.refused.keys().cloned().collect();
+    let mut words: Vec<String> = stored.refused.causes().cloned().collect();
     words.extend(stored.trouble.clone());
-    match stored.refused.is_empty() {
-        true => BTreeMap::new(),
-        // The words may be of `target_info` alone, which is not a data point.
-        false => BTreeMap::from([(words.join("; "), points.len() as u64)]),
-    }
+    // The words may be of `target_info` alone, which is not a data point.
+    (stored.refused.count() > 0).then(|| (words.join("; "), points.len() as u64))
 }

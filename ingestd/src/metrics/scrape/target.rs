@@ -3,7 +3,6 @@
 //! An answer is stored whole, or not at all. In any case the first group gets a record of the scrape: `up` and the other metrics that Prometheus
 //! reports beside it.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,7 +15,9 @@ use ureq::Agent;
 
 use super::fetch::{Answer, TooLong, fetch};
 use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::answer::Gone;
 use crate::daemon::inlet::{Inlet, UNFOLDED};
+use crate::daemon::refused::Refused;
 use crate::exposition::{self, Sample};
 use crate::metrics::names::{self, Series};
 use crate::metrics::series::{Arrived, Failed, GroupStore, Stored};
@@ -70,7 +71,7 @@ impl Target {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            if let Err(Failed::WriterGone) = self.scrape() {
+            if self.scrape().is_err() {
                 return;
             }
             due += self.job.every;
@@ -91,56 +92,38 @@ impl Target {
         Duration::from_nanos(wait)
     }
 
-    fn scrape(&mut self) -> Result<(), Failed> {
+    fn scrape(&mut self) -> Result<(), Gone> {
         let began = Instant::now();
         let time_ms = wall_clock().0 / MS_NS;
         let answer = self.fetch();
         let took = began.elapsed();
-        let samples = match &answer {
-            Ok(answer) => exposition::parse(&answer.body, answer.format)
-                .map(|samples| self.timed(samples))
-                .map_err(|error| (format!("its answer is not metrics: {error}"), true)),
+        let found = match &answer {
+            Ok(answer) => self.samples(answer).map_err(|why| (why, true)),
             Err(error) => Err((format!("{error:#}"), error.is::<TooLong>())),
         };
-        let samples = samples.and_then(|samples| match samples.len() > self.job.series_max {
-            false => Ok(samples),
-            true => Err((
-                format!(
-                    "it has {} series, more than series_max = {}; raise series_max, or let it drop labels",
-                    samples.len(),
-                    self.job.series_max
-                ),
-                true,
-            )),
+        let stored = self.store(&found, time_ms, took);
+        self.report(match (stored, found) {
+            (Err(Failed::WriterGone), _) => return Err(Gone),
+            (Err(Failed::Defining(why)), _) => Some(why),
+            (Ok(stored), found) => stored.trouble.or(found.err().map(|(why, _)| why)),
         });
-        let stored = match &samples {
-            Ok(samples) => self.store(Ok(samples), time_ms, took),
-            Err((why, answered)) => self.store(Err((why, *answered)), time_ms, took),
-        };
-        let trouble = match (&stored, samples) {
-            (Err(Failed::Defining(why)), _) => Some(why.clone()),
-            (
-                Ok(Stored {
-                    trouble: Some(why), ..
-                }),
-                _,
-            ) => Some(why.clone()),
-            (_, Err((why, _))) => Some(why),
-            (_, Ok(_)) => None,
-        };
-        self.report(trouble);
-        match stored {
-            Err(Failed::WriterGone) => Err(Failed::WriterGone),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Removes the times of the target, if the job does not honor them.
-    fn timed<'a>(&self, mut samples: Vec<Sample<'a>>) -> Vec<Sample<'a>> {
+    /// The samples of an answer, or the reason why it is refused.
+    fn samples<'a>(&self, answer: &'a Answer) -> Result<Vec<Sample<'a>>, String> {
+        let parsed = exposition::parse(&answer.body, answer.format);
+        let mut samples = parsed.map_err(|error| format!("its answer is not metrics: {error}"))?;
+        let (series, series_max) = (samples.len(), self.job.series_max);
+        if series > series_max {
+            return Err(format!(
+                "it has {series} series, more than series_max = {series_max}; raise series_max, or let it drop labels"
+            ));
+        }
         if !self.job.honor_timestamps {
             samples.iter_mut().for_each(|sample| sample.time_ms = None);
         }
-        samples
+        Ok(samples)
     }
 
     fn fetch(&mut self) -> anyhow::Result<Answer> {
@@ -154,21 +137,25 @@ impl Target {
         Ok(answer)
     }
 
-    /// Stores the samples of a scrape, or the reason why there are none. A refused answer is counted.
+    /// Stores the samples of a scrape, or the reason why there are none. It is counted if the target answered.
     fn store(
         &mut self,
-        found: Result<&[Sample<'_>], (&str, bool)>,
+        found: &Result<Vec<Sample<'_>>, (String, bool)>,
         time_ms: i64,
         took: Duration,
     ) -> Result<Stored, Failed> {
         let refused = match found {
-            Err((why, true)) => BTreeMap::from([(why.to_owned(), 1)]),
-            Ok(_) | Err((_, false)) => BTreeMap::new(),
+            Err((why, true)) => Refused::unread(1, why),
+            Ok(_) | Err((_, false)) => Refused::default(),
         };
+        let samples = found.as_ref().ok().map(Vec::as_slice);
         let reported = [
             ("up", f64::from(found.is_ok())),
             ("scrape_duration_seconds", took.as_secs_f64()),
-            ("scrape_samples_scraped", found.map_or(0, <[_]>::len) as f64),
+            (
+                "scrape_samples_scraped",
+                samples.map_or(0, <[_]>::len) as f64,
+            ),
         ];
         let reported = reported.map(|(metric, value)| Sample {
             metric,
@@ -179,7 +166,7 @@ impl Target {
         let arrived = Arrived {
             time_ms,
             reported: &reported,
-            samples: found.ok(),
+            samples,
             refused,
             record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
             // The configuration chose the target, so the catalog's own limit suffices.

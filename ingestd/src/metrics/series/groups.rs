@@ -74,7 +74,7 @@ pub(in crate::metrics) struct Group {
 
 impl Groups {
     /// Reads the groups of the catalog. `payload_bytes_max` limits the fields of a group, `new_max` the new series of a day; those of the first
-    /// scrape of a new target are not counted.
+    /// scrape of a new target are not counted. The count goes on from `day`.
     ///
     /// # Errors
     /// A source of that name holds something else.
@@ -85,6 +85,7 @@ impl Groups {
         new_max: usize,
         shared: Vec<String>,
         on_overload: Overload,
+        day: Option<(Instant, usize)>,
     ) -> Result<Groups, String> {
         let fields_max = payload_bytes_max.saturating_sub(TIME_BYTES) * 8 / FIELD_BITS;
         let fields_max = fields_max.clamp(1, FIELDS_MAX);
@@ -96,13 +97,15 @@ impl Groups {
             new_max,
             shared,
             on_overload,
-            day: None,
+            day,
         };
         while let Some(source) = catalog.find_even_forgotten(&found.group_name(found.groups.len()))
         {
             found.add(source)?;
         }
-        found.day = (!found.groups.is_empty()).then(|| (Instant::now(), 0));
+        if !found.groups.is_empty() {
+            found.day.get_or_insert((Instant::now(), 0));
+        }
         Ok(found)
     }
 
@@ -139,14 +142,6 @@ impl Groups {
     /// The begin of the count of new series, and the count.
     pub(super) fn day(&self) -> Option<(Instant, usize)> {
         self.day
-    }
-
-    /// Goes on with the count of an earlier day.
-    pub(super) fn counting_on(self, day: Option<(Instant, usize)>) -> Groups {
-        Groups {
-            day: day.or(self.day),
-            ..self
-        }
     }
 
     pub(in crate::metrics) fn shared(&self) -> &[String] {
@@ -290,17 +285,11 @@ mod tests {
 
     use crate::metrics::is_forgettable;
 
-    const DROP: Overload = Overload::DropNew;
-
     fn series(text: &str) -> Series {
         let labels = text.split(',').map(|label| label.split_once('=').unwrap());
         labels
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
-    }
-
-    fn shared() -> Vec<String> {
-        ["job", "instance"].map(str::to_owned).into()
     }
 
     fn define(groups: &Groups, catalog: &mut Catalog) {
@@ -309,17 +298,25 @@ mod tests {
         }
     }
 
-    fn groups(catalog: &Catalog, new_max: usize) -> Groups {
-        // Room for three fields.
+    const LONG: usize = 60_000;
+    const THREE_FIELDS: usize = 16 + 3 * 9;
+
+    fn load(catalog: &Catalog, payload_bytes_max: usize, new_max: usize) -> Result<Groups, String> {
+        let shared = ["job", "instance"].map(str::to_owned).into();
+        let name = "metrics/j/a:1";
         Groups::load(
             catalog,
-            "metrics/j/a:1",
-            16 + 3 * 9,
+            name,
+            payload_bytes_max,
             new_max,
-            shared(),
-            DROP,
+            shared,
+            Overload::DropNew,
+            None,
         )
-        .unwrap()
+    }
+
+    fn groups(catalog: &Catalog, new_max: usize) -> Groups {
+        load(catalog, THREE_FIELDS, new_max).unwrap()
     }
 
     // case Metrics: a scrape
@@ -361,8 +358,7 @@ mod tests {
     #[test]
     fn names_of_fields_are_free_and_short() {
         let mut catalog = Catalog::new();
-        let mut found =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).unwrap();
+        let mut found = load(&catalog, LONG, 10).unwrap();
         let long = format!("__name__=m,l={}", "ä".repeat(500));
         for text in [
             "__name__=m,l=a",
@@ -410,8 +406,7 @@ mod tests {
     #[test]
     fn a_group_that_grew_often_is_followed_by_another() {
         let mut catalog = Catalog::new();
-        let mut found =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
+        let mut found = load(&catalog, LONG, 1000).unwrap();
         for scrape in 0..2 * LAYOUTS_MAX {
             for n in 0..2 {
                 let series = series(&format!("__name__=m,n={n},scrape={scrape}"));
@@ -423,8 +418,7 @@ mod tests {
         }
         let sources = catalog.sources().map(|source| source.layouts.len());
         assert_eq!(sources.collect::<Vec<_>>(), [LAYOUTS_MAX; 2]);
-        let mut again =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
+        let mut again = load(&catalog, LONG, 1000).unwrap();
         let slot = again.place(&series("__name__=n"), true).unwrap();
         assert_eq!(slot, Slot { group: 2, field: 0 });
     }
@@ -471,15 +465,7 @@ mod tests {
     // case Metrics: series that are always new
     #[test]
     fn a_group_is_full_when_its_labels_are_long() {
-        let mut found = Groups::load(
-            &Catalog::new(),
-            "metrics/j/a:1",
-            60_000,
-            1000,
-            shared(),
-            DROP,
-        )
-        .unwrap();
+        let mut found = load(&Catalog::new(), LONG, 1000).unwrap();
         let long = "x".repeat(4000);
         let groups: Vec<usize> = (0..300)
             .map(|n| series(&format!("__name__=m,n={n},l={long}")))
@@ -494,7 +480,7 @@ mod tests {
         let mut catalog = Catalog::new();
         let def = SourceDef::new("metrics/j/a:1");
         catalog.define_source(&def, Address(0)).unwrap();
-        assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).is_err());
+        assert!(load(&catalog, LONG, 10).is_err());
     }
 
     // case Metrics: a scrape

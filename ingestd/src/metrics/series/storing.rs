@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{
-    FieldValue, LossReason, METRIC_LABEL, Overload, PayloadEncoder, SourceDef, TimeKind,
+    FieldValue, METRIC_LABEL, Overload, PayloadEncoder, SourceDef, TimeKind,
 };
 use loom_engine::{Address, SourceId, TimeRange, Timestamp, proven};
 
@@ -17,6 +17,7 @@ use super::{Groups, NoPlace, Slot};
 use crate::daemon::answer::Gone;
 use crate::daemon::inlet::Inlet;
 use crate::daemon::message::{Defined, Growth};
+use crate::daemon::refused::Refused;
 use crate::exposition::Sample;
 use crate::metrics::names::{Series, shown};
 
@@ -36,8 +37,8 @@ pub(in crate::metrics) struct Arrived<'a> {
     pub(in crate::metrics) reported: &'a [Sample<'a>],
     /// `None` if the target gave nothing that can be stored.
     pub(in crate::metrics) samples: Option<&'a [Sample<'a>]>,
-    /// Refused before, by reason.
-    pub(in crate::metrics) refused: BTreeMap<String, u64>,
+    /// Refused before.
+    pub(in crate::metrics) refused: Refused,
     /// The room for its records: each time makes one in each group, which has a place for all series of the group.
     pub(in crate::metrics) record_bytes_max: usize,
     /// The greatest length of the catalog file with new series.
@@ -47,8 +48,7 @@ pub(in crate::metrics) struct Arrived<'a> {
 /// The outcome of storing samples.
 #[derive(Default)]
 pub(in crate::metrics) struct Stored {
-    /// Refused samples by reason.
-    pub(in crate::metrics) refused: BTreeMap<String, u64>,
+    pub(in crate::metrics) refused: Refused,
     /// The places of refused samples among those that came.
     pub(in crate::metrics) refused_at: BTreeSet<usize>,
     /// Some are refused because they are new, and would not be at another time.
@@ -160,7 +160,7 @@ impl GroupStore {
             Some(groups) => groups,
             None => {
                 self.windows.clear();
-                self.load(inlet)?.counting_on(self.day)
+                self.load(inlet)?
             }
         };
         let samples = arrived.samples.unwrap_or_default();
@@ -220,6 +220,7 @@ impl GroupStore {
             self.series_max,
             self.target.keys().cloned().collect(),
             self.on_overload,
+            self.day,
         )
         .map_err(Failed::Defining)
     }
@@ -418,7 +419,12 @@ impl GroupStore {
         let ids: BTreeMap<usize, SourceId> =
             used.into_iter().zip(defined.ids.iter().copied()).collect();
         self.first = ids.get(&0).copied().or(self.first);
-        self.refuse(inlet, &taken.refused);
+        // A target without a stored sample has no source.
+        let named = match self.first {
+            None => format!("of {}; ", self.source),
+            Some(_) => String::new(),
+        };
+        taken.refused.enter_as(inlet, self.first, &named);
         for ((time_ms, group), values) in &taken.records {
             let payload = encoded(&groups.group(*group).def, *time_ms, values);
             let id = ids.get(group).expect("each group that is used was defined");
@@ -426,20 +432,6 @@ impl GroupStore {
         }
         inlet.flush()?;
         Ok(defined)
-    }
-
-    /// Notes refused samples. They are one loss, because of several with one reason the ledger would keep the words of one.
-    fn refuse(&self, inlet: &mut Inlet, refused: &BTreeMap<String, u64>) {
-        if refused.is_empty() {
-            return;
-        }
-        let said = refused.iter();
-        let said = said.map(|(why, samples)| format!("{samples}: {why}"));
-        // A target without a stored sample has no source.
-        let named = self.first.is_none().then(|| format!("of {}", self.source));
-        let words: Vec<String> = named.into_iter().chain(said).collect();
-        let samples = refused.values().sum();
-        inlet.lose(self.first, LossReason::Malformed, samples, words.join("; "));
     }
 }
 

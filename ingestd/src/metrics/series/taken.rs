@@ -3,7 +3,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
+use loom_engine::schema::LossReason;
+
 use super::Slot;
+use crate::daemon::refused::Refused;
 
 /// The longest text of a series' labels in a reason.
 const SHOWN_BYTES_MAX: usize = 200;
@@ -14,13 +17,12 @@ pub(super) struct Taken {
     /// The room for further records.
     pub(super) record_bytes_left: usize,
     held: HashSet<(i64, Slot)>,
-    /// Refused samples by reason.
-    pub(super) refused: BTreeMap<String, u64>,
+    pub(super) refused: Refused,
 }
 
 impl Taken {
     /// All records may take `record_bytes_max`; `refused` are refused already.
-    pub(super) fn new(record_bytes_max: usize, refused: BTreeMap<String, u64>) -> Taken {
+    pub(super) fn new(record_bytes_max: usize, refused: Refused) -> Taken {
         Taken {
             records: BTreeMap::new(),
             record_bytes_left: record_bytes_max,
@@ -56,14 +58,11 @@ impl Taken {
     }
 
     pub(super) fn refuse(&mut self, why: &str, series: impl FnOnce() -> String) {
-        // The first series stands for the others of the same cause.
-        let known = self.refused.keys().find(|known| known.starts_with(why));
-        let reason = known.cloned().unwrap_or_else(|| {
+        self.refused.add_such(LossReason::Malformed, why, || {
             let mut series = series();
             series.truncate(series.floor_char_boundary(SHOWN_BYTES_MAX));
-            format!("{why}, such as {series}")
+            series
         });
-        *self.refused.entry(reason).or_default() += 1;
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
     #[test]
     fn each_time_in_each_group_is_a_record_and_counts() {
         let slot = |group, field| Slot { group, field };
-        let mut taken = Taken::new(250, BTreeMap::new());
+        let mut taken = Taken::new(250, Refused::default());
         let mut put = |time_ms, slot| taken.put(time_ms, slot, 1.0, 100);
         assert!(put(1, slot(0, 0)).is_ok() && put(1, slot(0, 1)).is_ok());
         assert!(put(1, slot(0, 1)).unwrap_err().contains("twice"));

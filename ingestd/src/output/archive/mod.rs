@@ -94,8 +94,8 @@ impl Archive {
         })
     }
 
-    /// Archives the records that arrived before `until` and are not archived yet, of these sources, or of all if none are named. A source that fails holds up no
-    /// other; damage is skipped, and noted as a gap.
+    /// Archives the records that arrived before `until` and are not archived yet, of these sources, or of all if none are named. A source that fails
+    /// holds up no other; damage is skipped, and noted as a gap.
     ///
     /// # Errors
     /// An unknown source, a directory or a manifest that cannot be read or written, [`Error::Interrupted`]. Earlier commits remain.
@@ -226,7 +226,7 @@ impl Archive {
 
 fn kept_aside(file: &str) -> String {
     format!(
-        "no line of the manifest names '{file}', and the log no longer has all of its records: it is kept in '{}', where no reader takes it for a part",
+        "no line of the manifest names '{file}', and the log no longer has all of its records: it is kept in '{}', which readers ignore",
         place::ASIDE
     )
 }

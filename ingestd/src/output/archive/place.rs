@@ -163,7 +163,7 @@ pub(super) fn remove_left_over(
                         kept.push(file);
                     }
                     _ => bail!(
-                        "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
+                        "'{}' is in the archive and not in its manifest; readers would read it as a part: move it away",
                         path.display()
                     ),
                 }
