@@ -15,8 +15,6 @@ pub mod record;
 mod rfc3339;
 pub mod rules;
 pub mod serve;
-#[cfg(test)]
-mod testing;
 mod threads;
 mod wall_clock;
 mod web_client;
@@ -29,3 +27,6 @@ use loom_sink::losses;
 pub use quoted::quoted;
 pub use rfc3339::rfc3339;
 pub use wall_clock::wall_clock;
+
+#[cfg(test)]
+mod testing;

@@ -23,7 +23,7 @@ use super::inlet::Inlet;
 use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
 use crate::threads::join;
-pub(super) use keeper::Keeper;
+use keeper::Keeper;
 
 /// Warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
