@@ -1,4 +1,4 @@
-//! A program that this one runs: its lines, signals to it, and its end. `record` runs captures so, `serve` DuckDB.
+//! A program that this one runs: its lines, signals to it, and its end. `record` runs captures so, and `serve` runs DuckDB.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -14,12 +14,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::wall_clock;
 
-/// A line that is longer comes in pieces. A record holds a piece even if none of its bytes is UTF-8: each then becomes the three bytes of U+FFFD.
+/// A longer line comes in pieces. A record holds a piece even if none of its bytes is UTF-8: each then becomes the three bytes of U+FFFD.
 const LINE_BYTES_MAX: u64 = 21 << 10;
-/// How long a program may take to end once it is asked to.
+/// The time that a program has to end once it is asked to.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a line was written.
+/// The pipe of a line.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Output = 1,
@@ -34,15 +34,15 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// A program that runs, in a process group of its own: Ctrl-C is for this process, which then ends the program. One that is dropped is
-/// ended.
+/// A running program, in a process group of its own: Ctrl-C is for this process, which then ends the program. It ends when this value is
+/// dropped.
 pub(crate) struct Program {
     child: Child,
     is_over: bool,
 }
 
 impl Program {
-    /// Starts a program, which the kernel kills if this thread ends before it; `purpose` follows its name in the message that it cannot be.
+    /// Starts a program, which the kernel kills if this thread ends before it; `purpose` follows its name in the message of an error.
     pub(crate) fn start(command: &mut Command, purpose: &str) -> anyhow::Result<Program> {
         command.process_group(0);
         end_with_starter(command);
@@ -56,37 +56,36 @@ impl Program {
         })
     }
 
-    /// Its standard input, which is piped; once.
+    /// Its standard input, which is piped. Can be taken once.
     pub(crate) fn input(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("the input is piped")
     }
 
-    /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its standard output, which is piped; once.
+    /// Its standard output, which is piped. Can be taken once.
     pub(crate) fn output(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("the output is piped")
     }
 
-    /// Its standard error, which is piped; once.
+    /// Its standard error, which is piped. Can be taken once.
     pub(crate) fn errors(&mut self) -> ChildStderr {
         self.child.stderr.take().expect("the errors are piped")
     }
 
-    /// Sends a signal to it and to those that it started.
+    /// Sends a signal to it and to the processes that it started.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // Until it has been waited for, its id is its own.
         if let Some(pid) = pid.filter(|_| !self.is_over) {
-            // One that has ended needs no signal.
+            // A group that has ended needs no signal.
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Whether it has ended. What it started may run on, and a signal still reaches that until this program is waited for.
+    /// True if it has ended. Processes that it started may run on, and a signal still reaches them until this program is waited for.
     pub(crate) fn has_ended(&self) -> anyhow::Result<bool> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.context("a program has no process id")?;
@@ -95,14 +94,13 @@ impl Program {
         Ok(status.is_some())
     }
 
-    /// Waits until it ends.
     pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         let status = self.child.wait().context("cannot wait for a program")?;
         self.is_over = true;
         Ok(status)
     }
 
-    /// Waits until it ends, since it was asked to. One that does not is killed.
+    /// Waits for the end of a program that was asked to end. One that does not end in time is killed.
     pub(crate) fn wait_a_little(&mut self) -> anyhow::Result<ExitStatus> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -121,7 +119,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         if !self.is_over {
             self.signal(Signal::TERM);
-            // Nothing is wanted of it any more, its status neither.
+            // Its status is of no use any more.
             let _ = self.wait_a_little();
         }
     }

@@ -1,12 +1,10 @@
-//! What a Prometheus target answers: the text format and OpenMetrics, one sample a line.
+//! Parses the answer of a Prometheus target: the text format and OpenMetrics, one sample a line.
 //!
-//! An answer is taken whole or not at all, as Prometheus does it: the first line that is none of the format ends it. Stricter than
-//! Prometheus, an answer must end with its last line, so that one that was cut short is not taken for a whole one.
+//! An answer is taken whole or not at all, as Prometheus does it: the first malformed line refuses it. Stricter than
+//! Prometheus, an answer must end with its last line, so that one that was cut short is refused.
 
 use std::borrow::Cow;
-use std::fmt;
 
-/// Which of the two formats an answer is in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Format {
     Text,
@@ -15,7 +13,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the answer's content type; the text format unless it says otherwise.
+    /// The format of a content type; the text format unless it says otherwise.
     pub fn of_content_type(text: &str) -> Format {
         let kind = text.split(';').next().unwrap_or_default().trim();
         match kind.eq_ignore_ascii_case("application/openmetrics-text") {
@@ -25,37 +23,30 @@ impl Format {
     }
 }
 
-/// One sample of one series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample<'a> {
     pub metric: &'a str,
-    /// As they stand, without the metric's name.
-    pub labels: Vec<(&'a str, Cow<'a, str>)>,
+    /// Labels without the metric's name.
+    pub labels: Labels<'a>,
     pub value: f64,
-    /// Milliseconds since the Unix epoch, where the target says when.
+    /// Milliseconds since the Unix epoch, if the target gives a time.
     pub time_ms: Option<i64>,
 }
 
-/// Why an answer is refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
+pub type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
 pub struct ExpositionError {
     /// Counted from 1.
     pub line: usize,
     pub what: &'static str,
 }
 
-impl fmt::Display for ExpositionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl std::error::Error for ExpositionError {}
-
 /// The samples of an answer, in its order.
 ///
 /// # Errors
-/// The first line that is none of the format; an answer that does not end as the format says.
+/// A line is malformed, or the answer does not end as the format says.
 pub fn parse(bytes: &[u8], format: Format) -> Result<Vec<Sample<'_>>, ExpositionError> {
     let at = |line, what| ExpositionError { line, what };
     let text = str::from_utf8(bytes).map_err(|error| {
@@ -128,25 +119,13 @@ fn sample(line: &str, format: Format) -> Result<Sample<'_>, &'static str> {
     })
 }
 
-type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
-
-/// The labels behind a brace, and what stands behind the other.
+/// Parses labels behind a brace. Returns them and the text behind the other brace.
 fn labels(mut rest: &str) -> Result<(Labels<'_>, &str), &'static str> {
     let mut found = Labels::new();
     loop {
         rest = rest.trim_start_matches(BLANKS);
         if let Some(rest) = rest.strip_prefix('}') {
             return Ok((found, rest));
-        }
-        if !found.is_empty() {
-            rest = rest
-                .strip_prefix(',')
-                .ok_or("a comma between two labels is missing")?;
-            rest = rest.trim_start_matches(BLANKS);
-            // One may stand behind the last.
-            if let Some(rest) = rest.strip_prefix('}') {
-                return Ok((found, rest));
-            }
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let (name, after) = split_while(rest, is_name);
@@ -158,17 +137,20 @@ fn labels(mut rest: &str) -> Result<(Labels<'_>, &str), &'static str> {
         }
         let after = after.trim_start_matches(BLANKS);
         let after = after.strip_prefix('=').ok_or("a label has no value")?;
-        let after = after.trim_start_matches(BLANKS);
-        let after = after
-            .strip_prefix('"')
-            .ok_or("a label's value has no quotes")?;
-        let (value, after) = quoted(after)?;
+        let after = after.trim_start_matches(BLANKS).strip_prefix('"');
+        let (value, after) = quoted(after.ok_or("a label's value has no quotes")?)?;
         found.push((name, value));
-        rest = after;
+        let after = after.trim_start_matches(BLANKS);
+        // A comma may stand behind the last label.
+        rest = match after.strip_prefix(',') {
+            Some(rest) => rest,
+            None if after.starts_with('}') => after,
+            None => return Err("a comma between two labels is missing"),
+        };
     }
 }
 
-/// A value up to its closing quote, and what stands behind that.
+/// Parses a value up to its closing quote. Returns it and the text behind the quote.
 fn quoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
     const OPEN: &str = "a label's value does not end";
     let (plain, rest) = text.split_at(text.find(['"', '\\']).ok_or(OPEN)?);
@@ -183,7 +165,7 @@ fn quoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
             '\\' => match chars.next().ok_or(OPEN)? {
                 'n' => value.push('\n'),
                 c @ ('"' | '\\') => value.push(c),
-                // As Prometheus keeps it.
+                // Prometheus keeps it so.
                 c => value.extend(['\\', c]),
             },
             c => value.push(c),
@@ -193,7 +175,7 @@ fn quoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
 }
 
 fn number(word: &str) -> Option<f64> {
-    // Rust reads more words for them than the formats have.
+    // Rust reads more words for them than the formats define.
     let bare = word.trim_start_matches(['+', '-']);
     let is_word = bare.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_known = ["nan", "inf", "infinity"]
@@ -210,13 +192,13 @@ fn time_ms(word: &str, format: Format) -> Result<i64, &'static str> {
             let seconds = number(word)
                 .filter(|seconds| seconds.is_finite())
                 .ok_or(WRONG)?;
-            // Saturates beyond the ends of time, which the caller refuses.
+            // It saturates beyond the ends of time, which the caller refuses.
             Ok((seconds * 1000.0) as i64)
         }
     }
 }
 
-/// The text as far as all its characters are such, and the rest.
+/// Splits a text before the first other character.
 fn split_while(text: &str, is_such: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !is_such(c)).unwrap_or(text.len()))
 }

@@ -1,4 +1,4 @@
-//! What stands around the engine: inputs that turn files and pipes into payloads, and the daemon that takes them.
+//! The daemon around the engine, its inputs, which turn files and pipes into payloads, and its outputs.
 //!
 //! The command line (`main.rs`, `cli/`) is the only user of some of it; producers use the client library.
 
@@ -27,3 +27,6 @@ use loom_sink::losses;
 pub use quoted::quoted;
 pub use rfc3339::rfc3339;
 pub use wall_clock::wall_clock;
+
+#[cfg(test)]
+mod testing;

@@ -1,4 +1,4 @@
-//! Texts as SQL has them, for statements that DuckDB runs and for queries that people are shown.
+//! Texts as SQL has them, for statements that DuckDB runs and for queries in messages.
 
 /// A text as a constant of SQL.
 pub fn quoted(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! A time as people read it, in messages, tables and what actions get.
+//! A time as people read it, in messages, in tables and for actions.
 
 use loom_engine::Timestamp;
 

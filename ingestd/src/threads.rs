@@ -3,10 +3,9 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it looks whether a thread has ended that it waits for within limits.
+/// The interval between checks of a thread whose end is waited for within limits.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Waits for a thread to end.
 pub(crate) fn join(thread: JoinHandle<()>) {
     let handle = thread.thread().clone();
     if thread.join().is_err() {
@@ -15,7 +14,7 @@ pub(crate) fn join(thread: JoinHandle<()>) {
     }
 }
 
-/// Waits for threads to end, no longer than `patience` for all of them. One that still runs then is left alone.
+/// Waits for threads to end, no longer than `patience` for all of them. A thread that still runs then is left alone.
 pub(crate) fn join_within(patience: Duration, threads: impl IntoIterator<Item = JoinHandle<()>>) {
     let began = Instant::now();
     for thread in threads {

@@ -1,4 +1,4 @@
-//! The time now, as records carry it.
+//! The present time, as records have it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

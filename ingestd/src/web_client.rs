@@ -1,4 +1,4 @@
-//! The common part of our clients over HTTP, those of scrapes and of webhooks: whom they trust over TLS, and plain words for a request
+//! The common part of our clients over HTTP, those of scrapes and of webhooks: their trust over TLS, and plain words for a request
 //! without an answer.
 
 use std::fs;
@@ -7,11 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
 use crate::config::TlsDef;
 
-/// Where machines keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
+const USER_AGENT: &str = concat!("loom/", env!("CARGO_PKG_VERSION"));
+/// Lists of trusted authorities: Debian, Fedora, SUSE, Alpine.
 const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -19,12 +21,42 @@ const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// How the TLS library begins to say that a certificate does not hold.
+/// The TLS library begins its message of a bad certificate so.
 const UNTRUSTED: &str = "invalid peer certificate: ";
-/// How the standard library says that a name has no address.
+/// The standard library's message for a name without an address.
 const UNKNOWN_HOST: &str = "failed to lookup address";
 
-/// The usual failures in plain words; others as the library has them. `remedy` is what to do about one that took longer than `timeout`.
+/// A client for an address. It keeps connections open.
+pub(crate) fn agent(url: &str, timeout: Duration, def: Option<&TlsDef>) -> anyhow::Result<Agent> {
+    let tls = match url.starts_with("https:") {
+        true => tls(def.unwrap_or(&TlsDef::default()))?,
+        false => TlsConfig::default(),
+    };
+    let config = Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        // A token never goes to another address.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .user_agent(USER_AGENT)
+        .tls_config(tls)
+        .build();
+    Ok(config.into())
+}
+
+/// The bearer token in the file that the `key` of a configuration names.
+pub(crate) fn token(path: &Path, key: &str) -> anyhow::Result<String> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {key} {shown}"))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!("{key} {shown} holds no token");
+    }
+    Ok(token.to_owned())
+}
+
+/// Puts the usual failures into plain words; others keep the library's. `remedy` is for an answer that took longer than `timeout`.
 pub(crate) fn plain(error: ureq::Error, timeout: Duration, remedy: &str) -> anyhow::Error {
     let said = error.to_string();
     if let Some((_, why)) = said.rsplit_once(UNTRUSTED) {
@@ -48,11 +80,11 @@ pub(crate) fn plain(error: ureq::Error, timeout: Duration, remedy: &str) -> anyh
     }
 }
 
-/// Of the reasons only an unknown issuer is a matter of whom the daemon trusts.
+/// Only an unknown issuer is a matter of trust.
 fn untrusted(why: &str) -> anyhow::Error {
     let remedy = match why {
         "UnknownIssuer" => "give tls.ca, the certificates of those whom you trust",
-        // `openssl req -x509` makes such ones unless told otherwise.
+        // `openssl req -x509` makes such certificates by default.
         _ if why.contains("CaUsedAsEndEntity") => {
             "it is an authority's: make one with basicConstraints=CA:FALSE, and give it as tls.ca"
         }
@@ -65,7 +97,7 @@ fn unknown_host() -> anyhow::Error {
     anyhow!("no host has its name; check the name, or the machine's name server")
 }
 
-/// Whom a client over TLS trusts, and how it proves who it is itself.
+/// The authorities that a client over TLS trusts, and its own certificate.
 ///
 /// # Errors
 /// A sentence that names the file.

@@ -46,9 +46,9 @@ pub trait Handler: Send + 'static {
     /// Takes a request in protobuf that came from an address: all of it except what it reports as refused, or nothing.
     fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken>;
 
-    /// Learns of requests, or records of one, that could not be read.
+    /// Counts requests, or records of one, that could not be read.
     fn turned_away(&mut self, signal: Signal, count: u64, why: &str);
 
-    /// Learns of connections that were closed at once, for so many are served.
+    /// Counts connections that were closed at once, because `served` others are open.
     fn closed(&mut self, count: u64, served: usize);
 }

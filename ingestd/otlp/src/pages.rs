@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits {
     patience: Patience::Whole(Duration::from_secs(2)),
 };
 
-/// A page, or why there is none.
+/// A page, or the reason why it cannot be made.
 pub type Page = Result<String, String>;
 
 /// Makes a page; it may wait.
@@ -56,6 +56,6 @@ impl Server {
                 response.headers_mut().insert(CONNECTION, close);
                 response
             }));
-        Server::start("loom-http", vec![bound], LIMITS, None, routes, |_| true)
+        Server::start("loom-http", vec![bound], LIMITS, None, routes, drop)
     }
 }

@@ -24,22 +24,22 @@ use crate::body::Shared;
 use crate::handler::Handler;
 use crate::http::{Form, code_of};
 use crate::server::{Limits, Patience, Server};
-use crate::service::Service;
+use crate::service::{CONNECTIONS_MAX, Service};
 use crate::signal::Signal;
 use crate::tls::{Tls, TlsError};
 use crate::{grpc, http};
 
 const LIMITS: Limits = Limits {
-    connections_max: 256,
+    connections_max: CONNECTIONS_MAX,
     head: Duration::from_secs(10),
     patience: Patience::Idle(Duration::from_secs(300)),
 };
-/// How long a sender may take to send a request.
+/// The time that a sender has to send a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How a token is given; the word has no case (RFC 9110, 11.1).
+/// The scheme of a token, in any case (RFC 9110, 11.1).
 const SCHEME: &[u8] = b"Bearer ";
 
-/// How requests are received.
+/// The terms on which requests are received.
 #[derive(Clone)]
 pub struct Options {
     body_bytes_max: usize,
@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The longest body, in bytes, also after it is unpacked; TLS, if senders must use it; what they must give as a bearer token, if anything.
+    /// The longest body, in bytes, also after it is unpacked; TLS, if senders must use it; the bearer token that they must give, if any.
     pub fn new(
         body_bytes_max: usize,
         tls: Option<&Tls>,
@@ -63,16 +63,15 @@ impl Options {
 }
 
 impl Server {
-    /// Receives from now on.
-    pub fn receive(
+    /// Receives from now on, with a handler that `begin` makes. It makes another one after a handler has panicked.
+    pub fn receive<H: Handler>(
         bound: Vec<TcpListener>,
         options: Options,
-        handler: impl Handler,
+        begin: impl Fn() -> io::Result<H> + Send + 'static,
     ) -> io::Result<Server> {
-        let service = Arc::new(Service::new(handler, options.body_bytes_max));
+        let service = Arc::new(Service::new(begin, options.body_bytes_max)?);
         let routes = routes(&service, options.token);
-        let closed =
-            move |count| service.tell(move |handler| handler.closed(count, LIMITS.connections_max));
+        let closed = move |count| service.closed(count);
         Server::start("loom-otlp", bound, LIMITS, options.tls, routes, closed)
     }
 }
@@ -112,13 +111,13 @@ fn has_token(headers: &HeaderMap, token: &[u8]) -> bool {
     given.is_some_and(|(_, given)| is_equal(given, token))
 }
 
-/// In a time that says nothing of where they differ.
+/// The time of the comparison does not depend on where they differ.
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other).fold(0, |bits, (a, b)| bits | (a ^ b));
     one.len() == other.len() && differ == 0
 }
 
-/// Answers a request as its sender understands, once its body has been read.
+/// Answers a request in the protocol of its sender, once its body has been read.
 async fn answer(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let form = Form::of(request.headers());
     let signal = Signal::at(request.uri().path());
@@ -149,10 +148,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
             Code::OutOfRange | Code::ResourceExhausted | Code::Internal
         )
     {
-        let why = status.message().to_owned();
-        if !service.tell(move |handler| handler.turned_away(signal, 1, &why)) {
-            tracing::debug!("too many requests wait to count one that was turned away");
-        }
+        service.turned_away(signal, status.message());
     }
     body.drain(service.body_bytes_max).await;
     match form {

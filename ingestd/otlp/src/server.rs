@@ -26,27 +26,27 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-/// How often connections that were closed at once are reported: somebody may open thousands a second.
+/// The interval between reports of connections that were closed at once: a client may open thousands a second.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
 /// Requests of one connection at a time, over HTTP/2.
 const STREAMS_MAX: u32 = 32;
-/// How long a connection's client may not answer a ping over HTTP/2, and how often it gets one.
+/// The interval of pings over HTTP/2, and the time that a client has to answer one.
 const PING: Duration = Duration::from_secs(30);
 /// The longest head of a request, and the buffer of a connection.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(50);
-/// How long a stop waits for connections, and then for the threads of their requests. Clients send the rest again.
+/// A stop waits so long for connections, and then for the threads of their requests. Clients send the rest again.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Limits {
     /// Served at a time; one more is closed at once, and counted.
     pub(crate) connections_max: usize,
-    /// How long a TLS handshake and the head of a request may take.
+    /// The time for a TLS handshake, and for the head of a request.
     pub(crate) head: Duration,
     pub(crate) patience: Patience,
 }
 
-/// How long a connection lasts.
+/// The time that a connection lasts.
 #[derive(Copy, Clone)]
 pub(crate) enum Patience {
     /// So long at most, over HTTP/1 alone.
@@ -70,14 +70,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves from now on. `closed` learns how many connections were closed at once, and returns false to learn of them later.
+    /// Serves from now on. `closed` counts connections that were closed at once.
     pub(crate) fn start(
         name: &str,
         bound: Vec<Bound>,
         limits: Limits,
         tls: Option<TlsAcceptor>,
         routes: Router,
-        closed: impl Fn(u64) -> bool + Send + 'static,
+        closed: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Server> {
         let addresses = bound.iter().map(Bound::local_addr);
         let addresses = addresses.collect::<io::Result<_>>()?;
@@ -111,7 +111,7 @@ impl Server {
         })
     }
 
-    /// Where it listens: the ports that were given, or those that were found for port 0.
+    /// The addresses that it listens on, with the port that was found for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -126,7 +126,7 @@ impl Server {
 async fn run(
     listeners: Vec<TcpListener>,
     shared: Arc<Shared>,
-    report: impl Fn(u64) -> bool,
+    report: impl Fn(u64),
     mut stopped: oneshot::Receiver<()>,
 ) {
     let places = Arc::new(Semaphore::new(shared.limits.connections_max));
@@ -137,8 +137,8 @@ async fn run(
         tokio::select! {
             // `stop` drops the other end.
             _ = &mut stopped => break,
-            _ = reports.tick() => if closed > 0 && report(closed) {
-                closed = 0;
+            _ = reports.tick() => if closed > 0 {
+                report(std::mem::take(&mut closed));
             },
             accepted = accept(&listeners, &mut turn) => match accepted {
                 Ok((stream, from)) => match Arc::clone(&places).try_acquire_owned() {

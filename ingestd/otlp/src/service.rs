@@ -1,13 +1,14 @@
-//! The way of all requests to the handler: one at a time, in a thread that may wait for a disk. The number of requests that wait is limited, and so is
-//! the room that their bodies take together.
+//! Hands requests to the handler: one at a time, in a thread that may wait for a disk. The number of requests that wait is limited, and so is
+//! the room that their bodies take together. Refusals before the handler are counted there too, as soon as it is free.
 
+use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, Semaphore};
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::task::spawn_blocking;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -17,29 +18,85 @@ use crate::handler::{Handler, NotTaken, Taken};
 use crate::signal::Signal;
 use crate::utf8::REPAIRED;
 
-/// When a sender that a limit refuses is to come again.
+/// A sender that a limit refuses is to come again after this time.
 pub(crate) const LIMITED_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Connections that are served at a time.
+pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// The room for the bodies of all requests, in longest bodies.
 const BODIES_MAX: usize = 4;
 /// Requests that wait for the handler; a sender of one more is asked to come again.
 const WAITING_MAX: usize = 16;
+/// Causes of refusals that wait to be counted; others are counted together.
+const CAUSES_MAX: usize = 16;
 
 pub(crate) struct Service {
-    handler: Arc<Mutex<dyn Handler>>,
-    places: Arc<Semaphore>,
+    hands: Arc<AsyncMutex<Hands>>,
+    places: Semaphore,
+    owed: Arc<Mutex<Owed>>,
     pub(crate) body_bytes_max: usize,
-    /// How many bytes the bodies of all requests may still take.
+    /// The bytes that the bodies of all requests may still take.
     pub(crate) room: Arc<Semaphore>,
 }
 
+/// The handler, unless it panicked: it may have half of a request then, so another one begins.
+struct Hands {
+    handler: Option<Box<dyn Handler>>,
+    begin: Box<dyn Fn() -> io::Result<Box<dyn Handler>> + Send>,
+}
+
+impl Hands {
+    fn work<R>(&mut self, work: impl FnOnce(&mut dyn Handler) -> R) -> io::Result<R> {
+        let mut handler = match self.handler.take() {
+            Some(handler) => handler,
+            None => (self.begin)()?,
+        };
+        let done = work(&mut *handler);
+        self.handler = Some(handler);
+        Ok(done)
+    }
+}
+
+/// Refusals that the handler has not counted yet.
+#[derive(Default)]
+struct Owed {
+    turned_away: Vec<(Signal, String, u64)>,
+    closed: u64,
+    /// They wait for the handler.
+    is_due: bool,
+}
+
+impl Owed {
+    fn count(self, handler: &mut dyn Handler) {
+        for (signal, why, count) in &self.turned_away {
+            handler.turned_away(*signal, *count, why);
+        }
+        if self.closed > 0 {
+            handler.closed(self.closed, CONNECTIONS_MAX);
+        }
+    }
+}
+
+fn lock(owed: &Mutex<Owed>) -> MutexGuard<'_, Owed> {
+    owed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Service {
-    pub(crate) fn new(handler: impl Handler, body_bytes_max: usize) -> Service {
-        Service {
-            handler: Arc::new(Mutex::new(handler)),
-            places: Arc::new(Semaphore::new(WAITING_MAX)),
+    pub(crate) fn new<H: Handler>(
+        begin: impl Fn() -> io::Result<H> + Send + 'static,
+        body_bytes_max: usize,
+    ) -> io::Result<Service> {
+        let begin = move || Ok(Box::new(begin()?) as Box<dyn Handler>);
+        let hands = Hands {
+            handler: Some(begin()?),
+            begin: Box::new(begin),
+        };
+        Ok(Service {
+            hands: Arc::new(AsyncMutex::new(hands)),
+            places: Semaphore::new(WAITING_MAX),
+            owed: Arc::default(),
             body_bytes_max,
             room: Arc::new(Semaphore::new(BODIES_MAX * body_bytes_max)),
-        }
+        })
     }
 
     pub(crate) async fn take(
@@ -50,18 +107,15 @@ impl Service {
         body: Bytes,
     ) -> Result<Taken, Status> {
         let _held = room_for(&self.room, body.len())?;
+        let Ok(_place) = self.places.try_acquire() else {
+            let why = format!("{WAITING_MAX} requests wait already; try again");
+            return Err(Status::unavailable(why));
+        };
         let taken = self.hand(move |handler| match is_json {
             true => take_json(handler, signal, from, &body),
             false => handler.take(signal, from, &body),
         });
-        let Some(taken) = taken else {
-            let why = format!("{WAITING_MAX} requests wait already; try again");
-            return Err(Status::unavailable(why));
-        };
-        // The log has the message of a handler that panics.
-        let taken = taken.await;
-        let taken = taken.map_err(|_| Status::unavailable("the request failed; try again"))?;
-        taken.map_err(|error| match error {
+        taken.await?.map_err(|error| match error {
             NotTaken::Busy(why) => Status::unavailable(why),
             NotTaken::Limited(why) => {
                 // Without a time to come again, a sender drops the request.
@@ -72,29 +126,61 @@ impl Service {
         })
     }
 
-    /// Reports to the handler. False if too many requests wait for it now.
-    pub(crate) fn tell(&self, word: impl FnOnce(&mut dyn Handler) + Send + 'static) -> bool {
-        self.hand(word).map(tokio::spawn).is_some()
+    /// Counts a request that was refused before it reached the handler.
+    pub(crate) fn turned_away(&self, signal: Signal, why: &str) {
+        self.owe(|owed| {
+            let known = &mut owed.turned_away;
+            let why = match known.len() < CAUSES_MAX || known.iter().any(|(_, w, _)| w == why) {
+                true => why,
+                false => "several",
+            };
+            match known.iter_mut().find(|(s, w, _)| *s == signal && w == why) {
+                Some((.., count)) => *count += 1,
+                None => known.push((signal, why.to_owned(), 1)),
+            }
+        });
     }
 
-    /// Runs some work with the handler, unless too much waits for it.
-    fn hand<R, W>(&self, work: W) -> Option<impl Future<Output = Result<R, JoinError>> + use<R, W>>
+    /// Counts connections that were closed at once.
+    pub(crate) fn closed(&self, count: u64) {
+        self.owe(|owed| owed.closed += count);
+    }
+
+    fn owe(&self, add: impl FnOnce(&mut Owed)) {
+        let mut owed = lock(&self.owed);
+        add(&mut owed);
+        if std::mem::replace(&mut owed.is_due, true) {
+            return;
+        }
+        let taken = Arc::clone(&self.owed);
+        let counted = self.hand(move |handler| std::mem::take(&mut *lock(&taken)).count(handler));
+        let owed = Arc::clone(&self.owed);
+        tokio::spawn(async move {
+            if counted.await.is_err() {
+                // The next refusal tries again.
+                lock(&owed).is_due = false;
+            }
+        });
+    }
+
+    /// Works with the handler, after everything that waits for it already.
+    fn hand<R, W>(&self, work: W) -> impl Future<Output = Result<R, Status>> + use<R, W>
     where
         R: Send + 'static,
         W: FnOnce(&mut dyn Handler) -> R + Send + 'static,
     {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let handler = Arc::clone(&self.handler);
-        Some(async move {
-            let mut handler = handler.lock_owned().await;
-            let done = spawn_blocking(move || work(&mut *handler)).await;
-            drop(place);
-            done
-        })
+        let hands = Arc::clone(&self.hands);
+        async move {
+            let mut hands = hands.lock_owned().await;
+            let done = spawn_blocking(move || hands.work(work)).await;
+            // The log has the message of a handler that panics.
+            let done = done.map_err(|_| Status::unavailable("the request failed; try again"))?;
+            done.map_err(|error| Status::unavailable(format!("{error}; try again")))
+        }
     }
 }
 
-/// Takes what can be read of a request in JSON, and counts the rest with it.
+/// Takes the readable part of a request in JSON, and counts the rest with it.
 fn take_json(
     handler: &mut dyn Handler,
     signal: Signal,
@@ -113,4 +199,134 @@ fn take_json(
         taken.refuse(0, REPAIRED);
     }
     Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Takes a request once the gate opens, panics at an empty one, and notes refusals.
+    struct Gated {
+        nth: usize,
+        gate: Arc<Mutex<Receiver<()>>>,
+        noted: Sender<(usize, u64, String)>,
+    }
+
+    impl Handler for Gated {
+        fn take(&mut self, _: Signal, _: IpAddr, body: &[u8]) -> Result<Taken, NotTaken> {
+            assert!(!body.is_empty(), "an empty request");
+            let _ = self.gate.lock().unwrap().recv();
+            Ok(Taken::default())
+        }
+
+        fn turned_away(&mut self, _: Signal, count: u64, why: &str) {
+            self.noted.send((self.nth, count, why.to_owned())).unwrap();
+        }
+
+        fn closed(&mut self, count: u64, _: usize) {
+            self.turned_away(Signal::Logs, count, "closed");
+        }
+    }
+
+    struct Scene {
+        service: Arc<Service>,
+        runtime: Runtime,
+        opens: Sender<()>,
+        noted: Receiver<(usize, u64, String)>,
+    }
+
+    fn scene() -> Scene {
+        let (opens, gate) = channel();
+        let (sender, noted) = channel();
+        let (gate, begun) = (Arc::new(Mutex::new(gate)), Mutex::new(0));
+        let begin = move || {
+            let mut begun = begun.lock().unwrap();
+            *begun += 1;
+            Ok(Gated {
+                nth: *begun,
+                gate: Arc::clone(&gate),
+                noted: sender.clone(),
+            })
+        };
+        Scene {
+            service: Arc::new(Service::new(begin, 1 << 10).unwrap()),
+            runtime: Builder::new_current_thread().build().unwrap(),
+            opens,
+            noted,
+        }
+    }
+
+    async fn take(service: Arc<Service>, body: &'static [u8]) -> Result<Taken, Status> {
+        let body = Bytes::from_static(body);
+        let from = Ipv4Addr::LOCALHOST.into();
+        service.take(Signal::Logs, false, from, body).await
+    }
+
+    #[test]
+    fn refusals_are_counted_while_every_place_is_taken() {
+        let Scene {
+            service,
+            runtime,
+            opens,
+            noted,
+        } = scene();
+        runtime.block_on(async {
+            let waiting: Vec<_> = (0..WAITING_MAX)
+                .map(|_| tokio::spawn(take(Arc::clone(&service), b"x")))
+                .collect();
+            while service.places.available_permits() > 0 {
+                yield_now().await;
+            }
+            let refused = take(Arc::clone(&service), b"x").await.unwrap_err();
+            assert!(refused.message().contains("wait already"), "{refused}");
+            for why in ["long", "long", "packed"] {
+                service.turned_away(Signal::Spans, why);
+            }
+            service.closed(4);
+            drop(opens);
+            for taken in waiting {
+                taken.await.unwrap().unwrap();
+            }
+            // This one waits behind the count.
+            take(Arc::clone(&service), b"x").await.unwrap();
+        });
+        let counted: Vec<_> = noted
+            .try_iter()
+            .map(|(_, count, why)| (count, why))
+            .collect();
+        let wanted = [(2, "long"), (1, "packed"), (4, "closed")];
+        assert_eq!(counted, wanted.map(|(count, why)| (count, why.to_owned())));
+    }
+
+    #[test]
+    fn a_handler_that_panics_is_replaced_and_never_asked_again() {
+        let Scene {
+            service,
+            runtime,
+            opens,
+            noted,
+        } = scene();
+        drop(opens);
+        runtime.block_on(async {
+            for nth in [1, 2] {
+                take(Arc::clone(&service), b"x").await.unwrap();
+                service.turned_away(Signal::Logs, "why");
+                let counted = loop {
+                    match noted.try_recv() {
+                        Ok(counted) => break counted,
+                        Err(_) => yield_now().await,
+                    }
+                };
+                assert_eq!(counted, (nth, 1, "why".to_owned()));
+                let failed = take(Arc::clone(&service), b"").await.unwrap_err();
+                assert!(failed.message().contains("try again"), "{failed}");
+            }
+        });
+    }
 }

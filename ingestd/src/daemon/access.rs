@@ -1,4 +1,4 @@
-//! Who may read and push: the modes and the group of the directory, and the socket itself.
+//! Access to the directory: the modes and the group of its files, and the socket with its checks.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -30,7 +30,7 @@ pub(super) fn share(dir: &Path, group: Option<u32>) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Why this process may not give files to a group, if so: it must be a member, or root.
+/// Refuses a group that this process may not give files to: it must be a member, or root.
 pub(super) fn may_share(group: Option<u32>) -> Result<(), String> {
     let Some(group) = group.map(Gid::from_raw) else {
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn may_share(group: Option<u32>) -> Result<(), String> {
     ))
 }
 
-/// Why users other than the daemon's may have changed a directory, as it is found.
+/// Says why users other than the daemon's may have changed a directory.
 pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     let Ok(found) = std::fs::metadata(dir) else {
         return Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
     notes
 }
 
-/// Creates the directory's socket, in place of one that a killed daemon left.
+/// Creates the directory's socket, in place of a killed daemon's.
 ///
 /// Its mode is set before it has a name, so others cannot connect at any moment.
 pub(super) fn bind(
@@ -119,7 +119,7 @@ pub(super) fn bind(
     Ok(UnixListener::from(socket))
 }
 
-/// Whether the process at the other end may push. That is the daemon's user and root; where a group may push, the mode of the socket
+/// True if the process at the other end may push: the daemon's user and root may. Where a group may push, the mode of the socket
 /// decides.
 pub(super) fn may_push(stream: &UnixStream, access: &AccessConfig) -> bool {
     if access.socket == SocketAccess::Group {

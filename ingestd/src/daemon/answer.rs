@@ -1,4 +1,4 @@
-//! Waiting for the writer thread: for the answer to a question, or for a buffer that comes back. A thread that waits learns if that thread is gone.
+//! Waits for the writer thread: for the answer to a question, or for a buffer that comes back. A thread that waits learns if that thread is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use flume::{Receiver, RecvTimeoutError, Sender, bounded};
 
-/// How often someone who waits looks whether the writer thread lives: what it had not taken from its channel is never answered.
+/// A thread that waits checks so often that the writer thread lives: a request that it had not taken is never answered.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The writer thread has ended.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
-/// Whether the writer thread lives. It is cleared once, and guards no other memory.
+/// True while the writer thread lives. It is cleared once, and guards no other memory.
 #[derive(Clone)]
 pub(super) struct Alive(Arc<AtomicBool>);
 
@@ -30,7 +30,6 @@ impl Alive {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits for what the writer thread sends.
     pub(super) fn wait<T>(&self, from_writer: &Receiver<T>) -> Result<T, Gone> {
         loop {
             match from_writer.recv_timeout(CHECK) {
@@ -42,7 +41,7 @@ impl Alive {
     }
 }
 
-/// Where the writer thread leaves the answer to one question.
+/// The channel for the answer to one question.
 #[derive(Clone)]
 pub(super) struct Answer<T>(Sender<T>);
 
@@ -52,7 +51,7 @@ impl<T> Answer<T> {
         (Answer(sender), receiver)
     }
 
-    /// Whoever asked and is gone needs no answer.
+    /// An asker that is gone needs no answer.
     pub(super) fn give(&self, answer: T) {
         let _ = self.0.send(answer);
     }

@@ -1,6 +1,6 @@
-//! How far the archive reaches, as a thread of its own reads it: a folder on another machine may not answer, and recording must not wait for it.
+//! Reads in a thread of its own how far the archive reaches: a folder on another machine may not answer, and recording must not wait for it.
 //!
-//! The writer thread asks again and again, and goes by the latest answer: an archive only grows, so an older one keeps more.
+//! The writer thread asks again and again, and goes by the latest answer: an archive only grows, so an older answer keeps more.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::output::archive::Archived;
 
-/// An answer that takes longer is a reason to warn.
+/// A slower answer is a reason to warn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct ArchiveWatch {
@@ -21,16 +21,15 @@ pub(super) struct ArchiveWatch {
 
 #[derive(Default)]
 struct Shared {
-    /// `None`: there was no answer yet.
+    /// `None` before the first answer.
     answer: Option<Result<Archived, String>>,
-    /// When the question was asked that is not answered.
+    /// The time of the question that is not answered yet.
     asked: Option<Instant>,
 }
 
-/// What is known when it is asked.
 pub(super) struct Known {
     pub answer: Option<Result<Archived, String>>,
-    /// Why it is an old answer, or none.
+    /// Says why it is old or missing.
     pub delay: Option<String>,
 }
 
@@ -39,7 +38,7 @@ impl ArchiveWatch {
     pub(super) fn start(path: &Path, uuid: String) -> std::io::Result<ArchiveWatch> {
         let (requests, asked) = bounded(1);
         let shared = Arc::<Mutex<Shared>>::default();
-        // Nobody joins it: it may never return from the folder. It ends when nobody asks any more.
+        // Nobody joins it: it may never return from the folder. It ends when its `ArchiveWatch` is dropped.
         std::thread::Builder::new()
             .name("loom-archive".to_owned())
             .spawn({
@@ -56,7 +55,7 @@ impl ArchiveWatch {
     /// Asks again, and returns the latest answer at once.
     pub(super) fn ask(&self) -> Known {
         let mut shared = lock(&self.shared);
-        // One that waits asks for the same. A thread that has panicked has left its answer.
+        // A waiting question asks for the same. A thread that has panicked has left its answer.
         if let Ok(()) | Err(TrySendError::Disconnected(())) = self.requests.try_send(()) {
             shared.asked.get_or_insert_with(Instant::now);
         }

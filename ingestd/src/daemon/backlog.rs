@@ -16,14 +16,14 @@ impl Backlog {
         self.messages.is_empty()
     }
 
-    /// How many connections wait.
+    /// The number of clients that wait.
     pub(super) fn connections(&self) -> u64 {
         let peers = self.messages.iter().filter_map(Message::peer);
         let clients = peers.filter(|peer| !peer.is_inlet);
         clients.map(|peer| peer.id).collect::<BTreeSet<u64>>().len() as u64
     }
 
-    /// Whether a message must wait, because its connection does.
+    /// True if a message must wait, because its connection does.
     pub(super) fn holds_back(message: &Message) -> bool {
         (message.peer()).is_some_and(|peer| peer.account().waiting > 0)
     }
@@ -35,7 +35,7 @@ impl Backlog {
         self.messages.push_back(message);
     }
 
-    /// Attempts each message again, in order. A message that finds no room is given back by `attempt`, and keeps those behind it waiting.
+    /// Attempts each message again, in order. `attempt` gives back a message that finds no room, and those behind it wait on.
     pub(super) fn retry(&mut self, mut attempt: impl FnMut(Message) -> Option<Message>) {
         let mut still_full = BTreeSet::new();
         for _ in 0..self.messages.len() {

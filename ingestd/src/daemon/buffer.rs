@@ -1,12 +1,12 @@
 //! Buffers that a socket, a ring or an inlet fills, and the items in them. They go round: producer, writer thread, producer.
 
-use std::ops::Range;
-
 use flume::{Receiver, Sender, TrySendError, bounded};
 use loom_engine::SourceId;
 use loom_engine::schema::LossReason;
+use std::ops::Range;
 
 use super::answer::{Alive, Answer, Gone};
+use crate::losses::Lost;
 use crate::protocol::{Depth, FRAME_BYTES_MAX, RequestId, Shape, Synced};
 
 pub(super) struct Buffer {
@@ -14,7 +14,6 @@ pub(super) struct Buffer {
     pub(super) items: Vec<Item>,
 }
 
-/// One frame in a buffer.
 pub(super) enum Item {
     Push {
         source: SourceId,
@@ -32,16 +31,34 @@ pub(super) enum Item {
         answer: SyncAnswer,
     },
     /// Records that count as received and are in no buffer: a ring's producer dropped them, or they cannot be made or read.
-    Lost {
-        /// `None`: of no source that there is.
-        source: Option<SourceId>,
-        reason: LossReason,
-        records: u64,
-        detail: String,
-    },
+    Lost(Loss),
 }
 
-/// Who learns that what stands before a sync is published or durable.
+/// Records that are lost for one reason.
+pub(super) struct Loss {
+    /// `None`: no existing source.
+    pub(super) source: Option<SourceId>,
+    pub(super) reason: LossReason,
+    pub(super) records: u64,
+    /// Payload bytes, where they are known.
+    pub(super) bytes: Option<u64>,
+    pub(super) detail: String,
+}
+
+impl Loss {
+    /// The same as an entry of `loom_losses`.
+    pub(super) fn lost(&self) -> Lost<'_> {
+        Lost {
+            source: self.source,
+            reason: self.reason,
+            records: self.records,
+            bytes: self.bytes,
+            detail: &self.detail,
+        }
+    }
+}
+
+/// The receiver of the answer to a sync.
 #[derive(Clone)]
 pub(super) enum SyncAnswer {
     Client(RequestId),
@@ -51,25 +68,14 @@ pub(super) enum SyncAnswer {
 /// One is filled while others are on their way.
 const BUFFERS_MAX: usize = 3;
 
-/// The buffers of one connection, ring or inlet.
 pub(super) struct Pool {
     free: Receiver<Buffer>,
     home: Sender<Buffer>,
     made: usize,
 }
 
-/// The way of a buffer back to its pool.
 #[derive(Clone)]
 pub(super) struct Home(Sender<Buffer>);
-
-impl Buffer {
-    pub(super) fn new() -> Self {
-        Buffer {
-            bytes: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
-            items: Vec::new(),
-        }
-    }
-}
 
 impl Pool {
     pub(super) fn new() -> Pool {
@@ -90,9 +96,13 @@ impl Pool {
         if let Ok(buffer) = self.free.try_recv() {
             return Some(buffer);
         }
-        let make = self.made < BUFFERS_MAX;
-        self.made += usize::from(make);
-        make.then(Buffer::new)
+        (self.made < BUFFERS_MAX).then(|| {
+            self.made += 1;
+            Buffer {
+                bytes: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+                items: Vec::new(),
+            }
+        })
     }
 
     /// An empty buffer; waits for the writer thread if all are with it.
@@ -103,7 +113,7 @@ impl Pool {
         }
     }
 
-    /// Waits until the writer thread has taken in what all buffers held.
+    /// Waits until the writer thread has taken in all buffers.
     pub(super) fn wait_for_all(&self, alive: &Alive) -> Result<(), Gone> {
         (0..self.made).try_for_each(|_| alive.wait(&self.free).map(drop))
     }

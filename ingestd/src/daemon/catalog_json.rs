@@ -22,7 +22,7 @@ struct FieldView<'a> {
     #[serde(rename = "type")]
     ty: FieldType,
     nullable: bool,
-    /// JSON has no other keys than text.
+    /// Keys of JSON are texts.
     labels: BTreeMap<String, &'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     series: &'a BTreeMap<String, String>,
@@ -38,16 +38,14 @@ struct IndexView<'a> {
     closed: bool,
 }
 
-/// Every source with its fields and indexes.
 pub(super) fn render(catalog: &Catalog) -> String {
-    let sources: Vec<SourceView<'_>> = catalog
-        .sources()
-        .map(|source| view_of_source(source))
-        .collect();
+    let sources = catalog.sources().map(|source| view_of_source(source));
+    let sources: Vec<SourceView<'_>> = sources.collect();
     serde_json::to_string(&sources).expect("names and numbers are always JSON")
 }
 
 fn view_of_source(source: &Source) -> SourceView<'_> {
+    let indexes = source.indexes.iter().filter(|index| !index.is_native());
     SourceView {
         id: source.id.0,
         name: &source.name,
@@ -55,12 +53,7 @@ fn view_of_source(source: &Source) -> SourceView<'_> {
         on_overload: source.on_overload,
         closed: !source.is_open(),
         fields: source.fields.iter().map(view_of_field).collect(),
-        indexes: source
-            .indexes
-            .iter()
-            .filter(|index| !index.is_native())
-            .map(|index| view_of_index(index))
-            .collect(),
+        indexes: indexes.map(|index| view_of_index(index)).collect(),
     }
 }
 

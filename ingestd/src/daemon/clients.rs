@@ -1,6 +1,6 @@
-//! How many clients there are and what they hold: counted where it happens, read by the status. Relaxed: a count guards no memory.
+//! Counts of the clients and what they hold, changed where it happens and read by the status. Relaxed: a count guards no memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 #[derive(Debug, Default)]
 pub(super) struct Clients {
@@ -10,22 +10,4 @@ pub(super) struct Clients {
     pub(super) ring_bytes: AtomicU64,
     /// Records that producers dropped because their ring was full, since the daemon started.
     pub(super) ring_dropped: AtomicU64,
-}
-
-impl Clients {
-    pub(super) fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn rings(&self) -> u64 {
-        self.rings.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn ring_bytes(&self) -> u64 {
-        self.ring_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn ring_dropped(&self) -> u64 {
-        self.ring_dropped.load(Ordering::Relaxed)
-    }
 }

@@ -1,4 +1,4 @@
-//! Steps of the wall clock: a warning, a record in `loom_alerts`, and known again after a restart, so that `max_age` goes by the time that has passed.
+//! Reports steps of the wall clock by a warning and a record in `loom_alerts`. A restart reads the records, so that `max_age` goes by the time that has passed.
 //!
 //! The writer thread looks before each publish.
 
@@ -11,27 +11,26 @@ use loom_engine::{Error, TimeRange};
 
 use crate::rules::records::{Alert, AlertState, alerts_source, clock_steps};
 
-/// Shorter steps are followed without a word.
+/// Shorter steps are not reported.
 const STEP_MIN: Duration = Duration::from_secs(60);
-/// Steps that wait for room in the log; later ones are in the daemon's log alone.
+/// Steps that wait for room in the log; the daemon's log alone has later ones.
 const WAITING_MAX: usize = 64;
-/// Stands in place of a rule.
+/// Fills the field for the name of a rule.
 const NAME: &str = "loom_clock";
 
 pub(super) struct ClockWatch {
     noted: Option<ClockStep>,
-    /// Not recorded yet.
     waiting: Vec<ClockStep>,
 }
 
 impl ClockWatch {
-    /// Gives the writer the steps that the directory knows.
+    /// Gives the writer the steps that the directory has.
     pub(super) fn open(dir: &Path, writer: &mut Writer) -> Result<ClockWatch, Error> {
         let snapshot = Directory::beside_writer(dir)?.snapshot()?;
         match clock_steps(&snapshot) {
             Ok(earlier) => writer.restore_clock_steps(earlier),
             Err(error) => tracing::error!(
-                "cannot read which steps the clock made: {error}; [retention] max_age counts them as time that has passed"
+                "cannot read the steps of the clock: {error}; [retention] max_age counts them as time that has passed"
             ),
         }
         Ok(ClockWatch {
@@ -40,7 +39,7 @@ impl ClockWatch {
         })
     }
 
-    /// Reports a step that is new, and records what waits, as far as there is room.
+    /// Reports a new step, and records the waiting ones while there is room.
     pub(super) fn look(&mut self, writer: &mut Writer) -> Result<(), Error> {
         let latest = writer.latest_clock_step();
         if latest != self.noted {
@@ -61,6 +60,10 @@ impl ClockWatch {
             self.waiting.remove(0);
         }
         Ok(())
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.len() as u64
     }
 }
 

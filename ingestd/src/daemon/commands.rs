@@ -5,9 +5,9 @@ use std::sync::Arc;
 use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
-use super::answer::{Answer, Gone};
+use super::answer::Gone;
 use super::catalog_json;
-use super::message::{Inbox, Request as Asked};
+use super::message::{Change, Inbox, Request as Asked};
 use super::peer::Peer;
 use super::rules::Rules;
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
@@ -20,41 +20,38 @@ pub(super) fn carry_out(
     rules: &Rules,
     peer: &Arc<Peer>,
 ) -> Result<Option<Reply>, Gone> {
-    let commands = Commands { inbox, peer };
+    let change = |request, change| -> Result<Outcome, Gone> {
+        let changed = inbox.ask_after(Some(peer), |answer| Asked::Change(change, answer))?;
+        let done = changed.map(|index| match index {
+            Some(index) => Reply::IndexAdded { request, index },
+            None => Reply::Done { request },
+        });
+        Ok((request, done))
+    };
+    let owned = str::to_owned;
     let (request, done) = match request {
         Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
             return Ok(None);
         }
-        Request::Define { request, toml } => (request, commands.define(request, toml)?),
+        Request::Define { request, toml } => define(request, toml, inbox, peer)?,
         Request::CloseSource { request, source } => {
-            let source = source.to_owned();
-            let closed = commands.ask(|answer| Asked::CloseSource(source, answer))?;
-            (request, closed.map(|()| Reply::Done { request }))
+            change(request, Change::CloseSource(owned(source)))?
         }
         Request::AddIndex {
             request,
             source,
             toml,
-        } => {
-            let source = source.to_owned();
-            let added = match parse_index(toml) {
-                Err(error) => Err(error),
-                Ok(def) => commands.ask(|answer| Asked::AddIndex(source, Box::new(def), answer))?,
-            };
-            let reply = added.map(|index| Reply::IndexAdded { request, index });
-            (request, reply)
-        }
+        } => match parse_index(toml) {
+            Err(error) => (request, Err(error)),
+            Ok(def) => change(request, Change::AddIndex(owned(source), Box::new(def)))?,
+        },
         Request::CloseIndex {
             request,
             source,
             index,
         } => {
-            let closed = commands.ask(|answer| Asked::CloseIndex {
-                source: source.to_owned(),
-                index: index.to_owned(),
-                answer,
-            })?;
-            (request, closed.map(|()| Reply::Done { request }))
+            let (source, index) = (owned(source), owned(index));
+            change(request, Change::CloseIndex { source, index })?
         }
         Request::Refused {
             request,
@@ -62,13 +59,12 @@ pub(super) fn carry_out(
             source,
             reason,
         } => {
-            let entered = commands.ask(|answer| Asked::Refused {
-                source: source.to_owned(),
+            let refused = Change::Refused {
+                source: owned(source),
                 records,
-                reason: reason.to_owned(),
-                answer,
-            })?;
-            (request, entered.map(|()| Reply::Done { request }))
+                reason: owned(reason),
+            };
+            change(request, refused)?
         }
         Request::Lost {
             request,
@@ -78,34 +74,38 @@ pub(super) fn carry_out(
             source,
             reason,
         } => {
-            let entered = commands.ask(|answer| Asked::Lost {
-                source: source.to_owned(),
+            let lost = Change::Lost {
+                source: owned(source),
                 records,
                 span,
                 cause,
-                reason: reason.to_owned(),
-                answer,
-            })?;
-            (request, entered.map(|()| Reply::Done { request }))
+                reason: owned(reason),
+            };
+            change(request, lost)?
         }
         Request::Catalog { request } => {
-            let json = catalog_json::render(&commands.ask(Asked::Catalog)?.catalog);
+            let known = inbox.ask_after(Some(peer), Asked::Catalog)?;
+            let json = catalog_json::render(&known.catalog);
             (request, Ok(Reply::Catalog { request, json }))
         }
         Request::AddRule { request, toml } => {
-            let added = rules.add(toml)?.map_err(Error::Schema);
+            let toml = owned(toml);
+            let added = rules.call(move |keeper| keeper.add(&toml))?;
+            let added = added.map_err(Error::Schema);
             (request, added.map(|()| Reply::Done { request }))
         }
         Request::CloseRule { request, rule } => {
-            let closed = rules.close(rule)?.map_err(Error::Schema);
+            let rule = owned(rule);
+            let closed = rules.call(move |keeper| keeper.close(&rule))?;
+            let closed = closed.map_err(Error::Schema);
             (request, closed.map(|()| Reply::Done { request }))
         }
         Request::Rules { request } => {
-            let json = rules.list()?;
+            let json = rules.call(|keeper| keeper.list())?;
             (request, Ok(Reply::Rules { request, json }))
         }
         Request::Status { request } => {
-            let json = commands.ask(Asked::Status)?.to_json();
+            let json = inbox.ask_after(Some(peer), Asked::Status)?.to_json();
             (request, Ok(Reply::Status { request, json }))
         }
     };
@@ -116,36 +116,32 @@ pub(super) fn carry_out(
     })))
 }
 
-/// The way of one connection's requests.
-struct Commands<'a> {
-    inbox: &'a Inbox,
-    peer: &'a Arc<Peer>,
+/// A request, and its reply or why it is refused.
+type Outcome = (RequestId, Result<Reply, Error>);
+
+fn define(
+    request: RequestId,
+    toml: &str,
+    inbox: &Inbox,
+    peer: &Arc<Peer>,
+) -> Result<Outcome, Gone> {
+    let sources: Vec<SourceDef> = match parse_sources(toml) {
+        Ok(sources) => sources,
+        Err(error) => return Ok((request, Err(error))),
+    };
+    let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+    let defined = inbox.ask_after(Some(peer), |answer| Asked::Define {
+        sources,
+        growth: None,
+        answer,
+    })?;
+    let done = defined.map(|defined| Reply::Defined {
+        request,
+        sources: defined.ids.into_iter().zip(names).collect(),
+    });
+    Ok((request, done))
 }
-
-impl Commands<'_> {
-    fn ask<T>(&self, asked: impl FnOnce(Answer<T>) -> Asked) -> Result<T, Gone> {
-        self.inbox.ask_after(Some(self.peer), asked)
-    }
-
-    fn define(&self, request: RequestId, toml: &str) -> Result<Result<Reply, Error>, Gone> {
-        let sources: Vec<SourceDef> = match parse_sources(toml) {
-            Ok(sources) => sources,
-            Err(error) => return Ok(Err(error)),
-        };
-        let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
-        let defined = self.ask(|answer| Asked::Define {
-            sources,
-            growth: None,
-            answer,
-        })?;
-        Ok(defined.map(|defined| Reply::Defined {
-            request,
-            sources: defined.ids.into_iter().zip(names).collect(),
-        }))
-    }
-}
-
-/// Reads the TOML of one index; that it fits its source is checked where it is defined.
+/// Reads the TOML of one index. Its definition checks that it fits its source.
 pub(crate) fn parse_index(toml: &str) -> Result<IndexDef, Error> {
     toml::from_str(toml).map_err(|error| Error::schema(error.message()))
 }

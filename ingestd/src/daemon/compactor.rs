@@ -1,7 +1,7 @@
 //! The thread that rewrites old segments of the record log as columns, while the daemon records.
 //!
-//! It has the lowest priority, and the engine holds it back while the disk is behind; what it does not get to stays rows. What fails is tried again: the
-//! records are safe either way.
+//! It has the lowest priority, and the engine holds it back while the disk is behind; segments that it does not reach stay rows. It tries again after
+//! a failure: the records are safe either way.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +15,8 @@ use loom_engine::{Address, Error};
 
 use crate::threads::join;
 
-/// How often it looks for segments that have become old enough.
+/// The interval between looks for segments that are old enough.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long it waits after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct CompactorThread {
@@ -26,7 +25,7 @@ pub(super) struct CompactorThread {
 }
 
 impl CompactorThread {
-    /// Rewrites what has been durable for so long. What is durable already is old enough.
+    /// Rewrites segments that have been durable for so long. Those that are durable at the start are old enough.
     pub(super) fn start(compactor: Compactor, after: Duration) -> io::Result<CompactorThread> {
         let stopping = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
@@ -52,7 +51,7 @@ struct Work {
     stopping: Arc<AtomicBool>,
     /// Segments that end here or before are old enough.
     below: Option<Address>,
-    /// Up to where segments were durable, and when that was seen.
+    /// Segments were durable up to this address at this time.
     seen: VecDeque<(Instant, Address)>,
 }
 
@@ -68,7 +67,7 @@ impl Work {
     }
 
     fn run(mut self) {
-        // Without it the work is the same and disturbs more.
+        // It works without them, and then disturbs more.
         let _ = rustix::process::nice(19);
         let _ = loom_probes::idle_io();
         while !self.stopping.load(Ordering::Relaxed) {
@@ -86,7 +85,7 @@ impl Work {
         }
     }
 
-    /// Rewrites what is old enough now, the oldest first.
+    /// Rewrites the segments that are old enough now, the oldest first.
     fn look(&mut self) -> Result<(), Error> {
         let durable = self.compactor.durable()?;
         let mut below = self.below.unwrap_or(durable);

@@ -1,6 +1,6 @@
 //! One client's thread: reads big pieces of its stream, finds the frames, and hands whole buffers to the writer thread.
 //!
-//! It waits when its buffers are all with the writer thread, so a client is held back by its own records only.
+//! It waits while all its buffers are with the writer thread, so a client is held back by its own records only.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -25,7 +25,6 @@ use crate::protocol::{
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a connection ends before its stream does.
 enum End {
     Malformed(Malformed),
     Version(u16),
@@ -46,7 +45,6 @@ impl From<Gone> for End {
     }
 }
 
-/// What a connection needs of its daemon.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) inbox: Inbox,
@@ -55,15 +53,15 @@ pub(super) struct Service {
     pub(super) welcome: Welcome,
 }
 
-/// What has been read from a client and is not handed over yet.
+/// A client's stream from the last bytes that were handed over.
 pub(super) struct Connection {
     peer: Arc<Peer>,
     service: Service,
     pool: Pool,
     buffer: Buffer,
-    /// How much of the buffer holds bytes of the stream.
+    /// The bytes of the stream in the buffer.
     filled: usize,
-    /// How much of that is decoded: whole frames.
+    /// The whole frames among them that are decoded.
     decoded: usize,
     greeted: bool,
     has_rings: bool,
@@ -92,7 +90,7 @@ impl Connection {
         &self.peer
     }
 
-    /// Serves the client until its stream ends. What it sent in whole frames, and what its rings hold, is handed over by then.
+    /// Serves the client until its stream ends. By then its whole frames are handed over, and the records in its rings.
     pub(super) fn serve(mut self) {
         self.serve_stream();
         if self.has_rings {
@@ -120,11 +118,12 @@ impl Connection {
         // Frames before a malformed one count. A writer that is gone takes none, and the client learns that already.
         let _ = self.hand_over();
         // A client that does not take the answer is disconnected like any other.
-        let _ = self.peer.answer_patiently(&Reply::Error {
+        let error = Reply::Error {
             request: None,
             code,
             message,
-        });
+        };
+        let _ = self.peer.answer(&error, None);
         self.peer.disconnect();
     }
 
@@ -141,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what there is, as much as fits. False at the end of the stream.
+    /// Reads as much as there is and fits. False at the end of the stream.
     fn read(&mut self) -> Result<bool, End> {
         let room = proven::at_mut(&mut self.buffer.bytes, self.filled..);
         assert!(
@@ -179,7 +178,7 @@ impl Connection {
                         records: push.records,
                     });
                 }
-                // What the client pushed into its rings before the request comes first.
+                // Records that the client pushed into its rings before the request come first.
                 _ if self.has_rings && !self.is_drained => {
                     self.hand_over()?;
                     self.service.rings.drain(&self.peer)?;
@@ -195,7 +194,7 @@ impl Connection {
                     self.hand_over()?;
                     continue;
                 }
-                // The daemon stops, and what this client still asks for holds up the others.
+                // The daemon stops, and further requests of this client hold up the others.
                 _ if self.peer.is_overdue() => return Err(End::Broken),
                 Request::Ring {
                     request,
@@ -223,13 +222,13 @@ impl Connection {
     ) -> Result<(), End> {
         let Service { inbox, rings, .. } = &self.service;
         let reply = match rings.open(inbox, &self.peer, source, capacity_bytes)? {
-            Ok(opened) => {
+            Ok((descriptor, capacity_bytes)) => {
                 self.has_rings = true;
                 let reply = Reply::Ring {
                     request,
-                    capacity_bytes: opened.capacity_bytes,
+                    capacity_bytes,
                 };
-                let sent = self.peer.answer_with(&reply, opened.descriptor.as_fd());
+                let sent = self.peer.answer(&reply, Some(descriptor.as_fd()));
                 return sent.map_err(|_| End::Broken);
             }
             Err((code, message)) => Reply::Error {
@@ -241,7 +240,7 @@ impl Connection {
         self.answer(&reply)
     }
 
-    /// The next frame that is whole: its header, and where its body stands.
+    /// The next whole frame: its header, and the range of its body.
     fn next_frame(&self) -> Result<Option<(Header, std::ops::Range<usize>)>, Malformed> {
         let rest = proven::at(&self.buffer.bytes, self.decoded..self.filled);
         let Some(header) = Header::decode(rest, REQUEST_BODY_BYTES_MAX) else {
@@ -261,18 +260,16 @@ impl Connection {
             return Err(End::Version(version));
         }
         self.greeted = true;
-        self.peer
-            .stream
-            .set_read_timeout(None)
-            .map_err(|_| End::Broken)?;
+        let unlimited = self.peer.stream.set_read_timeout(None);
+        unlimited.map_err(|_| End::Broken)?;
         self.answer(&Reply::Welcome(self.service.welcome))
     }
 
     fn answer(&self, reply: &Reply) -> Result<(), End> {
-        self.peer.answer_patiently(reply).map_err(|_| End::Broken)
+        self.peer.answer(reply, None).map_err(|_| End::Broken)
     }
 
-    /// Gives the decoded frames to the writer thread and goes on in another buffer with what is not decoded.
+    /// Gives the decoded frames to the writer thread, and goes on in another buffer with the rest.
     fn hand_over(&mut self) -> Result<(), Gone> {
         if self.buffer.items.is_empty() && self.decoded == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Changes of the catalog: what a configuration defines beside a catalog that has changed since it was written, and what clients ask for.
+//! Changes of the catalog: those of a configuration, which may be older than the catalog, and those that clients ask for.
 //!
 //! A configuration is taken whole or not at all. A source or an index that was closed stays closed. The command line makes the same changes
 //! itself where no daemon runs.
@@ -13,7 +13,7 @@ use super::message::Growth;
 use crate::config::{Config, LOGS_SOURCE, OtlpDef, SPANS_SOURCE};
 use crate::rules::judge;
 
-/// Defines the sources of a configuration, all or none, if its rules can watch them. Returns what does not take effect, in sentences for people.
+/// Defines the sources of a configuration, all or none, if its rules can watch them. Returns notes on the parts that do not take effect.
 pub(super) fn configure(writer: &mut Writer, config: &Config) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     let mut planned = writer.catalog().clone();
@@ -32,7 +32,7 @@ pub(super) fn check_units(catalog: &Catalog, config: &Config) -> Result<(), Erro
     judge::check_units(catalog, &config.rules).map_err(|error| Error::Schema(error.to_string()))
 }
 
-/// Which names of `[archive]` are no source's, in sentences for people: retention would wait for nothing that is misspelt.
+/// Notes on the names of `[archive]` that no source has: retention would not wait for a misspelt one.
 pub(super) fn archive_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
     let archive = &config.archive;
     let named = [("sources", &archive.sources), ("except", &archive.except)];
@@ -56,7 +56,7 @@ pub fn define(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<SourceId
     writer.define_sources(&grown)
 }
 
-/// Defines sources that grow by themselves, or adds their new fields, all or none. A source that has grown further stays as it is.
+/// Defines sources that grow by themselves, or adds their new fields, all or none. A source that has grown further keeps its fields.
 pub(super) fn grow(
     writer: &mut Writer,
     defs: &[SourceDef],
@@ -124,17 +124,18 @@ pub fn close_index(writer: &mut Writer, source: &str, name: &str) -> Result<(), 
     writer.close_index(index)
 }
 
-/// A source that clients may change: built-in ones are the daemon's own.
+/// Finds a source that clients may change: built-in ones are the daemon's own.
 pub(super) fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Source, Error> {
     if is_builtin(name) {
-        let what = format!("source '{name}' is built in and cannot be changed; use another name");
-        return Err(Error::Schema(what));
+        return Err(Error::schema(format!(
+            "source '{name}' is built in and cannot be changed; use another name"
+        )));
     }
     let found = catalog.find(name).map(Arc::as_ref);
     found.ok_or_else(|| catalog.unknown_source(name))
 }
 
-/// What is to be defined of configured sources. What was closed since is left out, and `notes` says so.
+/// The definitions of configured sources, without those that were closed since, which `notes` names.
 pub(super) fn wanted(
     config: &Config,
     catalog: &Catalog,

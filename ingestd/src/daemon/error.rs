@@ -1,4 +1,4 @@
-//! Why a daemon does not start, refuses a configuration, or has ended.
+//! The errors of a daemon: it does not start, refuses a configuration, or has ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ impl From<Gone> for DaemonError {
 }
 
 impl DaemonError {
-    /// Why a directory cannot be opened. If the disk has too little room, with a remedy.
+    /// The error of a directory that cannot be opened; it names a remedy if the disk is full.
     pub(super) fn of_start(error: EngineError, config: &Config) -> DaemonError {
         if !error.is_for_space() {
             return error.into();

@@ -2,114 +2,73 @@
 
 use super::status::{DaemonStatus, SourceStatus};
 
-/// All metrics.
-pub(super) fn render(status: &DaemonStatus) -> String {
-    let mut page = Page(String::new());
-    let now = status;
+pub(super) fn render(now: &DaemonStatus) -> String {
+    let mut page = String::new();
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    let is_troubled = f64::from(u8::from(now.trouble.is_some()));
-    page.whole(
-        "uptime_seconds",
-        "Time since the daemon started.",
-        seconds(now.uptime_ns),
-    );
-    page.whole(
-        "connections",
-        "Clients that are connected.",
-        now.connections as f64,
-    );
+    let mut whole = |name: &str, value: f64, help: &str| {
+        page += &format!("{}loom_{name} {value}\n", head(name, help));
+    };
+    let since = "Time since the daemon started.";
+    whole("uptime_seconds", seconds(now.uptime_ns), since);
+    let help = "Clients that are connected.";
+    whole("connections", now.connections as f64, help);
     let help = "Clients that are held back because the log is full.";
-    page.whole("waiting_connections", help, now.waiting_connections as f64);
-    page.whole("rings", "Rings that clients push into.", now.rings as f64);
-    page.whole("ring_bytes", "Memory of the rings.", now.ring_bytes as f64);
+    whole("waiting_connections", now.waiting_connections as f64, help);
+    whole("rings", now.rings as f64, "Rings that clients push into.");
+    whole("ring_bytes", now.ring_bytes as f64, "Memory of the rings.");
     let help = "Records that clients dropped because their ring was full.";
-    page.whole("ring_dropped_records_total", help, now.ring_dropped as f64);
-    page.whole(
-        "log_end_bytes",
-        "End of the record log as published.",
-        now.records_end as f64,
-    );
+    whole("ring_dropped_records_total", now.ring_dropped as f64, help);
+    let help = "End of the record log as published.";
+    whole("log_end_bytes", now.records_end as f64, help);
     let help = "Address below which the record log is on stable storage.";
-    page.whole("log_durable_bytes", help, now.records_durable as f64);
+    whole("log_durable_bytes", now.records_durable as f64, help);
     let help = "Bytes on the disk of the segments of all logs.";
-    page.whole("segment_bytes", help, now.segment_bytes as f64);
+    whole("segment_bytes", now.segment_bytes as f64, help);
     let help = "Segments of the record log that are columns.";
-    page.whole("column_segments", help, now.column_segments as f64);
+    whole("column_segments", now.column_segments as f64, help);
     let help = "Bytes on the disk of the segments that are columns.";
-    page.whole("column_bytes", help, now.column_bytes as f64);
+    whole("column_bytes", now.column_bytes as f64, help);
     let help = "Bytes that the segments that are columns took before.";
-    page.whole("column_rows_bytes", help, now.column_rows_bytes as f64);
+    whole("column_rows_bytes", now.column_rows_bytes as f64, help);
     let help = "Segments of the record log that retention removed.";
-    page.whole("evicted_segments_total", help, now.evicted_segments as f64);
-    page.whole(
-        "stalls_total",
-        "How often appending waited for the disk.",
-        now.log_stalls as f64,
-    );
+    whole("evicted_segments_total", now.evicted_segments as f64, help);
+    let help = "How often appending waited for the disk.";
+    whole("stalls_total", now.log_stalls as f64, help);
     let help = "How long appending waited for the disk.";
-    page.whole("stall_seconds_total", help, seconds(now.log_stall_ns));
+    whole("stall_seconds_total", seconds(now.log_stall_ns), help);
     let help = "Records that were refused or dropped and are not in loom_losses yet.";
-    page.whole("pending_losses", help, now.pending_losses as f64);
+    whole("pending_losses", now.pending_losses as f64, help);
     let help = "1 while something is wrong with the log, else 0.";
-    page.whole("trouble", help, is_troubled);
-    let sources = &now.sources;
-    let help = "Records that reached the daemon.";
-    page.by_source("received_records_total", help, sources, |source| {
-        source.received
-    });
-    let help = "Records that are in the log.";
-    page.by_source("stored_records_total", help, sources, |source| {
-        source.stored
-    });
-    let help = "Records that were refused.";
-    page.by_source("refused_records_total", help, sources, |source| {
-        source.refused
-    });
-    let help = "Records that were dropped because the log was full.";
-    page.by_source("dropped_records_total", help, sources, |source| {
-        source.dropped
-    });
-    let help = "Payload bytes that are in the log.";
-    page.by_source("stored_payload_bytes_total", help, sources, |source| {
-        source.bytes
-    });
-    page.0
-}
-
-struct Page(String);
-
-impl Page {
-    /// A number of the whole daemon.
-    fn whole(&mut self, name: &str, help: &str, value: f64) {
-        self.describe(name, help);
-        self.0 += &format!("loom_{name} {value}\n");
-    }
-
-    /// A counter of each source.
-    fn by_source(
-        &mut self,
-        name: &str,
-        help: &str,
-        sources: &[SourceStatus],
-        value: impl Fn(&SourceStatus) -> u64,
-    ) {
-        self.describe(name, help);
-        for source in sources {
+    whole("trouble", f64::from(now.trouble.is_some()), help);
+    let mut by_source = |name: &str, value: fn(&SourceStatus) -> u64, help: &str| {
+        page += &head(name, help);
+        for source in &now.sources {
             let (label, value) = (escaped(&source.name), value(source));
-            self.0 += &format!("loom_{name}{{source=\"{label}\"}} {value}\n");
+            page += &format!("loom_{name}{{source=\"{label}\"}} {value}\n");
         }
-    }
-
-    fn describe(&mut self, name: &str, help: &str) {
-        let kind = match name.ends_with("_total") {
-            true => "counter",
-            false => "gauge",
-        };
-        self.0 += &format!("# HELP loom_{name} {help}\n# TYPE loom_{name} {kind}\n");
-    }
+    };
+    let help = "Records that reached the daemon.";
+    by_source("received_records_total", |source| source.received, help);
+    let help = "Records that are in the log.";
+    by_source("stored_records_total", |source| source.stored, help);
+    let help = "Records that were refused.";
+    by_source("refused_records_total", |source| source.refused, help);
+    let help = "Records that were dropped because the log was full.";
+    by_source("dropped_records_total", |source| source.dropped, help);
+    let help = "Payload bytes that are in the log.";
+    by_source("stored_payload_bytes_total", |source| source.bytes, help);
+    page
 }
 
-/// A label's value: backslash, quote and newline are written with a backslash.
+fn head(name: &str, help: &str) -> String {
+    let kind = match name.ends_with("_total") {
+        true => "counter",
+        false => "gauge",
+    };
+    format!("# HELP loom_{name} {help}\n# TYPE loom_{name} {kind}\n")
+}
+
+/// A label's value: backslash, quote and newline get a backslash before them.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")

@@ -1,4 +1,4 @@
-//! What becomes of a push: how many of its records the log stored, which were refused or dropped and why, and how far it came.
+//! The fate of a push: the counts of records that the log stored, refused or dropped, the reasons, and the progress through the push.
 //!
 //! The recorder enters a fate in its books once; nothing here counts.
 
@@ -6,6 +6,7 @@ use loom_engine::ingest::Writer;
 use loom_engine::schema::{LossReason, Overload, is_builtin};
 use loom_engine::{Error, SourceId};
 
+use super::buffer::Loss;
 use super::payload_batch::PayloadBatch;
 use crate::losses::reason_of_refusal;
 use crate::protocol::{Counts, Shape};
@@ -16,11 +17,9 @@ pub(super) struct Fate {
     pub(super) stored_bytes: u64,
     pub(super) losses: Vec<Loss>,
     pub(super) outcome: Outcome,
-    /// Why the log failed, if it did.
     pub(super) failure: Option<Error>,
 }
 
-/// How far a push came.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Taken,
@@ -33,24 +32,16 @@ pub(super) enum Outcome {
     NoSuchSource,
 }
 
-/// Records of a push that are lost for one reason.
-pub(super) struct Loss {
-    pub(super) reason: LossReason,
-    pub(super) records: u64,
-    pub(super) bytes: u64,
-    pub(super) detail: String,
-}
-
 impl Loss {
-    /// Whether the client learns why: it learns why records were refused.
+    /// True if the client learns the reason, as it does for refused records.
     pub(super) fn concerns_client(&self) -> bool {
         !self.detail.is_empty() && self.reason != LossReason::LogFailed
     }
 }
 
 impl Fate {
-    /// Pushes the payloads of a client that knows the first `known_fields` fields of the source. If the source or the client drops what finds the log
-    /// full, nothing is left.
+    /// Pushes the payloads of a client that knows the first `known_fields` fields of the source. If the source or the client drops payloads that
+    /// find the log full, none is left over.
     pub(super) fn of_push(
         writer: &mut Writer,
         id: SourceId,
@@ -58,13 +49,13 @@ impl Fate {
         payloads: &PayloadBatch<'_>,
         drops: bool,
     ) -> Fate {
-        // Clients have no built-in sources: these are the daemon's own.
+        // Built-in sources are the daemon's own: to a client they do not exist.
         let source = writer.catalog().source(id);
         let Some(source) = source.filter(|source| !is_builtin(&source.name)) else {
-            return Fate {
-                outcome: Outcome::NoSuchSource,
-                ..Fate::refused(payloads, LossReason::NoSuchSource, String::new())
-            };
+            let mut fate = Fate::refused(id, payloads, LossReason::NoSuchSource, String::new());
+            fate.outcome = Outcome::NoSuchSource;
+            fate.losses.iter_mut().for_each(|loss| loss.source = None);
+            return fate;
         };
         let drops = drops || source.on_overload == Overload::DropNew;
         if known_fields >= source.fields.len() {
@@ -84,11 +75,11 @@ impl Fate {
                 }
                 fate
             }
-            Err(error) => Fate::refused(payloads, LossReason::Malformed, error.to_string()),
+            Err(error) => Fate::refused(id, payloads, LossReason::Malformed, error.to_string()),
         }
     }
 
-    /// Pushes payloads of the source's present layout. What finds the log full is lost if it `drops`.
+    /// Pushes payloads of the source's present layout. If it `drops`, payloads that find the log full are lost.
     fn of_present(
         writer: &mut Writer,
         source: SourceId,
@@ -103,7 +94,12 @@ impl Fate {
         let pushed = match writer.try_push_batch(source, &payloads.batch()) {
             Ok(pushed) => pushed,
             Err(error @ Error::SourceClosed { .. }) => {
-                return Fate::refused(payloads, LossReason::SourceClosed, error.to_string());
+                return Fate::refused(
+                    source,
+                    payloads,
+                    LossReason::SourceClosed,
+                    error.to_string(),
+                );
             }
             Err(error) => {
                 let detail = error.to_string();
@@ -113,7 +109,7 @@ impl Fate {
                 };
                 return Fate {
                     failure: Some(error),
-                    ..Fate::lost(payloads, counts, LossReason::LogFailed, detail)
+                    ..Fate::lost(source, payloads, counts, LossReason::LogFailed, detail)
                 };
             }
         };
@@ -137,9 +133,10 @@ impl Fate {
                 pushed.stored_bytes
             );
             fate.losses.push(Loss {
+                source: Some(source),
                 reason: reason_of_refusal(&last.reason),
                 records: pushed.refused_count,
-                bytes: taken_bytes - pushed.stored_bytes,
+                bytes: Some(taken_bytes - pushed.stored_bytes),
                 detail: last.reason.to_string(),
             });
         }
@@ -148,10 +145,12 @@ impl Fate {
         }
         if drops {
             fate.counts.dropped = records - taken;
+            let bytes = shape.payload_bytes(bytes.len() - pushed.taken_bytes, records - taken);
             fate.losses.push(Loss {
+                source: Some(source),
                 reason: LossReason::Overload,
-                records: fate.counts.dropped,
-                bytes: shape.payload_bytes(bytes.len() - pushed.taken_bytes, fate.counts.dropped),
+                records: records - taken,
+                bytes: Some(bytes),
                 detail: String::new(),
             });
         } else {
@@ -164,16 +163,22 @@ impl Fate {
     }
 
     /// The fate of payloads that are all refused.
-    pub(super) fn refused(payloads: &PayloadBatch<'_>, reason: LossReason, detail: String) -> Fate {
+    pub(super) fn refused(
+        source: SourceId,
+        payloads: &PayloadBatch<'_>,
+        reason: LossReason,
+        detail: String,
+    ) -> Fate {
         let counts = Counts {
             refused: payloads.records,
             ..Counts::default()
         };
-        Fate::lost(payloads, counts, reason, detail)
+        Fate::lost(source, payloads, counts, reason, detail)
     }
 
     /// The fate of payloads that are all lost; `counts` says whether they were refused or dropped.
     fn lost(
+        source: SourceId,
         payloads: &PayloadBatch<'_>,
         counts: Counts,
         reason: LossReason,
@@ -183,9 +188,10 @@ impl Fate {
             counts,
             stored_bytes: 0,
             losses: vec![Loss {
+                source: Some(source),
                 reason,
                 records: payloads.records,
-                bytes: payloads.payload_bytes(),
+                bytes: Some(payloads.payload_bytes()),
                 detail,
             }],
             outcome: Outcome::Taken,

@@ -1,6 +1,6 @@
-//! Forgets sources with their records, so that the catalog is as large as what the log retains, whoever sent what before.
+//! Forgets sources with their records, so that the catalog grows with the retained log alone.
 //!
-//! The writer thread looks after retention did; the engine rewrites the catalog.
+//! The writer thread looks after retention; the engine rewrites the catalog.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(60);
 
 pub(super) struct Forgetting {
-    /// Which sources may be forgotten.
+    /// Chooses the sources that may be forgotten.
     is_forgettable: fn(&Source) -> bool,
     due: Instant,
 }
@@ -24,7 +24,7 @@ impl Forgetting {
         }
     }
 
-    /// Rewrites the catalog where much of it is of series that are gone.
+    /// Rewrites the catalog if much of it is of series that are gone.
     pub(super) fn look(&mut self, writer: &mut Writer) {
         let now = Instant::now();
         if now < self.due {
@@ -37,11 +37,11 @@ impl Forgetting {
         match forgot {
             Ok(false) => {}
             Ok(true) => tracing::info!(
-                "{dir}: the catalog forgot series of which nothing is retained, and takes {after} bytes instead of {before}"
+                "{dir}: the catalog forgot series without retained records, and takes {after} bytes instead of {before}"
             ),
             Err(error) => {
                 self.due = now + RETRY;
-                tracing::warn!("{dir}: cannot forget series of which nothing is retained: {error}");
+                tracing::warn!("{dir}: cannot forget series without retained records: {error}");
             }
         }
     }

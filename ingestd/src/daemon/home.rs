@@ -1,6 +1,6 @@
-//! Whether the directory is still where the daemon opened it. Once it is removed or moved, nobody finds what the daemon records.
+//! Checks that the directory is still where the daemon opened it. Once it is removed or moved, nobody finds the records.
 //!
-//! The writer thread looks regularly. After that, syncs fail and the status says why until the daemon is started again, even if the directory
+//! After that, syncs fail and the status says why until the daemon is started again, even if the directory
 //! comes back: files may be missing from the time between.
 
 use std::io::{self, ErrorKind};
@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often the daemon looks.
+/// The interval between checks.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) struct Home {
     dir: PathBuf,
     id: Id,
     looked: Instant,
-    /// What has happened to the directory.
+    /// The accident that the directory had.
     trouble: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Home {
         self.trouble.as_deref()
     }
 
-    /// Looks when it is time to, and logs once that the directory is gone.
+    /// Checks when it is time to, and logs once that the directory is gone.
     pub(super) fn look(&mut self) {
         if self.trouble.is_some() || self.looked.elapsed() < LOOK {
             return;

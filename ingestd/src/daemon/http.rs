@@ -14,7 +14,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GONE: &str = "the writer thread has failed; start the daemon again";
 
-/// Serves from now on.
 pub(super) fn start(bound: TcpListener, inbox: Inbox) -> io::Result<Server> {
     let alive = inbox.clone();
     let livez = move || match alive.is_alive() {

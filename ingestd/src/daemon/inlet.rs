@@ -1,8 +1,7 @@
-//! The way in for producers in the daemon's own process: captures, scrapes, OTLP and rules hand their records to the writer thread through it.
+//! An inlet for producers in the daemon's own process: captures, scrapes, OTLP and rules hand their records to the writer thread through it.
 //!
-//! To the writer thread an inlet is one more connection, which nobody can answer on a socket. Records gather in a buffer until it is full or flushed;
-//! a producer waits while the writer thread has all of its buffers. Records that find the log full when the daemon stops are dropped and counted; those of
-//! built-in sources are dropped alone.
+//! To the writer thread an inlet is one more connection, without a socket to answer on. Records gather in a buffer until it is full or flushed;
+//! a producer waits while the writer thread has all of its buffers. Records that find the log full when the daemon stops are dropped and counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,14 +11,14 @@ use loom_engine::{Error, SourceId, Timestamp, proven};
 
 use super::DaemonError;
 use super::answer::{Answer, Gone};
-use super::buffer::{Buffer, Item, Pool, SyncAnswer};
+use super::buffer::{Buffer, Item, Loss, Pool, SyncAnswer};
 use super::message::{Defined, Frames, Growth, Inbox, Known, Message, Request};
 use super::peer::Peer;
 use crate::protocol::{Counts, Depth, FRAME_BYTES_MAX, Shape, Synced};
 
-/// How many times the longest size of a request, or of a target's answer, its records may take: each of them may repeat what was sent once.
+/// The records of a request, or of a target's answer, may take so many times its longest size: each may repeat a text that was sent once.
 pub(crate) const UNFOLDED: usize = 4;
-/// Of the length before a record.
+/// The length before a record.
 const LENGTH_BYTES: usize = 2;
 
 /// Takes records for the writer thread of a daemon in this process.
@@ -27,8 +26,9 @@ pub struct Inlet {
     peer: Arc<Peer>,
     inbox: Inbox,
     pool: Pool,
-    /// The buffer in which records gather, and how many of its bytes are filled.
+    /// The buffer in which records gather, and the number of its bytes that are filled.
     open: Option<(Buffer, usize)>,
+    losses: Vec<Loss>,
     /// The counts up to the last [`Inlet::settle`].
     settled: Counts,
 }
@@ -40,11 +40,11 @@ impl Inlet {
             inbox: inbox.clone(),
             pool: Pool::new(),
             open: None,
+            losses: Vec::new(),
             settled: Counts::default(),
         })
     }
 
-    /// An inlet for another producer.
     pub(crate) fn another(&self) -> std::io::Result<Inlet> {
         Inlet::open(&self.inbox)
     }
@@ -72,7 +72,6 @@ impl Inlet {
         Ok(())
     }
 
-    /// Gathers one record.
     pub(crate) fn add(&mut self, source: SourceId, payload: &[u8]) -> Result<(), Gone> {
         let length = u16::try_from(payload.len()).expect("an encoder makes no longer payload");
         let (buffer, range) = self.room(LENGTH_BYTES + payload.len())?;
@@ -100,7 +99,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// Gathers records that each have their length before them.
+    /// Gathers records that each follow their length.
     pub(crate) fn add_framed(&mut self, source: SourceId, mut framed: &[u8]) -> Result<(), Gone> {
         while let Some((length, rest)) = framed.split_first_chunk() {
             let (payload, rest) = rest.split_at(u16::from_le_bytes(*length).into());
@@ -122,25 +121,33 @@ impl Inlet {
         Ok(true)
     }
 
-    /// Counts records that could not be made or read, and so are refused, or dropped by `Overload`.
+    /// Notes records that could not be made or read, and so are refused, or dropped by `Overload`. [`Inlet::settle`] counts them, or
+    /// [`Inlet::count_losses`].
     pub(crate) fn lose(
         &mut self,
         source: Option<SourceId>,
         reason: LossReason,
         records: u64,
         detail: String,
-    ) -> Result<(), Gone> {
-        let (buffer, _) = self.room(0)?;
-        buffer.items.push(Item::Lost {
+    ) {
+        self.losses.push(Loss {
             source,
             reason,
             records,
+            bytes: None,
             detail,
         });
+    }
+
+    /// Gathers the losses behind the records.
+    pub(crate) fn count_losses(&mut self) -> Result<(), Gone> {
+        for loss in std::mem::take(&mut self.losses) {
+            self.room(0)?.0.items.push(Item::Lost(loss));
+        }
         Ok(())
     }
 
-    /// Hands over what is gathered.
+    /// Hands over the gathered records.
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         match self.open.take() {
             None => Ok(()),
@@ -151,9 +158,24 @@ impl Inlet {
         }
     }
 
-    /// Hands over what is gathered, and returns when it is published, with `batch` durability when it is durable, and losses are kept: the counts
-    /// since the last time. An error says why it is not.
+    /// Hands over the gathered records, waits until they are published, with `batch` durability until they are durable, and then counts the
+    /// losses. Returns the counts of records since the last time. If an error says why they are not, their sender sends them again, so no loss is
+    /// counted.
     pub(crate) fn settle(&mut self) -> Result<Result<Synced, String>, Gone> {
+        let settled = self.sync()?;
+        let counts = self.peer.account().counts.since(self.settled);
+        if settled.is_err() {
+            self.losses.clear();
+        } else if !self.losses.is_empty() {
+            self.count_losses()?;
+            // The losses are counted even if the log fails now.
+            let _ = self.sync()?;
+        }
+        self.settled = self.peer.account().counts;
+        Ok(settled.map(|synced| Synced { counts, ..synced }))
+    }
+
+    fn sync(&mut self) -> Result<Result<Synced, String>, Gone> {
         let (answer, answered) = Answer::new();
         let (buffer, _) = self.room(0)?;
         buffer.items.push(Item::Sync {
@@ -161,15 +183,10 @@ impl Inlet {
             answer: SyncAnswer::Inlet(answer),
         });
         self.flush()?;
-        let settled = self.inbox.alive().wait(&answered)?;
-        let counts = self.peer.account().counts;
-        let before = std::mem::replace(&mut self.settled, counts);
-        let counts = counts.since(before);
-        Ok(settled.map(|synced| Synced { counts, ..synced }))
+        self.inbox.alive().wait(&answered)
     }
 
-    /// What became of all that was pushed, once the writer thread has taken it in, and why the latest refused record was refused. Nothing can be
-    /// pushed after that.
+    /// Ends the inlet. Returns the counts of everything that was pushed, and why the latest refused record was refused.
     pub fn finish(mut self) -> Result<(Counts, String), DaemonError> {
         self.flush()?;
         self.pool.wait_for_all(self.inbox.alive())?;
@@ -177,17 +194,16 @@ impl Inlet {
         Ok((account.counts, account.reason.clone()))
     }
 
-    /// The catalog as it is now.
     pub(crate) fn catalog(&self) -> Result<Known, Gone> {
         self.ask(Request::Catalog)
     }
 
-    /// Payloads that are pushed into a source have this layout, also after the source gets another.
+    /// From now on, payloads that are pushed into a source have this layout, also after the source gets another.
     pub(crate) fn learn(&self, source: &Source) {
         self.peer.learn(source.id, source.fields.len());
     }
 
-    /// Adds fields to sources, or defines them, all or none: what is pushed later has these layouts.
+    /// Adds fields to sources, or defines them, all or none: later payloads have these layouts.
     pub(crate) fn grow(
         &mut self,
         sources: Vec<SourceDef>,
@@ -200,12 +216,12 @@ impl Inlet {
         })
     }
 
-    /// Publishes what was handed over: readers see it.
+    /// Publishes the records that were handed over: readers see them.
     pub(crate) fn publish(&mut self) -> Result<Timestamp, Gone> {
         self.ask_after(Request::Publish)
     }
 
-    /// Why the log takes no records now, if it does not.
+    /// An error says why the log takes no records now.
     pub(crate) fn has_room(&self) -> Result<Result<(), String>, Gone> {
         self.ask(Request::Room)
     }
@@ -220,7 +236,7 @@ impl Inlet {
         self.inbox.ask_after(Some(&self.peer), request)
     }
 
-    /// A buffer with room for so many bytes, and where they go. Waits while the writer thread has all.
+    /// Returns a buffer with room for so many bytes, and their place in it. Waits while the writer thread has all buffers.
     fn room(&mut self, bytes: usize) -> Result<(&mut Buffer, Range<usize>), Gone> {
         if !self.has_room_for(bytes)? {
             let buffer = self.pool.take_or_wait(self.inbox.alive())?;
@@ -232,7 +248,7 @@ impl Inlet {
         Ok((buffer, range))
     }
 
-    /// Whether a buffer has room for so many bytes; one that has not is handed over, and another opened if it is free.
+    /// True if a buffer has room for so many bytes. Hands over one that is too full, and opens another if one is free.
     fn has_room_for(&mut self, bytes: usize) -> Result<bool, Gone> {
         let filled = self.open.as_ref().map_or(0, |(_, filled)| *filled);
         if filled + bytes > FRAME_BYTES_MAX {
@@ -247,6 +263,8 @@ impl Inlet {
 
 #[cfg(test)]
 mod tests {
+    use loom_engine::Address;
+
     use super::*;
 
     /// The items of each buffer that was handed over, with the bytes of the pushes.
@@ -299,7 +317,49 @@ mod tests {
         let bytes = buffers.into_iter().flatten().map(|(_, bytes, _)| bytes);
         assert!(bytes.flatten().eq(framed));
     }
-
+    #[test]
+    fn losses_are_counted_once_their_records_are_stored_and_not_before() {
+        let (inbox, outlet) = Inbox::new();
+        let mut inlet = Inlet::open(&inbox).unwrap();
+        /// Answers every sync in the writer thread's place. Returns the losses that were handed over.
+        fn serve(outlet: &super::super::message::Outlet, syncs: &[Result<(), &str>]) -> Vec<u64> {
+            let mut lost = Vec::new();
+            let mut syncs = syncs.iter();
+            let account = super::super::peer::PeerAccount::default();
+            while syncs.len() > 0 {
+                let Message::Frames(frames) = outlet.messages().recv().unwrap() else {
+                    panic!("an inlet that settles sends buffers alone");
+                };
+                for item in &frames.buffer.items {
+                    match item {
+                        Item::Lost(loss) => lost.push(loss.records),
+                        Item::Sync {
+                            answer: SyncAnswer::Inlet(answer),
+                            ..
+                        } => {
+                            let synced = syncs.next().unwrap();
+                            let synced = synced.map(|()| account.synced(Address::ZERO));
+                            answer.give(synced.map_err(str::to_owned));
+                        }
+                        _ => {}
+                    }
+                }
+                frames.home.give_back(frames.buffer);
+            }
+            lost
+        }
+        let mut settle = |records, syncs: &[Result<(), &str>]| {
+            inlet.add(SourceId(1), b"x").unwrap();
+            inlet.lose(None, LossReason::Malformed, records, "wrong".to_owned());
+            std::thread::scope(|scope| {
+                let served = scope.spawn(|| serve(&outlet, syncs));
+                let settled = inlet.settle().unwrap();
+                (settled.is_ok(), served.join().unwrap())
+            })
+        };
+        assert_eq!(settle(1, &[Err("the disk is gone")]), (false, vec![]));
+        assert_eq!(settle(2, &[Ok(()), Ok(())]), (true, vec![2]));
+    }
     #[test]
     fn a_producer_learns_that_the_writer_thread_is_gone() {
         let (inbox, outlet) = Inbox::new();

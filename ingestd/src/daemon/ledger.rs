@@ -1,5 +1,5 @@
-//! What became of every record that reached the daemon, by source: `received = stored + refused + dropped` at any
-//! time, for a batch is entered whole once its fate is known.
+//! Counts the outcome of every record that reached the daemon, by source: `received = stored + refused + dropped` at any
+//! time, because a batch is entered whole once its fate is known.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,12 @@ pub struct SourceAccount {
     pub last_push: Option<Timestamp>,
 }
 
-/// The accounts of all sources, by id.
 #[derive(Debug, Default)]
 pub struct Ledger {
     accounts: BTreeMap<SourceId, SourceAccount>,
 }
 
 impl Ledger {
-    /// Enters what became of some records of a source.
     pub fn enter(&mut self, source: SourceId, counts: Counts, stored_bytes: u64, at: Timestamp) {
         assert_eq!(
             counts.received,
@@ -37,7 +35,7 @@ impl Ledger {
         account.last_push = Some(at);
     }
 
-    /// The account of a source; zeroes where nothing came for it.
+    /// The account of a source; zeroes if nothing came for it.
     pub fn account(&self, source: SourceId) -> SourceAccount {
         let account = self.accounts.get(&source);
         account.map_or_else(SourceAccount::default, |account| *account)

@@ -1,6 +1,6 @@
-//! Staging files beside those of the daemon that have no writer: a line names each, and people decide.
+//! Staging files beside the daemon's own that have no writer: a line names each, and people decide.
 //!
-//! Nothing here removes one. A killed writer's file may hold records that are nowhere else, and the next start on its directory takes them
+//! Nothing here removes one. A killed writer's file may hold the only copy of records, and the next start on its directory takes them
 //! in. A file whose directory cannot be found may belong to one that was moved, is not mounted, or is in another container.
 
 use std::path::Path;
@@ -10,9 +10,9 @@ use loom_engine::log::{Holder, StagingFile, staging_files};
 /// More files than this are counted in one line.
 const NAMED_MAX: usize = 3;
 
-/// A line for each orphan among the staging files in `folder`, except those of the directory `own`: which file, and what to do.
+/// A line for each orphan among the staging files in `folder`, except those of the directory `own`: it names the file and the remedy.
 pub fn orphaned_staging(folder: &Path, own: Option<[u8; 16]>) -> Vec<String> {
-    // A folder that cannot be read is the affair of the start, which stages elsewhere and says so.
+    // The start reports a folder that it cannot read, and stages elsewhere.
     let files = staging_files(folder).unwrap_or_default().into_iter();
     let orphans = files.filter(|file| file.holder == Holder::Nobody && own != Some(file.uuid));
     orphans
@@ -20,7 +20,7 @@ pub fn orphaned_staging(folder: &Path, own: Option<[u8; 16]>) -> Vec<String> {
         .collect()
 }
 
-/// Why a staging file without a writer is there, and what to do about it.
+/// Says why a staging file has no writer, and what to do about it.
 pub fn remedy(file: &StagingFile) -> String {
     let inode = file.directory.inode;
     if let Some(dir) = file.dir_in_place() {

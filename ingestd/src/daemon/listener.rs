@@ -22,7 +22,7 @@ use crate::threads::join;
 pub const CONNECTIONS_MAX: usize = 256;
 /// A connection's thread parses TOML of clients, whose nesting its parser limits.
 const STACK_BYTES: usize = 1 << 20;
-/// How long clients have, all together, to take their answers once the daemon stops.
+/// All clients together have so long to take their answers once the daemon stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Listener {
@@ -33,7 +33,6 @@ pub(super) struct Listener {
     all_ended: Receiver<()>,
 }
 
-/// The connections that are open.
 struct Registry {
     connections: Mutex<HashMap<u64, Open>>,
     clients: Arc<Clients>,
@@ -46,7 +45,6 @@ struct Open {
 }
 
 impl Listener {
-    /// Accepts on `socket` from now on.
     pub(super) fn start(
         socket: UnixListener,
         access: AccessConfig,
@@ -84,8 +82,8 @@ impl Listener {
         })
     }
 
-    /// Accepts no more, takes what every socket holds already, and returns the connections once all of it is handed to the writer thread.
-    /// Clients can delay that until one deadline; the disk takes the time that it needs.
+    /// Accepts no more, takes in the bytes that every socket holds, and returns the connections once all of it is handed to the writer thread.
+    /// Clients can delay that until one deadline; the disk takes as long as it needs.
     pub(super) fn stop(self) -> Vec<Arc<Peer>> {
         let deadline = Instant::now() + STOP_PATIENCE;
         self.registry.stopping.store(true, Ordering::SeqCst);
@@ -93,12 +91,8 @@ impl Listener {
         let woken = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         woken.expect("a socket that listens can be shut down");
         join(self.thread);
-        let open: Vec<Open> = self
-            .registry
-            .connections()
-            .drain()
-            .map(|(_, open)| open)
-            .collect();
+        let open = std::mem::take(&mut *self.registry.connections());
+        let open: Vec<Open> = open.into_values().collect();
         for open in &open {
             open.peer.stop_receiving();
         }
@@ -182,7 +176,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A connection has ended. While the daemon stops they all stay listed, because each is owed a goodbye.
+    /// Removes a connection that has ended. While the daemon stops, all stay listed, because each is owed a goodbye.
     fn leave(&self, id: u64) {
         if !self.stopping.load(Ordering::SeqCst) {
             let mut connections = self.connections();
@@ -205,7 +199,7 @@ fn refuse(stream: &UnixStream, (code, message): (ErrorCode, String)) {
         message,
     }
     .encode(&mut frame);
-    // A fresh socket has room for it; the thread that accepts waits for nobody.
+    // A fresh socket has room for it; the thread that accepts waits for no client.
     let _ = rustix::net::send(
         stream,
         &frame,

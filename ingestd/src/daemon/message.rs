@@ -1,6 +1,6 @@
 //! Messages to the writer thread: buffers with pushes and syncs, and requests, which bring the channel for their answer.
 //!
-//! All of it is data: nothing here knows who asks, or how the writer thread does what it is asked.
+//! All of it is data: nothing here knows who asks, or how the writer thread carries it out.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::status::DaemonStatus;
 use crate::config::Config;
 use crate::protocol::LostCause;
 
-/// Messages under way at a time. Each connection has its buffers and one request among them, each ring and inlet its buffers.
+/// The most messages under way. Each connection has its buffers and one request among them, each ring and inlet its buffers.
 const INBOX_MESSAGES: usize = 1024;
 
 pub(super) enum Message {
@@ -27,7 +27,7 @@ pub(super) enum Message {
         peer: Option<Arc<Peer>>,
         request: Request,
     },
-    /// All connections have ended; each of these learns what became of its records.
+    /// All connections have ended; each of these learns the outcome of its records.
     Stop {
         peers: Vec<Arc<Peer>>,
     },
@@ -37,11 +37,10 @@ pub(super) enum Message {
 pub(super) struct Frames {
     pub(super) peer: Arc<Peer>,
     pub(super) buffer: Buffer,
-    /// Where the buffer goes once it is taken in.
+    /// The pool that gets the buffer once it is taken in.
     pub(super) home: Home,
-    /// The item to go on with.
     pub(super) next_item: usize,
-    /// How much of that item is taken in already.
+    /// The part of that item that is taken in already.
     pub(super) taken_bytes: usize,
     pub(super) taken_records: u64,
     /// The place in a ring where the buffer's records stand until the log has them.
@@ -55,7 +54,7 @@ pub(super) enum Request {
     Status(Answer<DaemonStatus>),
     /// Publishes. All records that are not published yet are later than the answer.
     Publish(Answer<Timestamp>),
-    /// Why the log takes no records now, if it does not.
+    /// An error says why the log takes no records now.
     Room(Answer<Result<(), String>>),
     /// Takes over another configuration, or none of it. The answer names the parts that do not take effect.
     Reconfigure(Box<Config>, Tried<Vec<String>>),
@@ -67,34 +66,14 @@ pub(super) enum Request {
         growth: Option<Growth>,
         answer: Tried<Defined>,
     },
-    /// Defines built-in sources.
     DefineOwn(Vec<SourceDef>, Tried<Vec<SourceId>>),
-    CloseSource(String, Tried<()>),
-    AddIndex(String, Box<IndexDef>, Tried<IndexId>),
-    CloseIndex {
-        source: String,
-        index: String,
-        answer: Tried<()>,
-    },
-    /// Counts rows that the peer could not make records of.
-    Refused {
-        source: String,
-        records: u32,
-        reason: String,
-        answer: Tried<()>,
-    },
-    /// Counts records that this daemon never had.
-    Lost {
-        source: String,
-        records: u64,
-        span: TimeRange,
-        cause: LostCause,
-        reason: String,
-        answer: Tried<()>,
-    },
-    /// How the peer's ring for a source is to be; `None`: the source takes no records of clients.
+    /// Counts records of a built-in source that found no room.
+    LoseOwn(SourceId, u64, Answer<()>),
+    /// The answer has the id of an index that was added.
+    Change(Change, Tried<Option<IndexId>>),
+    /// The shape of the peer's ring for a source; `None`: the source takes no records of clients.
     Ring(SourceId, Answer<Option<(Stamps, WhenFull)>>),
-    /// How ticks become the log's time now; `None`: this machine has no steady counter.
+    /// The present line from ticks to the log's time; `None`: this machine has no steady counter.
     Calibration(Answer<Option<Calibration>>),
     /// Retention removes nothing from now on: a pin is about to be written.
     HoldRetention(Answer<()>),
@@ -102,17 +81,40 @@ pub(super) enum Request {
     ReleaseRetention(Answer<()>),
 }
 
-/// The catalog, and what limits additions to it.
+/// A change that a client asks for, or records that it reports.
+pub(super) enum Change {
+    CloseSource(String),
+    AddIndex(String, Box<IndexDef>),
+    CloseIndex {
+        source: String,
+        index: String,
+    },
+    /// Counts rows that the peer could not make records of.
+    Refused {
+        source: String,
+        records: u32,
+        reason: String,
+    },
+    /// Counts records that never reached this daemon.
+    Lost {
+        source: String,
+        records: u64,
+        span: TimeRange,
+        cause: LostCause,
+        reason: String,
+    },
+}
+
+/// The catalog, and the limits of additions to it.
 pub(crate) struct Known {
     pub(crate) catalog: Catalog,
-    /// How long its file is.
     pub(crate) catalog_bytes: u64,
     pub(crate) payload_bytes_max: usize,
 }
 
-/// What bounds the definition of sources that grow by themselves.
+/// The bounds of a definition of sources that grow by themselves.
 pub(crate) struct Growth {
-    /// How long it may make the catalog file.
+    /// The longest catalog file that it may make.
     pub(crate) catalog_bytes_max: u64,
     /// The definitions are of a catalog that forgot sources below.
     pub(crate) forgotten_below: Address,
@@ -121,20 +123,19 @@ pub(crate) struct Growth {
 pub(crate) struct Defined {
     /// In the order of the definitions.
     pub(crate) ids: Vec<SourceId>,
-    /// By how much the catalog file grew.
+    /// The growth of the catalog file.
     pub(crate) catalog_bytes: u64,
-    /// Below which address the catalog forgot sources.
+    /// The catalog forgot sources below this address.
     pub(crate) forgotten_below: Address,
 }
 
-/// The way to the writer thread.
 #[derive(Clone)]
 pub(super) struct Inbox {
     messages: Sender<Message>,
     alive: Alive,
 }
 
-/// What the writer thread takes messages from; when it is dropped, every sender learns that the thread is gone.
+/// Gives messages to the writer thread; when it is dropped, every sender learns that the thread is gone.
 pub(super) struct Outlet {
     messages: Receiver<Message>,
     alive: Alive,
@@ -142,14 +143,13 @@ pub(super) struct Outlet {
 
 impl Inbox {
     pub(super) fn new() -> (Inbox, Outlet) {
-        let (sender, receiver) = bounded(INBOX_MESSAGES);
+        let (sender, messages) = bounded(INBOX_MESSAGES);
         let alive = Alive::new();
-        let outlet = Outlet {
-            messages: receiver,
+        let inbox = Inbox {
+            messages: sender,
             alive: alive.clone(),
         };
-        let messages = sender;
-        (Inbox { messages, alive }, outlet)
+        (inbox, Outlet { messages, alive })
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -196,14 +196,6 @@ impl Frames {
             place: None,
         }
     }
-
-    /// Records that keep their place in a ring until the log has them.
-    pub(super) fn of_ring(peer: &Arc<Peer>, buffer: Buffer, home: Home, place: Place) -> Frames {
-        Frames {
-            place: Some(place),
-            ..Frames::new(peer, buffer, home)
-        }
-    }
 }
 
 impl Outlet {
@@ -215,13 +207,12 @@ impl Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         self.alive.end();
-        // Whoever waits for an answer that is in one of these learns it at once.
+        // Each of these may hold a channel for an answer, whose owner learns it at once.
         self.messages.drain().for_each(drop);
     }
 }
 
 impl Message {
-    /// The connection that it comes from.
     pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         match self {
             Message::Frames(frames) => Some(&frames.peer),

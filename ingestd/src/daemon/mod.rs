@@ -1,13 +1,13 @@
-//! The daemon: one thread that writes, one that accepts, one for each connection, one for all rings, and one that compacts.
+//! The daemon: a thread that writes, one that accepts, one for each connection, one for all rings, one for rules, and one that compacts.
 //!
 //! Data flows one way. A connection's thread reads its socket into a buffer, finds the frames in it, and hands the
-//! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads straight from there
-//! into the engine, publishes, and gives the buffer back. A connection that has no buffer left stops reading, so a
-//! client waits for its own records only. Answers to syncs are sent by the writer thread, which waits for nobody.
-//! One more thread drains the rings that clients push into through shared memory ([`rings`]), the same way. All other records of this process,
-//! those of captures, scrapes, OTLP and rules, go through an [`Inlet`]: nothing else pushes. Whatever else a thread wants of the writer thread is a
-//! request with a channel for its answer ([`message`]). Rules are evaluated by a thread of their own, which reads as every reader does.
-//! Where retention waits for an archive, one more reads how far that reaches ([`archive_watch`]).
+//! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads from there
+//! into the engine, publishes, and gives the buffer back. A connection without a free buffer stops reading, so a
+//! client waits for its own records only. The writer thread answers syncs and waits for nobody.
+//! The rings that clients push into through shared memory ([`rings`]) are drained the same way. All other records of this process,
+//! those of captures, scrapes, OTLP and rules, go through an [`Inlet`]. Anything else that a thread wants of the writer thread is a
+//! request with a channel for its answer ([`message`]). Where retention waits for an archive, one more thread reads how far that reaches
+//! ([`archive_watch`]).
 
 mod access;
 pub(crate) mod answer;
@@ -67,7 +67,7 @@ pub use leftovers::{orphaned_staging, remedy};
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
 
-use crate::config::{AccessConfig, Compact, Config, LogConfig, MetricsConfig, OnFull};
+use crate::config::{Compact, Config, OnFull};
 use crate::losses::Losses;
 use crate::metrics::{Scrapers, is_forgettable};
 use crate::output::pins;
@@ -82,7 +82,6 @@ use connection::Service;
 use forgetting::Forgetting;
 use listener::Listener;
 use message::{Inbox, Message, Request};
-use otlp::Otlp;
 use recorder::Recorder;
 use retention::Retention;
 use rings::Rings;
@@ -90,28 +89,27 @@ use rules::RulesThread;
 use self_metrics::SelfMetrics;
 use writer_thread::WriterThread;
 
-/// What the daemon keeps in memory of what it reads itself, for rules, scrapes and exports.
+/// The cache of the daemon's own reads, for rules, scrapes and exports.
 const READ_BYTES_KEPT: u64 = 64 << 20;
 
 /// A running daemon. It ends with [`Daemon::stop`].
 pub struct Daemon {
     dir: PathBuf,
+    /// The configuration that it started with.
+    config: Config,
     inbox: Inbox,
     listener: Listener,
     writer: JoinHandle<Result<(), loom_engine::Error>>,
-    /// Which file the socket is, so that another daemon's is never removed.
+    /// Identifies the socket's file, so that another daemon's is never removed.
     socket_inode: u64,
-    log: LogConfig,
-    access: AccessConfig,
-    metrics: MetricsConfig,
     http: Option<Server>,
     compactor: Option<CompactorThread>,
     rules: RulesThread,
     scrapers: Mutex<Scrapers>,
-    otlp: Option<Otlp>,
+    otlp: Option<Server>,
 }
 
-/// What a daemon holds of its directory and of the machine before it serves clients.
+/// The parts of a daemon that exist before it serves clients.
 struct Prepared {
     socket: UnixListener,
     http: Option<TcpListener>,
@@ -144,7 +142,7 @@ impl Daemon {
         let prepared = match prepare(&mut writer, dir, config, group) {
             Ok(prepared) => prepared,
             Err(error) => {
-                // A daemon that does not come up leaves nothing to recover; the caller learns why it did not.
+                // A daemon that does not come up keeps nothing to recover.
                 if let Err(closing) = writer.close() {
                     tracing::error!("{closing}");
                 }
@@ -214,18 +212,16 @@ impl Daemon {
         let scrapers = Scrapers::start(&config.scrapes, inlet, scraped).map_err(io)?;
         let otlp = config.otlp.as_ref().zip(prepared.otlp);
         let otlp = otlp
-            .map(|(def, prepared)| Otlp::start(def, prepared, Inlet::open(&inbox)?, directory))
+            .map(|(def, prepared)| otlp::start(def, prepared, Inlet::open(&inbox)?, directory))
             .transpose()
-            .map_err(io)?;
+            .map_err(|error| DaemonError::Otlp(format!("cannot receive OTLP: {error}")))?;
         Ok(Daemon {
             dir: dir.to_owned(),
+            config: config.clone(),
             inbox,
             listener,
             writer,
             socket_inode,
-            log: config.log.clone(),
-            access: config.access.clone(),
-            metrics: config.metrics.clone(),
             http,
             compactor,
             rules,
@@ -234,17 +230,15 @@ impl Daemon {
         })
     }
 
-    /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.http.as_ref()?.addresses().first().copied()
     }
 
-    /// Where OTLP is received, if it is.
     pub fn otlp_addresses(&self) -> &[SocketAddr] {
-        self.otlp.as_ref().map_or(&[], Otlp::addresses)
+        self.otlp.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// A way in for a producer in this process.
+    /// An inlet for a producer in this process.
     pub fn inlet(&self) -> std::io::Result<Inlet> {
         Inlet::open(&self.inbox)
     }
@@ -267,25 +261,27 @@ impl Daemon {
         Ok(self.inbox.ask(Request::Status)?)
     }
 
-    /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns what does not,
-    /// in sentences for people. A configuration that the next start would refuse is refused whole.
+    /// Takes over another configuration: new sources, fields and indexes take effect at once. Returns notes on the parts that do
+    /// not. A configuration that the next start would refuse is refused whole.
     pub fn reload(&self, config: &Config) -> Result<Vec<String>, DaemonError> {
-        if self.metrics.listen != config.metrics.listen {
-            bind_metrics(config.metrics.listen)?;
+        let running = &self.config;
+        let listen = config.metrics.listen;
+        if running.metrics.listen != listen {
+            bind_metrics(listen)?;
         }
-        if self.access.group != config.access.group {
+        if running.access.group != config.access.group {
             let group = config.access.group_id().map_err(DaemonError::Group)?;
             access::may_share(group).map_err(DaemonError::Group)?;
         }
-        let is_same = match (&self.otlp, &config.otlp) {
-            (Some(otlp), Some(def)) => otlp.is_as(def),
-            (running, wanted) => running.is_none() && wanted.is_none(),
-        };
-        if let (false, Some(def)) = (is_same, &config.otlp) {
-            Otlp::rehearse(self.otlp.as_ref(), def)?;
+        if running.otlp != config.otlp
+            && let Some(def) = &config.otlp
+        {
+            otlp::rehearse(def, running.otlp.as_ref(), self.otlp_addresses())?;
         }
         let rules = self.rules.rules();
-        rules.check(config)?.map_err(DaemonError::Rules)?;
+        let checked = config.clone();
+        let checked = rules.call(move |keeper| keeper.check(&checked))?;
+        checked.map_err(DaemonError::Rules)?;
         let mut notes = Vec::new();
         let mut note = |what: &str, is_same: bool, more: &str| {
             if !is_same {
@@ -294,17 +290,17 @@ impl Daemon {
             }
         };
         let never = " (chunk and segment never change)";
-        note("[log]", self.log == config.log, never);
-        note("[access]", self.access == config.access, "");
-        let listen = config.metrics.listen;
-        note("[metrics] listen", self.metrics.listen == listen, "");
-        note("[otlp]", is_same, "");
+        note("[log]", running.log == config.log, never);
+        note("[access]", running.access == config.access, "");
+        note("[metrics] listen", running.metrics.listen == listen, "");
+        note("[otlp]", running.otlp == config.otlp, "");
         let taken = Box::new(config.clone());
         let from_writer = self
             .inbox
             .ask(|answer| Request::Reconfigure(taken, answer))?;
         notes.extend(from_writer?);
-        notes.extend(rules.reconfigure(config)?);
+        let taken = config.clone();
+        notes.extend(rules.call(move |keeper| keeper.reconfigure(&taken))?);
         notes.extend(rehearsal::doubts(config));
         let mut scrapers = self.scrapers.lock().unwrap_or_else(PoisonError::into_inner);
         scrapers
@@ -316,19 +312,16 @@ impl Daemon {
         Ok(notes)
     }
 
-    /// Stops in good order: takes what the sockets hold already, makes all of it durable, reports to each client what
-    /// became of its records, and leaves a directory with a clean mark. Clients delay it by a few seconds at most.
+    /// Stops in good order: takes in everything that the sockets hold, makes all of it durable, reports to each client the outcome of its
+    /// records, and closes the directory with a clean mark. Clients delay it by a few seconds at most.
     pub fn stop(mut self) -> Result<(), DaemonError> {
         // The name goes first: a client that connects from now on learns that no daemon runs.
         self.remove_socket();
-        if let Some(http) = self.http.take() {
-            join(http.stop());
+        for server in self.http.take().into_iter().chain(self.otlp.take()) {
+            join(server.stop());
         }
         if let Some(compactor) = self.compactor.take() {
             compactor.stop();
-        }
-        if let Some(otlp) = self.otlp.take() {
-            otlp.stop();
         }
         let scrapers = self.scrapers.into_inner();
         scrapers.unwrap_or_else(PoisonError::into_inner).stop();
@@ -351,7 +344,7 @@ impl Daemon {
     }
 }
 
-/// What a daemon does with its directory before it serves anybody: access, sources, and the socket.
+/// Prepares the directory before it serves anybody: access, sources, and the socket.
 fn prepare(
     writer: &mut Writer,
     dir: &Path,
@@ -400,7 +393,7 @@ fn prepare(
     })
 }
 
-/// Opens the directory. On a full disk the oldest records go, where the configuration says so and they are archived if they must be.
+/// Opens the directory. On a full disk it removes the oldest records if the configuration allows that, and none that must be archived first.
 fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, DaemonError> {
     let opened = match (Writer::open(dir, options.clone()), config.retention.on_full) {
         (Err(error), OnFull::Evict) if error.is_for_space() => {

@@ -10,12 +10,11 @@ use crate::protocol::Shape;
 pub(super) struct PayloadBatch<'a> {
     pub(super) shape: Shape,
     pub(super) bytes: &'a [u8],
-    /// How many `bytes` holds.
+    /// The number of payloads in `bytes`.
     pub(super) records: u64,
 }
 
 impl<'a> PayloadBatch<'a> {
-    /// As the engine takes them.
     pub(super) fn batch(&self) -> Batch<'a> {
         let bytes = self.bytes;
         match self.shape {
@@ -27,18 +26,18 @@ impl<'a> PayloadBatch<'a> {
         }
     }
 
-    /// One by one. The protocol has decoded them, so each is whole.
+    /// The protocol has decoded them, so each is whole.
     fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
         let payloads = self.batch().payloads();
         payloads.map(|payload| payload.expect("a push that was decoded has whole payloads"))
     }
 
-    /// The bytes of the payloads alone.
+    /// The bytes of the payloads without their lengths.
     pub(super) fn payload_bytes(&self) -> u64 {
         self.shape.payload_bytes(self.bytes.len(), self.records)
     }
 
-    /// How many bytes the first `records` of them take, lengths included.
+    /// The length of the first `records` of them, lengths included.
     pub(super) fn bytes_of(&self, records: u64) -> usize {
         match self.shape {
             Shape::Fixed { record_bytes } => records as usize * usize::from(record_bytes),

@@ -1,4 +1,4 @@
-//! One connection, of a client or an inlet, as the writer thread sees it: how to answer it, and what became of its records.
+//! One connection, of a client or an inlet, as the writer thread sees it: the way to answer it, and the counts of its records.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,16 +14,16 @@ use rustix::net::SendFlags;
 use crate::descriptors::send_with;
 use crate::protocol::{Counts, Reply, Synced};
 
-/// Answers that gather while a long one is being sent, in bytes; more means that the client does not read.
+/// The limit of answers that gather while a long one is being sent; beyond it, the client does not read.
 const DEFERRED_BYTES_MAX: usize = 1 << 20;
 
-/// Inlets that were opened. They are numbered from above, connections of clients from below.
+/// Counts the inlets that were opened. They are numbered from above, connections of clients from below.
 static INLETS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Peer {
     pub(super) id: u64,
     pub(super) stream: UnixStream,
-    /// A producer in this process: no goodbye is owed to it, and nobody reads its stream.
+    /// A producer in this process: it is owed no goodbye, and nobody reads its stream.
     pub(super) is_inlet: bool,
     /// The daemon stops. It is set once, and guards no other memory.
     stopping: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct Peer {
 struct Answers {
     /// The connection's thread is sending, without the lock.
     busy: bool,
-    /// Whole frames that the writer thread left meanwhile.
+    /// Whole frames of the writer thread, to be sent next.
     deferred: Vec<u8>,
     /// The connection ends once what is under way is sent.
     ends: bool,
@@ -44,20 +44,19 @@ struct Answers {
     overdue: bool,
 }
 
-/// What became of a connection's records. Only the writer thread changes it.
+/// The outcome of a connection's records. Only the writer thread changes it.
 #[derive(Default)]
 pub(super) struct PeerAccount {
     pub(super) counts: Counts,
-    /// Why the latest refused record was refused.
+    /// The reason of the latest refusal.
     pub(super) reason: String,
     /// Buffers and requests of this connection that wait for room in the log.
     pub(super) waiting: usize,
-    /// How many fields each source had when the connection learned of it: its payloads have that layout.
+    /// The number of fields that each source had when the connection learned of it: its payloads have that layout.
     fields_known: BTreeMap<SourceId, usize>,
 }
 
 impl PeerAccount {
-    /// The counts as a sync or a goodbye reports them.
     pub(super) fn synced(&self, position: Address) -> Synced {
         Synced {
             position,
@@ -105,7 +104,7 @@ impl Peer {
         self.account().fields_known.extend(fields);
     }
 
-    /// How many fields of a source the connection knows: all that there are when it first names the source, unless it learned otherwise.
+    /// The number of fields of a source that the connection knows: those of the first time that it names the source, unless it learned otherwise.
     pub(super) fn known_fields(&self, catalog: &Catalog, id: SourceId) -> usize {
         let Some(source) = catalog.source(id) else {
             return 0;
@@ -115,7 +114,7 @@ impl Peer {
         *account.fields_known.entry(id).or_insert(now)
     }
 
-    /// Sends a frame without ever waiting: a client whose socket has no room for it is disconnected, which is false.
+    /// Sends a frame and never waits: a client whose socket has no room for it is disconnected, and this returns false.
     pub(super) fn answer_at_once(&self, reply: &Reply) -> bool {
         let mut frame = Vec::with_capacity(128);
         reply.encode(&mut frame);
@@ -146,16 +145,8 @@ impl Peer {
     }
 
     /// Sends a frame from the connection's own thread, at the client's pace (the socket's send timeout limits it) until the client is hurried.
-    pub(super) fn answer_patiently(&self, reply: &Reply) -> io::Result<()> {
-        self.answer_beside(reply, None)
-    }
-
-    /// Sends a frame as `answer_patiently` does, with a descriptor beside its first byte.
-    pub(super) fn answer_with(&self, reply: &Reply, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        self.answer_beside(reply, Some(descriptor))
-    }
-
-    fn answer_beside(&self, reply: &Reply, beside: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// A descriptor goes beside its first byte.
+    pub(super) fn answer(&self, reply: &Reply, beside: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut answers = self.answers();
         if answers.overdue && beside.is_some() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -179,7 +170,7 @@ impl Peer {
             }
         }
         loop {
-            // `frame` goes out without the lock; the writer thread leaves its answers in `deferred` meanwhile.
+            // `frame` goes out without the lock; the writer thread adds its answers to `deferred` meanwhile.
             let sent = (&self.stream).write_all(&frame);
             let mut answers = self.answers();
             if sent.is_err() || answers.deferred.is_empty() {
@@ -194,7 +185,7 @@ impl Peer {
         }
     }
 
-    /// Waits for the client no more: an answer under way is cut off, and a later one must find room in the socket.
+    /// Waits for the client no longer: an answer under way is cut off, and a later one must find room in the socket.
     pub(super) fn hurry(&self) {
         let mut answers = self.answers();
         answers.overdue = true;
@@ -203,18 +194,18 @@ impl Peer {
         }
     }
 
-    /// Whether the daemon waits for the client no more.
+    /// True if the daemon waits for the client no longer.
     pub(super) fn is_overdue(&self) -> bool {
         self.answers().overdue
     }
 
     /// Ends the connection both ways; its thread sees the end of the stream.
     pub(super) fn disconnect(&self) {
-        // It fails where the client has closed already, which is what is wanted.
+        // It fails if the client has closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// The daemon stops: takes no more than what the socket holds already; the client's next send fails.
+    /// The daemon stops: it takes no more than the socket holds already, and the client's next send fails.
     pub(super) fn stop_receiving(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let _ = self.stream.shutdown(std::net::Shutdown::Read);
@@ -249,7 +240,7 @@ mod tests {
         let peer = Peer::new(1, stream);
         let mut received = Vec::new();
         std::thread::scope(|scope| {
-            let sends = scope.spawn(|| peer.answer_patiently(&long));
+            let sends = scope.spawn(|| peer.answer(&long, None));
             // The socket has no room for the long answer, so it stays under way.
             while !peer.answers().busy && !sends.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Which user runs the process at the other end of a socket, as the kernel noted it when that process connected.
+//! The user that runs the process at the other end of a socket, as the kernel noted it when that process connected.
 
 use std::io;
 use std::os::fd::AsRawFd;

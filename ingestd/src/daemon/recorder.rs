@@ -1,16 +1,18 @@
-//! What the writer thread works on: the engine's writer, and the parts that decide, count and report around it.
+//! The writer thread's state: the engine's writer, and the parts that decide, count and report around it.
 //!
-//! Each part owns its fields and is given the writer when it needs it. The recorder only says in which order they act.
+//! Each part owns its fields and is given the writer when it needs it. The recorder only orders their work.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
 use loom_engine::log::Durability;
-use loom_engine::schema::{LossReason, TimeKind, is_builtin};
+use loom_engine::schema::{ALERTS_SOURCE, LossReason, TimeKind, is_builtin};
 use loom_engine::{Error, SourceId, TimeRange, Timestamp};
 
+use super::buffer::Loss;
 use super::clients::Clients;
 use super::definitions;
 use super::fate::{Fate, Outcome};
@@ -25,27 +27,24 @@ use super::status::{DaemonStatus, SourceStatus, nanos};
 use crate::config::Config;
 use crate::losses::{Losses, Lost};
 use crate::protocol::{Counts, LostCause};
-
 pub(super) struct Recorder {
     pub(super) writer: Writer,
     pub(super) losses: Losses,
     pub(super) durability: Durability,
-    /// How many connections wait for room in the log.
     pub(super) waiting_connections: u64,
     ledger: Ledger,
     home: Home,
-    retention: Retention,
+    pub(super) retention: Retention,
     forgetting: Forgetting,
     metrics: SelfMetrics,
     started: Instant,
     clients: Arc<Clients>,
-    /// Why the log's latest operation failed, if it did.
+    /// The error of the log's latest operation.
     trouble: Option<String>,
-    /// The error that was logged last, and when.
     logged: Option<(String, Instant)>,
 }
 
-/// How often an error is logged that goes on.
+/// An error that goes on is logged once in this time.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 impl Recorder {
@@ -75,7 +74,7 @@ impl Recorder {
         })
     }
 
-    /// Pushes payloads of a client, and enters what became of them; `drops`: what finds the log full is lost.
+    /// Pushes payloads of a client, and counts the outcome. With `drops`, payloads that find the log full are lost.
     pub(super) fn push(
         &mut self,
         peer: &Peer,
@@ -84,7 +83,7 @@ impl Recorder {
         drops: bool,
     ) -> Outcome {
         let fate = match self.retention.refusal() {
-            Some(why) => Fate::refused(payloads, LossReason::DiskFull, why.to_owned()),
+            Some(why) => Fate::refused(source, payloads, LossReason::DiskFull, why.to_owned()),
             None => {
                 let known_fields = peer.known_fields(self.writer.catalog(), source);
                 Fate::of_push(&mut self.writer, source, known_fields, payloads, drops)
@@ -96,50 +95,48 @@ impl Recorder {
         self.enter(peer, source, fate)
     }
 
-    /// Enters rows that a client could not make records of, as if it had sent them, and keeps them before the client is answered.
+    /// Counts rows that a client could not make records of, as if it had sent them, and keeps the count before the client is answered.
     pub(super) fn enter_refused(
         &mut self,
         peer: &Peer,
         source: &str,
         records: u32,
-        reason: &str,
+        reason: String,
     ) -> Result<(), Error> {
-        let source = definitions::find(self.writer.catalog(), source)?.id;
-        let lost = Lost {
-            source: Some(source),
+        let loss = Loss {
+            source: Some(definitions::find(self.writer.catalog(), source)?.id),
             reason: LossReason::Malformed,
             records: records.into(),
             bytes: None,
             detail: reason,
         };
-        self.enter_unstored(peer, &lost);
+        self.enter_unstored(peer, &loss);
         self.losses.settle(&mut self.writer);
         Ok(())
     }
 
-    /// Enters records that count as received and were never payloads: a ring's producer dropped them, or they cannot be made or read. Those of no source
-    /// that there is are losses alone.
-    pub(super) fn enter_unstored(&mut self, peer: &Peer, lost: &Lost<'_>) {
+    /// Counts records that were received and never were payloads. Those without a source are losses alone.
+    pub(super) fn enter_unstored(&mut self, peer: &Peer, loss: &Loss) {
         let now = self.writer.now();
-        self.losses.note(lost, now);
-        let Some(source) = lost.source else { return };
+        self.losses.note(&loss.lost(), now);
+        let Some(source) = loss.source else { return };
         let mut counts = Counts {
-            received: lost.records,
+            received: loss.records,
             ..Counts::default()
         };
-        match lost.reason {
-            LossReason::Overload => counts.dropped = lost.records,
-            _ => counts.refused = lost.records,
+        match loss.reason {
+            LossReason::Overload => counts.dropped = loss.records,
+            _ => counts.refused = loss.records,
         }
         self.ledger.enter(source, counts, 0, now);
         let mut account = peer.account();
         account.counts.add(counts);
         if counts.refused > 0 {
-            lost.detail.clone_into(&mut account.reason);
+            loss.detail.clone_into(&mut account.reason);
         }
     }
 
-    /// Why the log takes no records now, if it does not.
+    /// An error says why the log takes no records now.
     pub(super) fn has_room(&mut self) -> Result<(), String> {
         if let Some(why) = self.retention.refusal().or(self.trouble()) {
             return Err(why.to_owned());
@@ -151,8 +148,8 @@ impl Recorder {
         }
     }
 
-    /// Enters records that this daemon never had, with the span of their times, and keeps them before the client is answered. The ledger does
-    /// not count them: they did not reach the daemon.
+    /// Counts records that never reached this daemon, with the span of their times, and keeps the count before the client is answered. The
+    /// ledger, which counts received records, does not have them.
     pub(super) fn enter_lost(
         &mut self,
         source: &str,
@@ -163,7 +160,7 @@ impl Recorder {
     ) -> Result<(), Error> {
         let source = definitions::find(self.writer.catalog(), source)?;
         let (source, time) = (source.id, source.time);
-        // What has arrival times would have arrived by now.
+        // Records with arrival times would have arrived by now.
         let latest = match time {
             TimeKind::Arrival => self.writer.now(),
             TimeKind::Own => Timestamp::MAX,
@@ -199,29 +196,37 @@ impl Recorder {
         }
     }
 
-    /// Keeps losses where a kill does not reach them, before a client learns of them.
-    pub(super) fn keep_losses(&mut self) {
-        self.losses.keep_pending(&mut self.writer);
+    /// Counts records of a built-in source that the log has no room for.
+    pub(super) fn lose_own(&mut self, source: Option<SourceId>, records: u64) {
+        let lost = Lost {
+            source,
+            reason: LossReason::Overload,
+            records,
+            bytes: None,
+            detail: "the log was full",
+        };
+        self.losses.note(&lost, self.writer.now());
     }
 
-    /// Enters in the ledger, among the losses and in the connection's account what became of a push.
+    /// Counts the clock steps that found no room before the daemon stops.
+    pub(super) fn lose_clock_steps(&mut self) {
+        let steps = self.retention.unrecorded_clock_steps();
+        if steps > 0 {
+            let alerts = self.writer.catalog().find(ALERTS_SOURCE);
+            self.lose_own(alerts.map(|source| source.id), steps);
+        }
+    }
+
+    /// Counts the outcome of a push in the ledger, among the losses and in the connection's account.
     fn enter(&mut self, peer: &Peer, source: SourceId, fate: Fate) -> Outcome {
         let mut counts = fate.counts;
         counts.received = counts.stored + counts.refused + counts.dropped;
         let now = self.writer.now();
-        let known = (fate.outcome != Outcome::NoSuchSource).then_some(source);
-        if known.is_some() {
+        if fate.outcome != Outcome::NoSuchSource {
             self.ledger.enter(source, counts, fate.stored_bytes, now);
         }
         for loss in &fate.losses {
-            let lost = Lost {
-                source: known,
-                reason: loss.reason,
-                records: loss.records,
-                bytes: Some(loss.bytes),
-                detail: &loss.detail,
-            };
-            self.losses.note(&lost, now);
+            self.losses.note(&loss.lost(), now);
         }
         let mut account = peer.account();
         account.counts.add(counts);
@@ -231,16 +236,7 @@ impl Recorder {
         fate.outcome
     }
 
-    /// Retention waits while a pin is written.
-    pub(super) fn begin_pin(&mut self) {
-        self.retention.wait_for_pin(self.writer.position());
-    }
-
-    pub(super) fn end_pin(&mut self) {
-        self.retention.end_wait();
-    }
-
-    /// Does what is due before each publish, apart from pushes: looks after the directory, room on the disk, the daemon's metrics, and losses.
+    /// Does the work that is due before each publish: checks the directory and the room on the disk, records the daemon's metrics and losses.
     pub(super) fn keep_house(&mut self) {
         self.home.look();
         if let Err(error) = self.retention.enforce(&mut self.writer) {
@@ -248,14 +244,14 @@ impl Recorder {
         }
         self.forgetting.look(&mut self.writer);
         let load = Load {
-            connections: self.clients.connections(),
+            connections: self.clients.connections.load(Ordering::Relaxed),
             waiting: self.waiting_connections,
         };
         self.metrics.record(&mut self.writer, &self.ledger, load);
         self.losses.settle(&mut self.writer);
     }
 
-    /// Publishes what was taken in; with `tick`, the writer's clock and heartbeat run too. Whether all of it is published.
+    /// Publishes; with `tick`, the writer's clock and heartbeat run too. True if everything that was taken in is published.
     pub(super) fn publish(&mut self, tick: bool) -> bool {
         let published = if tick {
             self.writer.tick()
@@ -270,12 +266,12 @@ impl Recorder {
         all
     }
 
-    /// Why what was just taken in is not safe: the directory is gone, or the log's latest operation failed.
+    /// Says why the records that were just taken in are not safe: the directory is gone, or the log's latest operation failed.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.home.trouble().or(self.trouble.as_deref())
     }
 
-    /// Takes over another configuration, or none of it. Returns what does not take effect.
+    /// Takes over another configuration, or none of it. Returns notes on the parts that do not take effect.
     pub(super) fn reconfigure(&mut self, config: &Config) -> Result<Vec<String>, Error> {
         let mut notes = definitions::configure(&mut self.writer, config)?;
         notes.extend(config.retention.too_little(self.writer.bytes_min()));
@@ -288,6 +284,7 @@ impl Recorder {
     pub(super) fn status(&self) -> DaemonStatus {
         let log = self.writer.stats().log;
         let columns = self.writer.columns();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let sources = self.writer.catalog().sources();
         let sources = sources
             .filter(|source| !is_builtin(&source.name))
@@ -304,13 +301,18 @@ impl Recorder {
                     last_push_ns: account.last_push.map(|time| time.0),
                 }
             });
+        // The gravest comes first.
+        let own = self.trouble().map(str::to_owned);
+        let others = self.retention.refusal().or(self.losses.trouble());
+        let trouble = own.or_else(|| self.writer.trouble());
+        let trouble = trouble.or_else(|| others.map(str::to_owned));
         DaemonStatus {
             pid: std::process::id(),
             uptime_ns: nanos(self.started.elapsed()),
-            connections: self.clients.connections(),
-            rings: self.clients.rings(),
-            ring_bytes: self.clients.ring_bytes(),
-            ring_dropped: self.clients.ring_dropped(),
+            connections: count(&self.clients.connections),
+            rings: count(&self.clients.rings),
+            ring_bytes: count(&self.clients.ring_bytes),
+            ring_dropped: count(&self.clients.ring_dropped),
             durability: match self.durability {
                 Durability::None => "none".to_owned(),
                 Durability::Batch => "batch".to_owned(),
@@ -328,26 +330,17 @@ impl Recorder {
             log_stalls: log.stalls,
             log_stall_ns: nanos(log.stall),
             waiting_connections: self.waiting_connections,
-            trouble: self.gravest_trouble(),
+            trouble,
             sources: sources.collect(),
         }
     }
 
-    /// What is wrong now, the gravest first.
-    fn gravest_trouble(&self) -> Option<String> {
-        let others = self.retention.refusal().or(self.losses.trouble());
-        let own = self.trouble().map(str::to_owned);
-        own.or_else(|| self.writer.trouble())
-            .or_else(|| others.map(str::to_owned))
-    }
-
-    /// Keeps an error for the status and the syncs, and logs it when it is new, or was not logged for a while: each batch may meet it.
+    /// Keeps an error for the status and the syncs. Each batch may meet it again, so it is logged when it is new or `LOG_EVERY` has passed.
     fn report(&mut self, error: &Error) {
         let message = error.to_string();
-        let is_known = self
-            .logged
-            .as_ref()
-            .is_some_and(|(before, at)| *before == message && at.elapsed() < LOG_EVERY);
+        let is_same =
+            |(before, at): &(String, Instant)| *before == message && at.elapsed() < LOG_EVERY;
+        let is_known = self.logged.as_ref().is_some_and(is_same);
         if !is_known {
             tracing::error!("{message}");
             self.logged = Some((message.clone(), Instant::now()));

@@ -1,4 +1,4 @@
-//! Refusals of one request over OTLP, by reason: its sender learns of them, and the ledger counts them.
+//! Refusals of one request over OTLP, or of one answer of a target, by reason: a sender learns of them, and the ledger counts them.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use loom_otlp::{NotTaken, REPAIRED, Taken};
 use super::answer::Gone;
 use super::inlet::Inlet;
 
-/// How many reasons of one request are kept apart.
+/// Reasons of one request that are kept apart.
 const WORDS_MAX: usize = 16;
 
-/// How many records of a request are refused, by why.
+/// Counts the refused records of a request by reason.
 #[derive(Clone, Default)]
 pub(crate) struct Refused {
     by_why: BTreeMap<(LossReason, String), u64>,
@@ -21,7 +21,6 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// What could not be read.
     pub(crate) fn unread(records: u64, why: &str) -> Refused {
         let mut refused = Refused::default();
         refused.add(LossReason::Malformed, why, records);
@@ -36,13 +35,26 @@ impl Refused {
         *self.by_why.entry((reason, why)).or_default() += records;
     }
 
-    /// The words that stand already for this reason, with an example behind them.
-    pub(crate) fn words_for(&self, why: &str) -> Option<String> {
-        let mut known = self.by_why.keys().map(|(_, words)| words);
-        known.find(|words| words.starts_with(why)).cloned()
+    /// Adds one record with an example. The first example stands for the others of the same cause.
+    pub(crate) fn add_such(
+        &mut self,
+        reason: LossReason,
+        why: &str,
+        example: impl FnOnce() -> String,
+    ) {
+        let words = self.causes().find(|words| words.starts_with(why));
+        let words = words.cloned();
+        let words = words.unwrap_or_else(|| match example().as_str() {
+            "" => why.to_owned(),
+            example => format!("{why}, such as {example}"),
+        });
+        self.add(reason, &words, 1);
     }
 
-    /// As the sender learns of it.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &String> {
+        self.by_why.keys().map(|(_, words)| words)
+    }
+
     pub(crate) fn taken(&self) -> Taken {
         let mut taken = Taken {
             refused: self.count(),
@@ -54,31 +66,32 @@ impl Refused {
         taken
     }
 
-    /// How many they are.
     pub(crate) fn count(&self) -> u64 {
         self.by_why.values().sum()
     }
 
-    /// Counts them, for a source if they are of one.
-    pub(crate) fn enter(&self, inlet: &mut Inlet, source: Option<SourceId>) -> Result<(), Gone> {
+    /// Notes them as losses, of a source if they have one.
+    pub(crate) fn enter(&self, inlet: &mut Inlet, source: Option<SourceId>) {
+        self.enter_as(inlet, source, "");
+    }
+
+    /// Notes them as losses, with these words before the reasons.
+    pub(crate) fn enter_as(&self, inlet: &mut Inlet, source: Option<SourceId>, before: &str) {
         for reason in [
             LossReason::Malformed,
             LossReason::TooLong,
             LossReason::Overload,
         ] {
             if let Some((records, words)) = self.of(reason) {
-                inlet.lose(source, reason, records, words)?;
+                inlet.lose(source, reason, records, format!("{before}{words}"));
             }
         }
-        Ok(())
     }
 
-    /// How many for one reason, and what is said of them: the ledger keeps the words of one loss of a reason.
+    /// The count and the words of one reason, because the ledger keeps the words of one loss of a reason.
     fn of(&self, reason: LossReason) -> Option<(u64, String)> {
-        let such = self
-            .by_why
-            .iter()
-            .filter(|((found, _), _)| *found == reason);
+        let all = self.by_why.iter();
+        let such = all.filter(|((found, _), _)| *found == reason);
         let records = such.clone().map(|(_, records)| records).sum();
         (records > 0).then(|| (records, said(such)))
     }

@@ -1,6 +1,6 @@
-//! Rehearsal of a configuration: whether a daemon would start with it, and which parts would not take effect. Nothing here changes the directory.
+//! Rehearses a configuration: would a daemon start with it, and which parts would not take effect? Nothing here changes the directory.
 //!
-//! `ingestd validate` calls it, and the daemon at its start and at each reload.
+//! `ingestd validate` calls it, and the daemon does at its start and at each reload.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::rules::file::RuleFile;
 use crate::rules::judge;
 
-/// Whether the daemon would start on this directory with a configuration, and what of it would not take effect. Changes nothing.
+/// Rehearses a start on this directory. Returns notes on the parts of the configuration that would not take effect.
 ///
 /// # Errors
 /// `Schema` if the catalog contradicts the configuration; others if the directory is not one that a daemon would open or create.
@@ -63,7 +63,7 @@ pub fn rehearse(dir: &Path, config: &Config) -> Result<Vec<String>, Error> {
     Ok(notes)
 }
 
-/// What of a configuration would not take effect in a new directory, before clients define their sources.
+/// Rehearses a start in a new directory, before clients define their sources. Returns notes on the parts that would not take effect.
 ///
 /// # Errors
 /// `Schema` if it contradicts itself.
@@ -78,16 +78,16 @@ pub fn rehearse_alone(config: &Config) -> Result<Vec<String>, Error> {
     Ok(notes)
 }
 
-/// Whether this machine has what a start needs beside the directory: the files of `[otlp]`.
+/// Checks the files that a start needs beside the directory, those of `[otlp]`.
 ///
 /// # Errors
-/// One that cannot be used.
+/// A file that cannot be used.
 pub fn check_files(config: &Config) -> Result<(), DaemonError> {
     config.otlp.as_ref().map_or(Ok(()), check_otlp)
 }
 
-/// What of a configuration this machine cannot do as it stands, in sentences for people: programs and files that it names. A daemon starts
-/// nevertheless, for they may come later.
+/// Notes on the parts of a configuration that this machine cannot do yet: programs and files that it names. A daemon starts
+/// nevertheless, because they may come later.
 pub fn doubts(config: &Config) -> Vec<String> {
     let actions = config.rules.iter().flat_map(rules::doubts);
     actions
@@ -95,7 +95,7 @@ pub fn doubts(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Which rules of a configuration cannot be evaluated, in sentences for people.
+/// Notes on the rules of a configuration that cannot be evaluated.
 fn rule_notes(catalog: &Catalog, config: &Config) -> Vec<String> {
     let rules = config.rules.iter();
     let notes = rules.filter_map(|def| {

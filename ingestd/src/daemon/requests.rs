@@ -3,18 +3,17 @@
 use loom_client::ring::{Calibration, Stamps, WhenFull};
 use loom_engine::ingest::ClockLine;
 use loom_engine::schema::{Overload, SourceDef, TimeKind, is_builtin};
-use loom_engine::{Error, SourceId};
+use loom_engine::{Error, IndexId, SourceId};
 
 use super::definitions;
-use super::message::{Defined, Growth, Known, Request};
+use super::message::{Change, Defined, Growth, Known, Request};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
-/// Why a request has a peer.
 const OF_A_CONNECTION: &str = "only a connection asks this";
 
 impl Recorder {
-    /// Carries a request out, of the connection that asks if one does.
+    /// Carries a request out, for the connection that asks if one does.
     pub(super) fn carry_out(&mut self, peer: Option<&Peer>, request: Request) {
         match request {
             Request::Status(answer) => answer.give(self.status()),
@@ -45,47 +44,49 @@ impl Recorder {
                 let defined = sources.map(|source| self.writer.define_builtin_source(source));
                 answer.give(defined.collect());
             }
-            Request::CloseSource(source, answer) => {
-                answer.give(definitions::close_source(&mut self.writer, &source));
+            Request::LoseOwn(source, records, answer) => {
+                self.lose_own(Some(source), records);
+                answer.give(());
             }
-            Request::AddIndex(source, def, answer) => {
-                answer.give(definitions::add_index(&mut self.writer, &source, &def));
-            }
-            Request::CloseIndex {
-                source,
-                index,
-                answer,
-            } => answer.give(definitions::close_index(&mut self.writer, &source, &index)),
-            Request::Refused {
-                source,
-                records,
-                reason,
-                answer,
-            } => {
-                let peer = peer.expect(OF_A_CONNECTION);
-                answer.give(self.enter_refused(peer, &source, records, &reason));
-            }
-            Request::Lost {
-                source,
-                records,
-                span,
-                cause,
-                reason,
-                answer,
-            } => answer.give(self.enter_lost(&source, records, span, cause, &reason)),
+            Request::Change(change, answer) => answer.give(self.change(peer, change)),
             Request::Ring(source, answer) => {
                 answer.give(self.ring(peer.expect(OF_A_CONNECTION), source));
             }
             Request::Calibration(answer) => answer.give(self.calibration()),
             Request::HoldRetention(answer) => {
-                self.begin_pin();
+                self.retention.wait_for_pin(self.writer.position());
                 answer.give(());
             }
             Request::ReleaseRetention(answer) => {
-                self.end_pin();
+                self.retention.end_wait();
                 answer.give(());
             }
         }
+    }
+
+    fn change(&mut self, peer: Option<&Peer>, change: Change) -> Result<Option<IndexId>, Error> {
+        match change {
+            Change::CloseSource(source) => definitions::close_source(&mut self.writer, &source)?,
+            Change::AddIndex(source, def) => {
+                return definitions::add_index(&mut self.writer, &source, &def).map(Some);
+            }
+            Change::CloseIndex { source, index } => {
+                definitions::close_index(&mut self.writer, &source, &index)?;
+            }
+            Change::Refused {
+                source,
+                records,
+                reason,
+            } => self.enter_refused(peer.expect(OF_A_CONNECTION), &source, records, reason)?,
+            Change::Lost {
+                source,
+                records,
+                span,
+                cause,
+                reason,
+            } => self.enter_lost(&source, records, span, cause, &reason)?,
+        }
+        Ok(None)
     }
 
     fn define(

@@ -1,4 +1,4 @@
-//! The daemon's part of retention: which steps the clock made, how full the disk is, what the configuration wants then, and why records are refused meanwhile.
+//! The daemon's part of retention: it follows the clock and the room on the disk, and evicts or refuses records as the configuration says.
 //!
 //! The writer thread calls it before each publish; the engine evicts.
 
@@ -19,9 +19,9 @@ use crate::config::{ArchiveConfig, ByteSize, FreeSpace, OnFull, RetentionConfig}
 use crate::counted;
 use crate::output::archive::Archived;
 
-/// How often the disk is looked at.
+/// The interval between looks at the disk.
 const LOOK: Duration = Duration::from_millis(200);
-/// So many sources are named in a line of the log.
+/// A line of the log names at most so many sources.
 const NAMED_MAX: usize = 10;
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Retention waits for a pin no longer than this.
@@ -34,38 +34,31 @@ pub(super) struct Retention {
     clock: ClockWatch,
     pin: Option<PinWait>,
     watch: Option<ArchiveWatch>,
-    /// How far the archive reached when that was last read; `None`: nobody has answered yet.
+    /// The reach of the archive when it was last read; `None` before the first answer.
     archived: Option<Archived>,
-    /// The sources that nothing is archived of, as the log named them last.
+    /// The sources without anything in the archive, as the log named them last.
     unarchived: Vec<String>,
     looked: Option<Instant>,
-    /// What the log was about to allocate then.
+    /// The bytes that the log was about to allocate then.
     ahead_bytes: u64,
     warned: Option<Instant>,
     evicted_segments: u64,
-    /// More should have gone the last time, and nothing could.
+    /// The last eviction removed too little.
     falls_short: bool,
-    /// The disk was full the last time, and old segments were to go for it.
+    /// At the last look the disk was full, and old segments were to go.
     makes_room: bool,
-    /// Why new records are refused, while they are.
+    /// The reason why new records are refused now.
     refusal: Option<String>,
-    /// The log says that records are refused, and not yet that they no longer are.
+    /// The log says that records are refused, and not yet that they are stored again.
     refusal_logged: bool,
 }
 
-/// A pin that is being written. Nothing is removed meanwhile: the pin would lose it, and a pin that is discarded would have cost it.
+/// A pin that is being written. Nothing is removed meanwhile, because the pin would lose it.
 struct PinWait {
     since: Instant,
-    /// Where the log ended then.
+    /// The end of the log then.
     position: Address,
     is_logged: bool,
-}
-
-/// How much of the disk is free, where that is less than is wanted once the log has allocated what it is about to.
-struct Scarce {
-    free: ByteSize,
-    ahead: ByteSize,
-    wanted: ByteSize,
 }
 
 impl Retention {
@@ -95,13 +88,12 @@ impl Retention {
         }
     }
 
-    /// Goes by another configuration from now on.
     pub(super) fn reconfigure(&mut self, config: RetentionConfig, archive: ArchiveConfig) {
         (self.config, self.archive) = (config, archive);
         (self.watch, self.archived, self.looked) = (None, None, None);
     }
 
-    /// Removes nothing for a while, since a pin is about to be written.
+    /// Removes nothing for a while, because a pin is about to be written.
     pub(super) fn wait_for_pin(&mut self, position: Address) {
         self.pin = Some(PinWait {
             since: Instant::now(),
@@ -115,7 +107,7 @@ impl Retention {
         self.looked = None;
     }
 
-    /// Whether retention waits for a pin; not for ever, not for more than another budget of pins, and not while the log waits for room.
+    /// True while retention waits for a pin: not for ever, not for more bytes than pins may take, and not while the log waits for room.
     fn waits(&mut self, writer: &Writer) -> bool {
         let Some(pin) = &self.pin else { return false };
         let came = writer.position().0.saturating_sub(pin.position.0);
@@ -134,6 +126,10 @@ impl Retention {
         !is_over
     }
 
+    pub(super) fn unrecorded_clock_steps(&self) -> u64 {
+        self.clock.waiting()
+    }
+
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -150,7 +146,7 @@ impl Retention {
     /// Looks at the disk when it is time to, and evicts or refuses as the configuration says.
     pub(super) fn enforce(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.clock.look(writer)?;
-        // Segments are allocated at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
+        // The log allocates segments at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
         // is looked at until there is room again: one segment goes at a time.
         let bytes_max = self.bytes_max();
         let presses = self.makes_room || writer.is_larger_than(bytes_max);
@@ -163,24 +159,7 @@ impl Retention {
         self.looked = Some(Instant::now());
         let scarce = self.scarce();
         let is_full = scarce.is_some() || writer.waits_for_space();
-        let why = match scarce {
-            Some(Scarce {
-                free,
-                ahead,
-                wanted,
-            }) => {
-                let ahead = match ahead.0 {
-                    0 => String::new(),
-                    _ => format!(" before the log's next file of {}", ahead.approximately()),
-                };
-                format!(
-                    "the disk has {} free{ahead}, less than min_free, {}",
-                    free.approximately(),
-                    wanted.approximately()
-                )
-            }
-            None => "the disk is full".to_owned(),
-        };
+        let why = scarce.unwrap_or_else(|| "the disk is full".to_owned());
         self.refuse(is_full, &why);
         self.makes_room = is_full && self.config.on_full == OnFull::Evict;
         let mut limits = Limits {
@@ -200,7 +179,7 @@ impl Retention {
         Ok(())
     }
 
-    /// From where on nothing may go, because a pin is being written, or it is not archived yet. If that is unknown, nothing may.
+    /// The address from which on nothing may go, because a pin is being written, or it is not archived yet. If that is unknown, nothing may.
     fn kept_from(&mut self, writer: &Writer) -> Option<Address> {
         if self.waits(writer) {
             return Some(Address::ZERO);
@@ -221,7 +200,7 @@ impl Retention {
             .min()
     }
 
-    /// Learns how far the archive reaches, as far as that is known by now.
+    /// Learns the reach of the archive from the latest answer.
     fn look_at(&mut self, archive: &Path, writer: &Writer) -> Result<(), String> {
         let watch = match &mut self.watch {
             Some(watch) => watch,
@@ -237,7 +216,7 @@ impl Retention {
             (Some(Ok(archived)), Some(delay)) => {
                 self.archived = Some(archived);
                 self.warn(&format!(
-                    "{delay}: retention removes only what was archived by then"
+                    "{delay}: retention removes only records that were archived by then"
                 ));
             }
             (_, Some(delay)) => return Err(delay),
@@ -246,7 +225,7 @@ impl Retention {
         Ok(())
     }
 
-    /// Names the sources once that hold everything up because nothing of them is archived.
+    /// Warns once of the sources that hold everything up because the archive has nothing of them.
     fn name_unarchived(&mut self, writer: &Writer) {
         let Some(archived) = &self.archived else {
             return;
@@ -258,25 +237,22 @@ impl Retention {
             return;
         }
         self.unarchived = unarchived;
-        if let Some((last, others)) = self.unarchived.split_last() {
-            let named: String = others
-                .iter()
-                .take(NAMED_MAX)
-                .map(|name| format!("'{name}', "))
-                .collect();
-            let more = match others.len().saturating_sub(NAMED_MAX) {
+        let named = self.unarchived.iter().take(NAMED_MAX);
+        let named: Vec<String> = named.map(|name| format!("'{name}'")).collect();
+        if !named.is_empty() {
+            let more = match self.unarchived.len().saturating_sub(NAMED_MAX) {
                 0 => String::new(),
-                more => format!("{more} others, "),
+                more => format!(" and {more} others"),
             };
             tracing::warn!(
-                "{}: nothing goes, because the archive holds nothing of {named}{more}'{last}': archive {}, or name them in [archive] except",
+                "{}: nothing is removed, because the archive has nothing of {}{more}: archive them, or name them in [archive] except",
                 self.dir.display(),
-                if others.is_empty() { "it" } else { "them" }
+                named.join(", ")
             );
         }
     }
 
-    /// Refuses records while the disk is full, where the configuration says so.
+    /// Refuses records while the disk is full, if the configuration says so.
     fn refuse(&mut self, is_full: bool, why: &str) {
         let refuses = is_full && self.config.on_full == OnFull::Refuse;
         let refusal = refuses.then(|| format!("{why}, and on_full is \"refuse\"; free some space"));
@@ -286,7 +262,7 @@ impl Retention {
                     "{why}: new records are refused and counted; free some space"
                 ));
             }
-            // Where the disk is full and not full in turn, one of many such pairs is logged.
+            // A disk that is full and not full in turn logs one of many such pairs.
             (Some(_), None) if self.refusal_logged => {
                 self.refusal_logged = false;
                 tracing::info!(
@@ -299,7 +275,7 @@ impl Retention {
         self.refusal = refusal;
     }
 
-    /// Counts and logs what went, and warns when too little could go.
+    /// Counts and logs the eviction, and warns if it removed too little.
     fn note(&mut self, eviction: &Eviction, segment_bytes: u64, why: &str) {
         self.evicted_segments += eviction.segments;
         self.falls_short = eviction.shortfall.is_some();
@@ -323,7 +299,7 @@ impl Retention {
             };
             if self.archived.is_some() {
                 self.warn(&format!(
-                    "{why}, and what should go is not archived yet, as [archive] required demands; see that 'ingestd archive' runs"
+                    "{why}, and the records to remove are not archived yet, as [archive] required demands; check that 'ingestd archive' runs"
                 ));
             }
         } else if self.falls_short && self.makes_room {
@@ -338,7 +314,8 @@ impl Retention {
         }
     }
 
-    fn scarce(&mut self) -> Option<Scarce> {
+    /// Says how much of the disk is free, if that is less than `min_free` once the log has allocated its next files.
+    fn scarce(&mut self) -> Option<String> {
         let disk = match rustix::fs::statvfs(&self.dir) {
             Ok(disk) => disk,
             // `Home` reports a directory that is gone.
@@ -350,7 +327,7 @@ impl Retention {
                 return None;
             }
         };
-        // A file that is allocated later is made room for before: what is refused meanwhile would be refused too soon.
+        // Evicting makes room for the next files in advance. Refusing in advance would be too soon.
         let ahead = match self.config.on_full {
             OnFull::Evict => self.ahead_bytes,
             OnFull::Refuse => 0,
@@ -363,14 +340,22 @@ impl Retention {
                 (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
             }
         };
-        (free.saturating_sub(ahead) < wanted).then_some(Scarce {
-            free: ByteSize(free),
-            ahead: ByteSize(ahead),
-            wanted: ByteSize(wanted),
-        })
+        if free.saturating_sub(ahead) >= wanted {
+            return None;
+        }
+        let shown = |bytes| ByteSize(bytes).approximately();
+        let before = match ahead {
+            0 => String::new(),
+            _ => format!(" before the log's next file of {}", shown(ahead)),
+        };
+        Some(format!(
+            "the disk has {} free{before}, less than min_free, {}",
+            shown(free),
+            shown(wanted)
+        ))
     }
 
-    /// Logs a warning, unless another was logged a short time ago; whether it did.
+    /// Logs a warning, unless another was logged a short time ago. True if it did.
     fn warn(&mut self, message: &str) -> bool {
         let due = self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY);
         if due {
@@ -381,7 +366,7 @@ impl Retention {
     }
 }
 
-/// The sources that must be archived before they go.
+/// The sources that must be archived before their records go.
 fn required<'a>(
     archive: &'a ArchiveConfig,
     catalog: &'a Catalog,
@@ -390,7 +375,7 @@ fn required<'a>(
     all.filter(|source| archive.requires(&source.name))
 }
 
-/// From where on a start that finds the disk full may remove nothing, because it is not archived yet. If that is unknown, it may remove nothing.
+/// The address from which on a start that finds the disk full may remove nothing, because it is not archived yet. If that is unknown, it may remove nothing.
 pub(super) fn kept_from(dir: &Path, archive: &ArchiveConfig) -> Option<Address> {
     let to = archive.awaited()?;
     let look = || {
@@ -412,31 +397,12 @@ pub(super) fn kept_from(dir: &Path, archive: &ArchiveConfig) -> Option<Address> 
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::ingest::WriterOptions;
-    use loom_engine::log::LogOptions;
     use loom_engine::query::{Directory, Poll};
     use loom_engine::schema::SourceDef;
 
     use super::*;
     use crate::output::archive::{Archive, Unsigned};
-
-    /// A writer with small files in a place.
-    fn small_writer(place: &Path) -> (PathBuf, Writer) {
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [64 << 10; 3].into(),
-            staging: Some(place.to_owned()),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let dir = place.join("loom");
-        let writer = Writer::open(&dir, options).unwrap();
-        (dir, writer)
-    }
+    use crate::testing::small_writer;
 
     // case Rules: retention or damage under a pin
     #[test]
@@ -460,7 +426,7 @@ mod tests {
             retention.enforce(writer).unwrap();
             retention.evicted_segments()
         };
-        // Whatever is flushed when: what is evicted is looked for until it is.
+        // The flusher takes its time, so the test repeats the eviction until it removes something.
         let evicts = |retention: &mut Retention, writer: &mut Writer| {
             let before = retention.evicted_segments();
             let began = Instant::now();
@@ -518,7 +484,7 @@ mod tests {
             retention.enforce(&mut writer).unwrap();
             retention.evicted_segments()
         };
-        // No archive yet, then one that was never given one of the sources.
+        // First there is no archive, then one without one of the sources.
         assert_eq!(enforce(&mut retention), 0);
         archive(&["b"]);
         let began = Instant::now();

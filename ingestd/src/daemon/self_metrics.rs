@@ -1,4 +1,4 @@
-//! `loom_metrics`: what the daemon did, as records of a built-in source: one for each source that was busy, and one for the whole.
+//! `loom_metrics`: records of the daemon's own work in a built-in source, one for each source that was busy and one for the whole daemon.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,12 +12,11 @@ use loom_engine::{Error, SourceId};
 
 use super::ledger::{Ledger, SourceAccount};
 use super::status::nanos;
-use crate::protocol::Counts;
 
 pub(super) struct SelfMetrics {
     /// Zero: nothing is recorded.
     interval: Duration,
-    /// When records were last attempted, and when the last of them were written.
+    /// The times of the last attempt, and of the last records.
     tried: Instant,
     recorded: Instant,
     /// The account of each source when it was last recorded.
@@ -27,26 +26,31 @@ pub(super) struct SelfMetrics {
     source: Option<SourceId>,
 }
 
-/// What happened between two records.
-struct Period {
-    elapsed: Duration,
-    counts: Counts,
-    bytes: u64,
-}
-
-/// How busy the daemon is now.
+/// The connections of clients.
 #[derive(Copy, Clone)]
 pub(super) struct Load {
     pub(super) connections: u64,
-    /// Connections that wait for room in the log.
+    /// Those that wait for room in the log.
     pub(super) waiting: u64,
 }
 
-/// What stands only in the record of the whole daemon.
-struct Whole {
-    stalls: u64,
-    stall: Duration,
-    load: Load,
+fn metrics_source() -> SourceDef {
+    let numbers = [
+        "interval_ns",
+        "received",
+        "stored",
+        "refused",
+        "dropped",
+        "payload_bytes",
+    ];
+    let of_whole = ["stalls", "stall_ns", "connections", "waiting"];
+    let numbers = numbers.map(|name| FieldDef::new(name, FieldType::U64));
+    let of_whole = of_whole.map(|name| FieldDef::nullable(name, FieldType::U64));
+    let name = FieldDef::nullable("source_name", FieldType::Utf8);
+    SourceDef {
+        fields: numbers.into_iter().chain(of_whole).chain([name]).collect(),
+        ..SourceDef::new(METRICS_SOURCE)
+    }
 }
 
 impl SelfMetrics {
@@ -65,32 +69,9 @@ impl SelfMetrics {
     pub(super) fn reconfigure(&mut self, interval: Duration) {
         self.interval = interval;
     }
-}
 
-/// The source as the daemon defines it.
-fn metrics_source() -> SourceDef {
-    let number = |name| FieldDef::new(name, FieldType::U64);
-    SourceDef {
-        fields: vec![
-            number("interval_ns"),
-            number("received"),
-            number("stored"),
-            number("refused"),
-            number("dropped"),
-            number("payload_bytes"),
-            FieldDef::nullable("stalls", FieldType::U64),
-            FieldDef::nullable("stall_ns", FieldType::U64),
-            FieldDef::nullable("connections", FieldType::U64),
-            FieldDef::nullable("waiting", FieldType::U64),
-            FieldDef::nullable("source_name", FieldType::Utf8),
-        ],
-        ..SourceDef::new(METRICS_SOURCE)
-    }
-}
-
-impl SelfMetrics {
-    /// Records what was done since the last time, when it is time to and there is something to report. What finds the log full is in the
-    /// next records, whose interval is longer.
+    /// Records the work since the last time, when it is time to and there is something to report. After a failure, the next records cover a longer
+    /// interval.
     pub(super) fn record(&mut self, writer: &mut Writer, ledger: &Ledger, load: Load) {
         if self.interval.is_zero() || self.tried.elapsed() < self.interval {
             return;
@@ -113,7 +94,7 @@ impl SelfMetrics {
         ledger: &Ledger,
         load: Load,
     ) -> Result<(), Error> {
-        let elapsed = self.recorded.elapsed();
+        let elapsed_ns = nanos(self.recorded.elapsed());
         let mut busy = Vec::new();
         let mut all = SourceAccount::default();
         let sources = writer.catalog().sources();
@@ -121,20 +102,16 @@ impl SelfMetrics {
             let account = ledger.account(source.id);
             all.counts.add(account.counts);
             all.stored_bytes += account.stored_bytes;
-            let before = self.before.entry(source.id).or_default();
-            let period = Period::between(before, &account, elapsed);
-            if period.counts.received > 0 {
-                busy.push((source.id, source.name.clone(), account, period));
+            let before = *self.before.entry(source.id).or_default();
+            if account.counts.received > before.counts.received {
+                busy.push((source.id, source.name.clone(), before, account));
             }
         }
         let log = writer.stats().log;
-        let whole = Whole {
-            stalls: log.stalls - self.log_before.stalls,
-            stall: log.stall - self.log_before.stall,
-            load,
-        };
-        let total = Period::between(&self.all_before, &all, elapsed);
-        if total.counts.received == 0 && whole.stalls == 0 && load.waiting == 0 {
+        let stalls = log.stalls - self.log_before.stalls;
+        let stall_ns = nanos(log.stall - self.log_before.stall);
+        let is_idle = all.counts.received == self.all_before.counts.received;
+        if is_idle && stalls == 0 && load.waiting == 0 {
             self.recorded = Instant::now();
             return Ok(());
         }
@@ -146,52 +123,36 @@ impl SelfMetrics {
         self.source = Some(id);
         let mut encoder = PayloadEncoder::new(def.time, &def.fields)?;
         let mut payload = Vec::with_capacity(128);
-        let mut push = |values: &[FieldValue<'_>]| -> Result<(), Error> {
+        let mut push = |before: &SourceAccount, now: &SourceAccount, rest: [FieldValue<'_>; 5]| {
+            let counts = now.counts.since(before.counts);
+            let bytes = now.stored_bytes - before.stored_bytes;
+            let mut values = [
+                elapsed_ns,
+                counts.received,
+                counts.stored,
+                counts.refused,
+                counts.dropped,
+                bytes,
+            ]
+            .map(FieldValue::U64)
+            .to_vec();
+            values.extend(rest);
             payload.clear();
-            encoder.encode(None, values, &mut payload)?;
-            writer.try_push(id, &payload)?.ok_or(Error::Full)?;
-            Ok(())
+            encoder.encode(None, &values, &mut payload)?;
+            writer.try_push(id, &payload)?.ok_or(Error::Full)
         };
-        for (source, name, account, period) in &busy {
-            push(&values(period, None, Some(name)))?;
-            self.before.insert(*source, *account);
+        let null = FieldValue::Null;
+        for (source, name, before, now) in &busy {
+            let name = FieldValue::Bytes(name.as_bytes());
+            push(before, now, [null, null, null, null, name])?;
+            self.before.insert(*source, *now);
         }
-        push(&values(&total, Some(&whole), None))?;
+        let whole = [stalls, stall_ns, load.connections, load.waiting];
+        let [stalls, stall_ns, connections, waiting] = whole.map(FieldValue::U64);
+        let whole = [stalls, stall_ns, connections, waiting, null];
+        push(&self.all_before, &all, whole)?;
         (self.all_before, self.log_before) = (all, log);
         self.recorded = Instant::now();
         Ok(())
     }
-}
-
-impl Period {
-    fn between(before: &SourceAccount, now: &SourceAccount, elapsed: Duration) -> Period {
-        Period {
-            elapsed,
-            counts: now.counts.since(before.counts),
-            bytes: now.stored_bytes - before.stored_bytes,
-        }
-    }
-}
-
-fn values<'a>(
-    period: &Period,
-    whole: Option<&Whole>,
-    source: Option<&'a str>,
-) -> [FieldValue<'a>; 11] {
-    let of_whole = |number: fn(&Whole) -> u64| {
-        whole.map_or(FieldValue::Null, |whole| FieldValue::U64(number(whole)))
-    };
-    [
-        FieldValue::U64(nanos(period.elapsed)),
-        FieldValue::U64(period.counts.received),
-        FieldValue::U64(period.counts.stored),
-        FieldValue::U64(period.counts.refused),
-        FieldValue::U64(period.counts.dropped),
-        FieldValue::U64(period.bytes),
-        of_whole(|whole| whole.stalls),
-        of_whole(|whole| nanos(whole.stall)),
-        of_whole(|whole| whole.load.connections),
-        of_whole(|whole| whole.load.waiting),
-        source.map_or(FieldValue::Null, |name| FieldValue::Bytes(name.as_bytes())),
-    ]
 }

@@ -11,7 +11,7 @@ pub struct DaemonStatus {
     pub pid: u32,
     pub uptime_ns: u64,
     pub connections: u64,
-    /// Rings that are open, and the memory that they take.
+    /// Open rings, and their memory.
     pub rings: u64,
     pub ring_bytes: u64,
     /// Records that producers dropped because their ring was full; the sources count them as dropped too.
@@ -34,17 +34,17 @@ pub struct DaemonStatus {
     pub evicted_segments: u64,
     /// Records that were refused or dropped and are not in `loom_losses` yet.
     pub pending_losses: u64,
-    /// How often, and for how long, appending waited for the disk.
+    /// The number of times that appending waited for the disk, and the whole time.
     pub log_stalls: u64,
     pub log_stall_ns: u64,
     /// Connections held back because the log is full.
     pub waiting_connections: u64,
-    /// What the log's latest operation failed with, if it did.
+    /// The error of the log's latest operation.
     pub trouble: Option<String>,
     pub sources: Vec<SourceStatus>,
 }
 
-/// What became of one source's records: `received = stored + refused + dropped`.
+/// The outcome of one source's records: `received = stored + refused + dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourceStatus {
@@ -65,13 +65,13 @@ impl DaemonStatus {
         serde_json::to_string(self).expect("names and numbers are always JSON")
     }
 
-    /// Reads a daemon's answer; keys of a later version are passed over.
+    /// Reads a daemon's answer; keys of a later version are skipped.
     pub fn from_json(json: &str) -> Result<DaemonStatus, serde_json::Error> {
         serde_json::from_str(json)
     }
 }
 
-/// A duration as documents and records hold it.
+/// A duration in documents and records.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a daemon runs for less than 584 years")
 }

@@ -1,4 +1,4 @@
-//! Syncs that are not answered yet: they are after the next publish, or once what they cover is durable.
+//! Syncs that are not answered yet: they wait for the next publish, or until the records before them are durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::peer::Peer;
 use super::recorder::Recorder;
 use crate::protocol::{Depth, ErrorCode, Reply, Synced};
 
-/// How long a sync waits for a disk that takes nothing, before it is answered with what is wrong.
+/// A sync waits so long for a disk that takes nothing, before it is answered with the trouble.
 const TROUBLE_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Syncs {
         self.fresh.is_empty() && self.to_be_durable.is_empty()
     }
 
-    /// A sync is reached: everything its connection sent before is taken in.
+    /// A sync is reached: all earlier records of its connection are taken in.
     pub(super) fn note(
         &mut self,
         peer: &Arc<Peer>,
@@ -58,7 +58,7 @@ impl Syncs {
         });
     }
 
-    /// Answers what can be answered now that everything taken in is published, unless that failed.
+    /// Answers the fresh syncs, now that everything taken in is published, unless that failed, and those that are durable.
     pub(super) fn answer(&mut self, recorder: &mut Recorder) {
         match recorder.trouble() {
             Some(message) => (self.fresh.drain(..)).for_each(|pending| pending.fail(message)),

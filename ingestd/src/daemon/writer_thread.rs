@@ -1,7 +1,7 @@
 //! The one thread that writes: takes batches in, publishes, ticks, and answers syncs.
 //!
-//! It never waits for a client, and never for the disk while it could do something else: a message that finds the log full goes to the
-//! backlog with what its connection sends after it, and other connections go on.
+//! It never waits for a client, and never for the disk while it has other work: a message that finds the log full goes to the
+//! backlog with the later ones of its connection, and other connections go on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,14 +18,13 @@ use super::peer::Peer;
 use super::recorder::Recorder;
 use super::rings::Place;
 use super::syncs::Syncs;
-use crate::losses::Lost;
 use crate::protocol::{ErrorCode, Reply};
 
-/// How often the writer's clock and heartbeat run. What is taken in is published at once; each wake of an idle thread costs some 25 µs.
+/// The interval of the writer's clock and heartbeat. Records are published at once; each wake of an idle thread costs some 25 µs.
 const TICK: Duration = Duration::from_millis(20);
-/// How long messages are taken in before their records are published.
+/// Messages are taken in for so long before their records are published.
 const DRAIN: Duration = Duration::from_millis(2);
-/// How soon a full log, or an fsync under way, is looked at again.
+/// A full log, or an fsync under way, is checked again after this time.
 const RETRY: Duration = Duration::from_micros(500);
 
 pub(super) struct WriterThread {
@@ -49,7 +48,7 @@ impl WriterThread {
         }
     }
 
-    /// Takes messages until one says stop, or nobody is left to send any; then closes the log.
+    /// Takes messages until one says stop, or no sender is left; then closes the log.
     pub(super) fn run(mut self, outlet: &Outlet) -> Result<(), Error> {
         let inbox = outlet.messages();
         let mut last_tick = Instant::now();
@@ -66,12 +65,15 @@ impl WriterThread {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Nobody sends any more, but what waits for room or for the disk is still owed.
+                    // Messages that wait for room or for the disk are still owed.
                     self.stopping.get_or_insert_default();
                     std::thread::sleep(RETRY);
                 }
             }
-            self.retry_backlog();
+            let mut backlog = std::mem::take(&mut self.backlog);
+            backlog.retry(|message| self.attempt(message));
+            self.recorder.waiting_connections = backlog.connections();
+            self.backlog = backlog;
             self.recorder.keep_house();
             let tick = last_tick.elapsed() >= TICK;
             if tick {
@@ -106,16 +108,9 @@ impl WriterThread {
         };
         if let Some(message) = full {
             self.backlog.add(message);
-            // A status that is asked for next says so.
+            // The next status reports it.
             self.recorder.waiting_connections = self.backlog.connections();
         }
-    }
-
-    fn retry_backlog(&mut self) {
-        let mut backlog = std::mem::take(&mut self.backlog);
-        backlog.retry(|message| self.attempt(message));
-        self.recorder.waiting_connections = backlog.connections();
-        self.backlog = backlog;
     }
 
     /// Carries a message out. Gives back one that found the log full.
@@ -135,7 +130,7 @@ impl WriterThread {
 
     fn attempt_frames(&mut self, mut frames: Frames) -> Option<Frames> {
         let peer = Arc::clone(&frames.peer);
-        // Nobody waits for what an inlet brought; a client is owed what the log has no room for yet.
+        // Nobody waits for the records of an inlet; a client's wait for room in the log.
         let gives_up = peer.is_inlet && self.stopping.is_some();
         if let Some(place) = &frames.place {
             place.storing();
@@ -148,25 +143,14 @@ impl WriterThread {
                 }
                 Item::Own { source, range } => {
                     let payload = proven::at(&frames.buffer.bytes, range.clone());
-                    if !self.recorder.store_own(*source, payload) && !gives_up {
-                        return Some(frames);
+                    if !self.recorder.store_own(*source, payload) {
+                        if !gives_up {
+                            return Some(frames);
+                        }
+                        self.recorder.lose_own(Some(*source), 1);
                     }
                 }
-                Item::Lost {
-                    source,
-                    reason,
-                    records,
-                    detail,
-                } => {
-                    let lost = Lost {
-                        source: *source,
-                        reason: *reason,
-                        records: *records,
-                        bytes: None,
-                        detail,
-                    };
-                    self.recorder.enter_unstored(&peer, &lost);
-                }
+                Item::Lost(loss) => self.recorder.enter_unstored(&peer, loss),
                 Item::Push {
                     source,
                     shape,
@@ -186,9 +170,11 @@ impl WriterThread {
                             frames.taken_records += records;
                             return Some(frames);
                         }
-                        // Its other pushes are taken in: they came before the connection is cut.
+                        // The other pushes of the buffer are taken in: they came before the connection is cut.
                         Outcome::NoSuchSource => {
-                            self.recorder.keep_losses();
+                            // A kill must not reach the losses once the client learns of them.
+                            let Recorder { losses, writer, .. } = &mut self.recorder;
+                            losses.keep_pending(writer);
                             no_such_source(&peer, *source);
                         }
                     }
@@ -203,8 +189,9 @@ impl WriterThread {
         None
     }
 
-    /// Closes the log, then reports to each connection what became of its records.
-    fn finish(self, peers: &[Arc<Peer>]) -> Result<(), Error> {
+    /// Closes the log, then reports to each connection the outcome of its records.
+    fn finish(mut self, peers: &[Arc<Peer>]) -> Result<(), Error> {
+        self.recorder.lose_clock_steps();
         let Recorder {
             mut writer,
             mut losses,
@@ -238,4 +225,56 @@ fn no_such_source(peer: &Peer, source: SourceId) {
         code: ErrorCode::NotFound,
         message: format!("no source has the id {source}; define the source first"),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use loom_engine::log::Durability;
+    use loom_engine::query::{Directory, Poll};
+    use loom_engine::schema::ALERTS_SOURCE;
+
+    use super::*;
+    use crate::config::{ArchiveConfig, RetentionConfig};
+    use crate::daemon::clock::ClockWatch;
+    use crate::daemon::forgetting::Forgetting;
+    use crate::daemon::inlet::Inlet;
+    use crate::daemon::message::Inbox;
+    use crate::daemon::retention::Retention;
+    use crate::daemon::self_metrics::SelfMetrics;
+    use crate::losses::Losses;
+    use crate::rules::records::alerts_source;
+    use crate::testing::small_writer;
+
+    #[test]
+    fn an_alert_that_finds_no_room_before_a_stop_is_counted() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, mut writer) = small_writer(place.path());
+        let alerts = writer.define_builtin_source(&alerts_source()).unwrap();
+        let losses = Losses::open(&mut writer).unwrap();
+        let clock = ClockWatch::open(&dir, &mut writer).unwrap();
+        let config = (RetentionConfig::default(), ArchiveConfig::default());
+        let recorder = Recorder::new(
+            writer,
+            losses,
+            Retention::new(&dir, config.0, config.1, clock),
+            Forgetting::new(|_| false),
+            SelfMetrics::new(Duration::ZERO),
+            Durability::None,
+            Arc::default(),
+        );
+        let (inbox, outlet) = Inbox::new();
+        let mut inlet = Inlet::open(&inbox).unwrap();
+        // No chunk has room for it, now or later.
+        assert!(inlet.add_own(alerts, &[7; 8 << 10]).unwrap());
+        inlet.flush().unwrap();
+        let peers = Vec::new();
+        inbox.send(Message::Stop { peers }).unwrap();
+        WriterThread::new(recorder.unwrap()).run(&outlet).unwrap();
+        let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
+        let losses = snapshot.losses(&Poll::never()).unwrap();
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        assert_eq!(losses[0].source.as_deref(), Some(ALERTS_SOURCE));
+        assert_eq!(losses[0].records, Some(1));
+        assert_eq!(losses[0].reason, "overload");
+    }
 }

@@ -11,7 +11,6 @@ use super::sources::{PUSH_ACK, Packet, RECVFROM, REDIS_PORT, Request, SENDTO, Sy
 /// Millions of records a second in the paper: requests, system calls, packets.
 const SHARES: [f64; 3] = [0.865, 2.7, 3.6];
 
-/// Payloads of each source that are ready to be pushed.
 #[derive(Default)]
 pub(super) struct Batches {
     pub(super) requests: Vec<u8>,
@@ -31,7 +30,7 @@ pub(super) struct Generator {
     packets: Schedule,
 }
 
-/// How many records of a source are due, and how many there were.
+/// Counts the records of a source that were made, against those that are due.
 struct Schedule {
     records_per_s: f64,
     made: u64,
@@ -83,7 +82,7 @@ impl Generator {
         }
     }
 
-    /// Appends what is due `elapsed` after the start and has not been made.
+    /// Appends the records that are due `elapsed` after the start.
     pub(super) fn fill(&mut self, elapsed: Duration, batches: &mut Batches) {
         for _ in 0..self.requests.due(elapsed) {
             self.requests.made += 1;
@@ -99,11 +98,11 @@ impl Generator {
         }
     }
 
-    /// A request; its id. A `slow` one has that latency.
+    /// Appends a request, and returns its id. A `slow` one has that latency.
     #[inline]
     pub(super) fn request(&mut self, slow_ns: Option<u64>, out: &mut Vec<u8>) -> u64 {
         let bits = self.random.u64(..);
-        // Of 16: ten GET, three SET, and one of each other.
+        // Ten of 16 are GET, three SET, and one each of the others.
         let op = match bits & 15 {
             0..10 => 1,
             10..13 => 2,
@@ -134,7 +133,7 @@ impl Generator {
     #[inline]
     fn syscall(&mut self, out: &mut Vec<u8>) {
         let bits = self.random.u64(..);
-        // Of 16: five recvfrom, five sendto, four epoll_wait, one read, one futex.
+        // Five of 16 are recvfrom, five sendto, four epoll_wait, one read, one futex.
         let (number, table) = match bits & 15 {
             0..5 => (RECVFROM, &self.recv_latency),
             5..10 => (SENDTO, &self.send_latency),
@@ -146,7 +145,7 @@ impl Generator {
         self.syscall_of(number, latency_ns, bits, out);
     }
 
-    /// A `recvfrom` of this latency; its id.
+    /// Appends a `recvfrom` of this latency, and returns its id.
     pub(super) fn slow_recv(&mut self, latency_ns: u64, out: &mut Vec<u8>) -> u64 {
         let bits = self.random.u64(..);
         self.syscall_of(RECVFROM, latency_ns, bits, out)
@@ -168,7 +167,7 @@ impl Generator {
         id
     }
 
-    /// A packet between a client and Redis; its id. A mangled one goes from a client to another port than Redis's.
+    /// Appends a packet between a client and Redis, and returns its id. A mangled one goes from a client to another port than Redis's.
     #[inline]
     pub(super) fn packet(&mut self, mangled_port: Option<u16>, out: &mut Vec<u8>) -> u64 {
         let bits = self.random.u64(..);

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use loom_engine::proven;
 
-/// How many latencies a table holds; a power of two.
+/// The number of latencies in a table; a power of two.
 const TABLE: usize = 1 << 16;
 
 /// Lognormal latencies, drawn once and then looked up.
@@ -21,7 +21,7 @@ impl Latencies {
         Latencies((0..TABLE).map(draw).collect())
     }
 
-    /// One of them, with a few ns of jitter so that values do not repeat.
+    /// Picks a latency, with a few ns of jitter so that values do not repeat.
     #[inline]
     pub(super) fn pick(&self, random: &mut Rng) -> u64 {
         let bits = random.u64(..);

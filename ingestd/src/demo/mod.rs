@@ -40,18 +40,17 @@ pub use needles::{NEEDLES, Needle};
 pub use sources::SOURCES;
 use sources::{PACKET_BYTES, REQUEST_BYTES, SYSCALL_BYTES};
 
-/// Records are made and handed over this often.
+/// The interval of making records and handing them over.
 const TICK: Duration = Duration::from_millis(1);
-/// Size of a file of the record log: a few seconds of the demo, so that retention never removes much at once.
+/// The size of a file of the record log: a few seconds of the demo, so that retention never removes much at once.
 pub const SEGMENT_BYTES: u64 = 128 << 20;
-/// The needles lie in so much of a run before its end, or in all of it.
+/// The needles lie in this time before the end of a run, or in all of it.
 const NEEDLES_SPAN: Duration = Duration::from_secs(30);
-/// What a record takes in all log files, at most.
+/// The most that a record takes in all log files.
 const RECORD_BYTES: u64 = 58;
-/// As much of the schedule is made up for at once where the generator is late.
+/// The part of the schedule that a late generator makes up for at once.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
-/// What to generate.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Records a second, of all sources together.
@@ -65,7 +64,7 @@ pub struct DemoOptions {
 }
 
 impl DemoOptions {
-    /// When the time of the needles begins.
+    /// The begin of the time in which the needles lie.
     fn needles_from(&self) -> Duration {
         // Retention removes whole files, and one more is allocated.
         let kept_bytes = self.keep_bytes.saturating_sub(2 * SEGMENT_BYTES);
@@ -75,7 +74,6 @@ impl DemoOptions {
     }
 }
 
-/// What was generated.
 #[derive(Clone, Debug)]
 pub struct Generated {
     pub elapsed: Duration,
@@ -105,7 +103,7 @@ pub fn run(
     );
     let mut feed = Feed::define(client)?;
     let start = Instant::now();
-    // How far the schedule is made.
+    // The schedule is made up to here.
     let mut made = Duration::ZERO;
     let mut over = false;
     while !over {
@@ -132,7 +130,7 @@ pub fn run(
     })
 }
 
-/// The three sources and what is due for them.
+/// The three sources and their due records.
 struct Feed {
     requests: SourceId,
     syscalls: SourceId,
@@ -171,7 +169,6 @@ impl Feed {
     }
 }
 
-/// The truth file, where one is wanted.
 struct Truth(Option<(PathBuf, File)>);
 
 impl Truth {

@@ -1,4 +1,4 @@
-//! The six needles: a mangled packet, the `recvfrom` that waits for it, and the request that is slow for that.
+//! The six needles: a mangled packet, the `recvfrom` that waits for it, and the request that is slow because of that.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -11,12 +11,12 @@ use super::generator::{Batches, Generator};
 use super::sources::REDIS_PORT;
 use crate::wall_clock;
 
-/// How many there are, as in the paper's Figure 3.
+/// The number of needles, as in the paper's Figure 3.
 pub const NEEDLES: usize = 6;
-/// A needle waits while the generator is this late, for its parts would arrive too far apart.
+/// A needle waits while the generator is later than this, because its parts would arrive too far apart.
 const LATENESS_MAX: Duration = Duration::from_millis(2);
 
-/// What became of one needle: a line of the truth file. Times are those of the hand-over to the client library.
+/// One needle: a line of the truth file. Times are those of the hand-over to the client library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Needle {
     /// Counted from 1.
@@ -34,9 +34,9 @@ pub struct Needle {
 
 /// Plans the needles and carries them out one after the other.
 pub(super) struct Needles {
-    /// When each is due, after the start; the latest first.
+    /// The times when needles are due, after the start; the latest first.
     due: Vec<Duration>,
-    /// After this a needle waits for nothing.
+    /// After this time a needle waits for nothing.
     deadline: Duration,
     state: State,
     done: Vec<Needle>,
@@ -58,7 +58,7 @@ enum State {
 }
 
 impl Needles {
-    /// One at a random moment of each sixth of the first 60 % of `time`, so that all are found while the run goes on.
+    /// Plans one at a random moment of each sixth of the first 60 % of `time`, so that all are found while the run goes on.
     pub(super) fn plan(random: &mut Rng, time: Range<Duration>) -> Self {
         let length = time.end - time.start;
         let slot = 0.58 / (NEEDLES as f64);
@@ -74,7 +74,7 @@ impl Needles {
         }
     }
 
-    /// Appends what the needles do now, `elapsed` after the start, with the generator `late` by so much. Returns a
+    /// Appends the records of needles that are due `elapsed` after the start, with the generator `late` by so much. Returns a
     /// needle that is complete.
     pub(super) fn advance(
         &mut self,
@@ -117,13 +117,12 @@ impl Needles {
         None
     }
 
-    /// Those that are complete.
     pub(super) fn into_done(self) -> Vec<Needle> {
         self.done
     }
 }
 
-/// Sends the mangled packet and decides what follows: the `recvfrom` returns when the retransmission arrives, a few
+/// Sends the mangled packet and decides the rest: the `recvfrom` returns when the retransmission arrives, a few
 /// milliseconds later, and the request ends soon after.
 fn send_packet(
     elapsed: Duration,
@@ -159,7 +158,6 @@ fn send_packet(
 }
 
 impl Needle {
-    /// Appends this needle to a truth file.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)
     }

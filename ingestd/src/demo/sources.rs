@@ -1,4 +1,4 @@
-//! What the demo's sources look like: their definition, and the encoding of their records.
+//! The demo's sources: their definition, and the encoding of their records.
 
 /// The three sources, as a client defines them.
 pub const SOURCES: &str = r#"
@@ -58,7 +58,6 @@ index = [
 ]
 "#;
 
-/// The port that Redis listens on.
 pub(super) const REDIS_PORT: u16 = 6379;
 pub(super) const RECVFROM: u16 = 45;
 pub(super) const SENDTO: u16 = 44;
@@ -69,7 +68,6 @@ pub(super) const REQUEST_BYTES: u16 = 48;
 pub(super) const SYSCALL_BYTES: u16 = 48;
 pub(super) const PACKET_BYTES: u16 = 46;
 
-/// A record of `redis_request`.
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) latency_ns: u64,
@@ -82,7 +80,6 @@ pub(super) struct Request {
     pub(super) tid: u32,
 }
 
-/// A record of `syscall`.
 pub(super) struct Syscall {
     pub(super) id: u64,
     pub(super) latency_ns: u64,
@@ -93,11 +90,10 @@ pub(super) struct Syscall {
     pub(super) tid: u32,
 }
 
-/// A record of `packet`.
 pub(super) struct Packet {
     pub(super) id: u64,
     pub(super) from_client: bool,
-    /// Of the client: its last octet, and its port.
+    /// The client's last octet, and its port.
     pub(super) client_host: u8,
     pub(super) src_port: u16,
     pub(super) dst_port: u16,

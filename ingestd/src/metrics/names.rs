@@ -1,4 +1,4 @@
-//! Names of the sources and fields that hold series, and how such a source is known.
+//! Names of the sources and fields that hold series, and the mark of such a source.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use loom_engine::schema::{FieldDef, METRIC_LABEL, Source, TimeKind};
 /// The labels of a series, with the metric's name among them.
 pub(super) type Series = BTreeMap<String, String>;
 
-/// How the name of every source begins that holds series of a target or a sender.
+/// The names of all sources that hold series of a target or a sender begin so.
 const PREFIX: &str = "metrics/";
 /// The longest part of a source's name that a sender gives.
 const PART_BYTES_MAX: usize = 100;
@@ -18,7 +18,7 @@ pub(super) fn of_target(job: &str, instance: &str) -> String {
     format!("{PREFIX}{job}/{instance}")
 }
 
-/// The source of the first group of a sender, which gives any names.
+/// The source of the first group of a sender, whose names may be any text.
 pub(super) fn of_sender(job: &str, instance: &str) -> String {
     of_target(&part(job), &part(instance))
 }
@@ -31,13 +31,13 @@ fn part(text: &str) -> String {
     part
 }
 
-/// Whether a source holds series, or nothing yet.
+/// True for a source that holds series, or nothing yet.
 pub(super) fn holds_series(source: &Source) -> bool {
     let is_series = |field: &FieldDef| field.nullable && !field.series.is_empty();
     source.time == TimeKind::Own && source.fields.iter().all(is_series)
 }
 
-/// Whether a source may be forgotten with its records. One that was closed stays so.
+/// True if a source may be forgotten with its records. One that was closed stays closed.
 pub(crate) fn is_forgettable(source: &Source) -> bool {
     let is_named = source.name.starts_with(PREFIX) && !source.fields.is_empty();
     is_named && source.is_open() && holds_series(source)
@@ -51,10 +51,7 @@ pub(super) fn shown(series: &Series, shared: &[String]) -> String {
     if labels.peek().is_some() {
         let mut before = '{';
         for (label, value) in labels {
-            let value: String = value
-                .chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect();
+            let value = value.replace(char::is_control, " ");
             write!(text, "{before}{label}=\"{value}\"").expect("a text takes all");
             before = ',';
         }

@@ -1,7 +1,7 @@
 //! Records as Arrow columns: their time, then the fields, with the values that SQL shows of them.
 //!
-//! An export has `ts` in nanoseconds and the fields as they are. An archive is read by engines that know neither nanoseconds nor unsigned numbers:
-//! `ts` in microseconds, `ts_ns`, the fields, each time of theirs with its nanoseconds beside it, and `addr`. Its own columns start with `loom_`.
+//! An export has `ts` in nanoseconds and the fields as they are. An archive is for engines without nanoseconds and unsigned numbers:
+//! `ts` in microseconds, `ts_ns`, the fields, each time field with its nanoseconds beside it, and `addr`. Its own columns start with `loom_`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use loom_engine::schema::{FieldDef, FieldType, Source};
 use loom_engine::{Address, proven};
 use serde::{Deserialize, Serialize};
 
-/// What the columns are written for.
+/// The use of the columns.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     Export,
     Archive(Unsigned),
 }
 
-/// How an archive holds unsigned integers.
+/// The types of unsigned integers in an archive.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsigned {
@@ -47,18 +47,17 @@ impl fmt::Display for Unsigned {
 
 /// The digits of the greatest unsigned number of 64 bits.
 const U64_DIGITS: u8 = 20;
-/// What the columns of an archive are called that are not fields.
+/// The names of an archive's own columns begin so.
 const OWN_PREFIX: &str = "loom_";
 
-/// How much is gathered in memory before it is written.
+/// The rows that are gathered in memory before they are written.
 #[derive(Copy, Clone)]
 pub(super) struct BatchMost {
     pub rows: usize,
-    /// Of payloads, as they stand in the log.
+    /// Bytes of payloads in the log.
     pub bytes: usize,
 }
 
-/// Collects records into batches.
 pub(super) struct Columns {
     schema: SchemaRef,
     columns: Vec<Box<dyn Column>>,
@@ -82,7 +81,7 @@ impl Columns {
                 row.ts.0
             });
         }
-        // Records from before a field was added read NULL there.
+        // Records from before a field was added have NULL there.
         let grown = source.layouts.len() > 1;
         for (ordinal, field) in source.fields.iter().enumerate() {
             made.field(ordinal, field, field.nullable || grown, form);
@@ -112,7 +111,7 @@ impl Columns {
         self.rows == 0
     }
 
-    /// Whether these rows belong to the next batch.
+    /// True if these rows belong to the next batch.
     pub(super) fn is_full_before(&self, rows: &Rows<'_>, most: BatchMost) -> bool {
         let too_many = self.rows + rows.rows.len() > most.rows;
         !self.is_empty() && (too_many || self.bytes + payload_bytes(rows) > most.bytes)
@@ -126,7 +125,7 @@ impl Columns {
         }
     }
 
-    /// What was collected since the last call.
+    /// The rows since the last call.
     pub(super) fn finish(&mut self) -> anyhow::Result<RecordBatch> {
         (self.rows, self.bytes) = (0, 0);
         let columns = self.columns.iter_mut().map(|column| column.finish());
@@ -142,19 +141,19 @@ fn payload_bytes(rows: &Rows<'_>) -> usize {
     lengths.sum()
 }
 
-/// What stands in an archive for a field.
+/// The columns of an archive for a field.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ArchivedField {
     pub field: String,
     pub column: String,
-    /// Where the column has microseconds: the one that has nanoseconds.
+    /// The column of nanoseconds, if the other has microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_ns: Option<String>,
 }
 
 impl ArchivedField {
     pub(super) fn of(field: &FieldDef) -> ArchivedField {
-        // Keys of Hive and nanoseconds start alike, so a field that does so too is called otherwise; and what is called so, once more.
+        // Keys of Hive and nanoseconds begin with `loom_`, so a field that does gets `field_` before it, and one that begins with that gets another.
         let bare = field.name.trim_start_matches("field_");
         let is_own = bare
             .get(..OWN_PREFIX.len())
@@ -177,13 +176,12 @@ fn micros(ns: i64) -> i64 {
     ns.div_euclid(1000)
 }
 
-/// The values of one column.
 trait Column {
     fn append(&mut self, rows: &Rows<'_>);
     fn finish(&mut self) -> ArrayRef;
 }
 
-/// A builder, and what appends the values of some rows to it.
+/// A builder, and the function that appends the values of some rows to it.
 struct Built<B, A> {
     builder: B,
     append: A,
@@ -199,7 +197,6 @@ impl<B: ArrayBuilder, A: Fn(&mut B, &Rows<'_>)> Column for Built<B, A> {
     }
 }
 
-/// The columns so far, with their names and types.
 #[derive(Default)]
 struct Made {
     schema: Vec<Field>,
@@ -280,7 +277,7 @@ impl Made {
     }
 }
 
-/// A column that holds a field, about to be made.
+/// The column of a field, about to be made.
 struct FieldColumn<'a> {
     made: &'a mut Made,
     name: &'a str,
@@ -289,7 +286,7 @@ struct FieldColumn<'a> {
 }
 
 impl FieldColumn<'_> {
-    /// As the type is.
+    /// A column of the field's own type.
     fn plain(&mut self, ty: FieldType) {
         match ty {
             FieldType::U8 => self.numbers::<types::UInt8Type, 1>(u8::from_le_bytes),
@@ -370,7 +367,7 @@ impl FieldColumn<'_> {
         });
     }
 
-    /// Texts, with what is not UTF-8 replaced.
+    /// Texts, in which bytes that are not UTF-8 are replaced.
     fn texts(&mut self, text: impl Fn(&[u8]) -> &[u8] + 'static) {
         let builder = StringBuilder::new();
         self.values(DataType::Utf8, builder, move |builder, bytes| {
@@ -378,7 +375,7 @@ impl FieldColumn<'_> {
         });
     }
 
-    /// Integers that have names; those that have none are shown as numbers.
+    /// Integers with names; others are shown as numbers.
     fn labels(&mut self, field: &FieldDef) {
         let field = field.clone();
         let builder = StringBuilder::new();

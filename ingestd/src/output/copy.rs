@@ -1,26 +1,27 @@
-//! Records on their way into a file: those of one source in log order, past what is damaged or gone. Exports, pins and archives copy with it.
+//! Copies the records of one source into a file, in log order. Exports, pins and archives use it.
 //!
-//! A chunk that does not verify, and what retention removed meanwhile, is a gap, which the taker is given in its place. A read that the system refuses is
+//! A chunk that does not verify, or that retention removed meanwhile, is a gap, which the taker gets in its place. A read that the system refuses is
 //! tried again, and then ends the copy: a later one may find the records, so it is no gap.
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::mem::discriminant;
 use std::time::Duration;
 
 use loom_engine::query::{ChunkReader, Poll, Rows, Scan, ScanSpec, Snapshot};
 use loom_engine::{Address, ChunkNo, Error};
 
-/// So often a chunk is read, with a pause in between.
+/// A chunk is read so often, with a pause in between.
 const READS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many gaps are told one by one.
+/// Gaps that are listed one by one.
 const TOLD_MAX: usize = 8;
 
-/// Where the records go.
+/// Receives the records.
 pub(super) trait Taker {
     /// The rows of the next chunk.
     fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()>;
-    /// What is missing before the next rows.
+    /// Notes a gap before the next rows.
     fn miss(&mut self, gap: Gap);
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Gap {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     Retention,
-    /// What is wrong, with the file.
+    /// The error, with the file.
     Damage(String),
 }
 
@@ -45,10 +46,11 @@ pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     pub fn add(&mut self, gap: Gap) {
+        let is_next = |last: &Gap| {
+            gap.from <= last.to && discriminant(&last.cause) == discriminant(&gap.cause)
+        };
         match self.0.last_mut() {
-            Some(last) if gap.from <= last.to && last.cause.is_like(&gap.cause) => {
-                last.to = last.to.max(gap.to);
-            }
+            Some(last) if is_next(last) => last.to = last.to.max(gap.to),
             _ => self.0.push(gap),
         }
     }
@@ -58,7 +60,7 @@ impl Gaps {
     }
 }
 
-/// Those of several sources, which meet the same damage.
+/// Joins the gaps of several sources, which meet the same damage.
 impl FromIterator<Gap> for Gaps {
     fn from_iter<I: IntoIterator<Item = Gap>>(gaps: I) -> Gaps {
         let mut all: Vec<Gap> = gaps.into_iter().collect();
@@ -92,16 +94,10 @@ impl fmt::Display for Gap {
     }
 }
 
-impl Cause {
-    fn is_like(&self, other: &Cause) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
 /// Gives the taker the records of the scan up to the end of the snapshot.
 ///
 /// # Errors
-/// A read that failed each time, [`Error::Interrupted`], and what the taker fails with.
+/// A read that failed each time, [`Error::Interrupted`], and the errors of the taker.
 pub(super) fn copy(
     snapshot: &Snapshot,
     spec: ScanSpec,
@@ -140,7 +136,7 @@ pub(super) fn copy(
     }
 }
 
-/// Copies until all is copied, or retention removed what was to be read next; then it returns up to where all is copied, and the error.
+/// Copies until everything is copied, or retention removed the next records; then it returns the end of the copied part, and the error.
 fn pass(
     snapshot: &Snapshot,
     spec: &ScanSpec,
@@ -172,7 +168,6 @@ fn pass(
     }
 }
 
-/// The outcome of reading a chunk.
 enum Read {
     Taken,
     Evicted(Error),
@@ -206,7 +201,7 @@ fn read(
     }
 }
 
-/// Whether a file of the log is missing from a directory that is there.
+/// True if a file of the log is missing from a directory that is there.
 fn is_gone(snapshot: &Snapshot, error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
         && snapshot.directory().is_in_place()
@@ -216,12 +211,12 @@ fn is_gone(snapshot: &Snapshot, error: &Error) -> bool {
 mod tests {
     use std::path::PathBuf;
 
-    use loom_engine::ingest::{Limits, Writer, WriterOptions};
-    use loom_engine::log::LogOptions;
+    use loom_engine::ingest::{Limits, Writer};
     use loom_engine::query::{Directory, Predicate};
     use loom_engine::schema::SourceDef;
 
     use super::*;
+    use crate::testing::small_writer;
 
     /// Takes a chunk, and has retention remove some segments before the next.
     struct Evicting {
@@ -248,7 +243,7 @@ mod tests {
                     segments += self.writer.evict(&limits)?.segments;
                     assert!(began.elapsed() < Duration::from_secs(60), "nothing went");
                 }
-                // The files are unlinked in the background, and one that is there is read.
+                // The files are unlinked in the background, and remain readable until then.
                 let is_gone = |first: u64| !self.segments.join(format!("{first:020}.0")).exists();
                 while !(0..segments).all(|n| is_gone(n * (64 << 10))) {
                     assert!(
@@ -270,19 +265,7 @@ mod tests {
     #[test]
     fn what_retention_removes_meanwhile_is_a_gap_and_the_rest_is_copied() {
         let place = tempfile::tempdir().unwrap();
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [64 << 10; 3].into(),
-            staging: Some(place.path().to_owned()),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let dir = place.path().join("loom");
-        let mut writer = Writer::open(&dir, options).unwrap();
+        let (dir, mut writer) = small_writer(place.path());
         let source = writer.define_source(&SourceDef::new("s")).unwrap();
         let pushed: Vec<Address> = (0..40_000_u64)
             .map(|n| writer.push(source, &n.to_le_bytes()).unwrap())

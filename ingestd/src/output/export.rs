@@ -3,7 +3,6 @@
 //! A file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -15,18 +14,17 @@ use super::copy::Gaps;
 use super::out::Out;
 use super::table::{self, Part};
 
-/// Which records to write.
 pub struct Export {
     pub source: Arc<Source>,
     pub time: TimeRange,
-    /// An index, whose filter applies, and the keys of its value if not all of them are exported.
+    /// An index, whose filter applies, and the range of keys unless all are exported.
     pub index: Option<(IndexId, Option<RangeSet<Key>>)>,
 }
 
-/// What an export holds.
+/// The outcome of an export.
 pub struct Exported {
     pub rows: u64,
-    /// What could not be read, in sentences.
+    /// Names the records that could not be read.
     pub missing: Option<String>,
 }
 
@@ -43,22 +41,16 @@ pub fn export(
     let Some(path) = out.kept() else {
         return write(snapshot, export, out, poll);
     };
-    let partial = partial_name(path);
+    let partial = path.with_added_extension("partial");
     let written = write(snapshot, export, &Out::File(partial.clone()), poll).and_then(|exported| {
         fs::rename(&partial, path).with_context(|| format!("cannot write {out}"))?;
         Ok(exported)
     });
     if written.is_err() {
-        // A part of an export is of no use; the error says more than failing to remove it would.
+        // A part of an export is of no use, and the first error says more than one of the removal.
         let _ = fs::remove_file(&partial);
     }
     written
-}
-
-fn partial_name(out: &Path) -> PathBuf {
-    let mut name = out.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
 }
 
 fn write(

@@ -1,5 +1,5 @@
-//! Records of a source as Parquet: `copy` reads them past damage, `columns` builds what SQL would show, `parquet` writes it in bounded memory: `table` into one
-//! file, for `export` and for `pins`, which keep what surrounds an alert, and `archive` into many; `value` reads the bounds that a user types.
+//! Writes records of a source as Parquet: `copy` reads them past damage, `columns` builds the values that SQL shows, `parquet` writes them in bounded memory:
+//! `table` into one file, for `export` and for `pins`, which keep the span around an alert, and `archive` into many.
 
 pub mod archive;
 mod columns;

@@ -1,4 +1,4 @@
-//! Where a Parquet file goes: to a file of a disk, to a pipe or a device that has a path, or to standard output.
+//! The destination of a Parquet file: a file of a disk, a pipe or a device that has a path, or standard output.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum Out {
     Stdout,
 }
 
-/// `-` is standard output, whose path takes no file beside it.
+/// `-` is standard output.
 impl From<OsString> for Out {
     fn from(text: OsString) -> Out {
         match text.to_str() {
@@ -33,25 +33,24 @@ impl fmt::Display for Out {
 }
 
 impl Out {
-    /// A file of a disk, which is there or can be: it may be renamed, made durable and read back.
+    /// The path of a file of a disk, which may be renamed, made durable and read back.
     pub(super) fn kept(&self) -> Option<&Path> {
         match self {
-            Out::File(path) if fs::metadata(path).is_ok_and(|about| is_special(&about)) => None,
-            Out::File(path) => Some(path),
+            Out::File(path) => {
+                // Others are pipes, sockets and devices.
+                let is_kept = |about: fs::Metadata| about.is_file() || about.is_dir();
+                let is_kept = fs::metadata(path).ok().is_none_or(is_kept);
+                is_kept.then_some(path.as_path())
+            }
             Out::Stdout => None,
         }
     }
 
-    /// A file begins again.
+    /// Opens the destination; a file begins again.
     pub(super) fn open(&self) -> io::Result<File> {
         match self {
             Out::File(path) => File::create(path),
             Out::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
         }
     }
-}
-
-/// A pipe, a socket or a device.
-fn is_special(about: &fs::Metadata) -> bool {
-    !about.is_file() && !about.is_dir()
 }

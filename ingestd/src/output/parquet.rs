@@ -1,6 +1,6 @@
-//! A Parquet file that is being written: batches into row groups, one row group in memory. Exports, pins and archives write through it.
+//! Writes a Parquet file: batches into row groups, one row group in memory. Exports, pins and archives use it.
 //!
-//! It stands for records that may go, so it ends only after it has been read back from the disk and compared.
+//! The file stands for records that may go, so it ends only after it has been read back from the disk and compared.
 
 use std::fs::File;
 
@@ -18,7 +18,7 @@ use super::verify::{Contents, require_same};
 
 /// Rows of one row group, unless it grows too large before.
 pub(super) const GROUP_ROWS: usize = 1 << 20;
-/// What one row group may take in memory, encoded.
+/// The encoded size of one row group in memory.
 const GROUP_BYTES: usize = 32 << 20;
 /// Columns that grow from row to row: their differences are small.
 const ASCENDING: [&str; 3] = ["ts", "ts_ns", "addr"];
@@ -30,7 +30,6 @@ pub(super) struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Creates the file, or begins it again.
     pub(super) fn create(out: Out, schema: &SchemaRef) -> anyhow::Result<ParquetFile> {
         let file = out.open().with_context(|| failed(&out))?;
         let mut properties = WriterProperties::builder()
@@ -50,10 +49,8 @@ impl ParquetFile {
     }
 
     pub(super) fn write(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
-        self.writer
-            .write(batch)
-            .map_err(cause)
-            .with_context(|| failed(&self.out))?;
+        let written = self.writer.write(batch).map_err(cause);
+        written.with_context(|| failed(&self.out))?;
         self.contents.add(batch);
         match self.writer.in_progress_size() > GROUP_BYTES {
             true => self.end_group(),
@@ -61,20 +58,17 @@ impl ParquetFile {
         }
     }
 
-    /// What the file takes with what is in memory.
+    /// The size of the file with the rows in memory.
     pub(super) fn bytes(&self) -> u64 {
         (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
     }
 
-    /// What was written so far is a row group, and what follows is another.
     pub(super) fn end_group(&mut self) -> anyhow::Result<()> {
-        self.writer
-            .flush()
-            .map_err(cause)
-            .with_context(|| failed(&self.out))
+        let flushed = self.writer.flush().map_err(cause);
+        flushed.with_context(|| failed(&self.out))
     }
 
-    /// Ends the file, which is durable then, and holds what was written. Returns its size in bytes. What is not a file of a disk is only ended.
+    /// Ends the file, and returns its size in bytes. A file of a disk is then durable and verified.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
         let ParquetFile {
             out,
@@ -98,7 +92,7 @@ impl ParquetFile {
     }
 }
 
-/// What failed below Parquet, such as the disk, without Parquet's word for it.
+/// The error below Parquet, such as the disk's, without Parquet's words around it.
 fn cause(error: ParquetError) -> anyhow::Error {
     match error {
         ParquetError::External(below) => anyhow::Error::from_boxed(below),
@@ -119,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that do not become shorter.
+    /// Numbers that cannot be compressed.
     fn batch() -> RecordBatch {
         let numbers = (0..40_000_i64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64));
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));

@@ -1,7 +1,7 @@
 //! A name as a part of a path, for archives and pins: a source may be called `../x`.
 
-/// Letters, digits, `_` and `-` stay; the bytes of all else are percent-encoded. A part that would be longer than `bytes_max` is cut, and ends in a
-/// checksum of the whole name, so that two names stay two.
+/// Keeps letters, digits, `_` and `-`; percent-encodes all other bytes. A part that would be longer than `bytes_max` is cut, and ends in a
+/// checksum of the whole name, so that two names have two parts.
 pub(super) fn path_part(name: &str, bytes_max: usize) -> String {
     let mut part = String::new();
     for byte in name.bytes() {

@@ -1,7 +1,7 @@
-//! Pins: the records of all sources around an alert, as Parquet files in `DIR/pins/ID`, which retention leaves alone.
+//! Pins: the records of all sources around an alert, as Parquet files in `DIR/pins/ID`, which retention does not remove.
 //!
-//! A pin is written aside, synced, and moved in as a whole: a daemon that is killed at any point leaves it whole or absent. Its `pin.json` says
-//! what it holds, and what retention had removed before.
+//! A pin is written aside, synced, and moved in as a whole: a daemon that is killed at any point has written all of it or nothing. Its `pin.json`
+//! lists its sources, and the records that retention had removed before.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};
@@ -23,26 +23,25 @@ use super::path_part::path_part;
 use super::table::{self, Part, TooLarge};
 use crate::rfc3339;
 
-/// The folder of all pins in a Loom directory.
 const FOLDER: &str = "pins";
 const ABOUT: &str = "pin.json";
-/// No pin says more of itself: a few hundred bytes for each of the sources that there may be.
+/// The longest `pin.json`: a few hundred bytes for each of the sources that there may be.
 const ABOUT_BYTES_MAX: u64 = 64 << 20;
-/// How the folder of a pin that is not whole begins.
+/// The folder of a pin that is not whole begins so.
 const PARTIAL: &str = ".partial-";
-/// How the file begins that counts the tries of a pin: it has a byte for each.
+/// The file that counts the tries of a pin begins so: it has a byte for each.
 const TRIES: &str = ".tries-";
 const TRIES_MAX: u64 = 3;
 /// No pin waits for so long, so its tries are of no use.
 const TRIES_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A file of tries or a pin that is not whole has at most so many bytes in front of the name.
+/// The name of a rule or a source is cut to so many bytes in the name of a file.
 const NAME_BYTES_MAX: usize = 150;
-/// Records seldom become smaller in a pin than this part of the log that they take.
+/// The most by which records shrink in a pin, except for rare ones.
 const SMALLER_MOST: u64 = 32;
-/// So often the span is looked for while retention removes records.
+/// The span is looked for so often while retention removes records.
 const LOOKS_MAX: u32 = 3;
 
-/// What a pin holds. Of one whose `pin.json` cannot be read the id alone is known, and `missing` says why.
+/// The contents of a pin. If its `pin.json` cannot be read, the id alone is known, and `missing` says why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pin {
@@ -51,11 +50,11 @@ pub struct Pin {
     /// The span of arrival, half open.
     pub from_ns: i64,
     pub to_ns: i64,
-    /// The same span by the wall clock: of sources with their own time, the pin has the records whose time lies in it, too.
+    /// The same span by the wall clock: of sources with their own time, the pin also has the records whose time lies in it.
     pub own_from_ns: i64,
     pub own_to_ns: i64,
     pub sources: Vec<PinnedSource>,
-    /// What is not in it, if something is known to be missing.
+    /// Names the records that are known to be missing.
     pub missing: Option<String>,
 }
 
@@ -67,7 +66,6 @@ pub struct PinnedSource {
     pub records: u64,
 }
 
-/// A pin on the disk.
 #[derive(Clone, Debug)]
 pub struct Pinned {
     pub pin: Pin,
@@ -75,24 +73,24 @@ pub struct Pinned {
     pub bytes: u64,
 }
 
-/// What a pin is to hold.
+/// The wanted contents of a pin.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub rule: String,
-    /// Of arrival.
+    /// The span of arrival.
     pub span: TimeRange,
     /// The same span by the wall clock, which the own times of sources follow.
     pub own_span: TimeRange,
-    /// What of the time around the alert the span does not have, in a sentence.
+    /// Says which part of the time around the alert the span omits.
     pub left_out: Option<String>,
 }
 
-/// Writes a pin, unless a daemon that was killed did, and makes room for it among the pins; the oldest go first. Returns the pin, and the ids of those that went.
-/// What of it is damaged, or goes meanwhile, is named in the pin.
+/// Writes a pin, unless a killed daemon did, and makes room for it: the oldest pins go first. Returns the pin, and the ids of those that went.
+/// The pin names its records that are damaged, or go meanwhile.
 ///
 /// # Errors
-/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`, or its records could not make so small a pin; the process ended each
-/// time that it was written. Nothing of it is left then.
+/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`, or its records could not become so small; the process ended each
+/// time that it was written. Nothing of it remains then.
 pub fn write(
     snapshot: &Snapshot,
     wanted: &Wanted,
@@ -124,14 +122,14 @@ pub fn write(
             Ok((Pinned { pin, path, bytes }, gone))
         });
     if written.is_err() {
-        // A part of a pin is of no use; the next start removes what this cannot.
+        // A part of a pin is of no use; the next start removes a folder that this cannot.
         let _ = fs::remove_dir_all(&partial);
     }
     forget(&tries);
     written
 }
 
-/// The folder of a pin: it begins with the end of its span.
+/// The folder of a pin. It begins with the end of the span.
 fn id(wanted: &Wanted) -> anyhow::Result<String> {
     let to = wanted.span.end().0;
     let time = jiff::Timestamp::from_nanosecond(to.into())?;
@@ -143,7 +141,7 @@ fn id(wanted: &Wanted) -> anyhow::Result<String> {
     ))
 }
 
-/// Counts a try in a file that outlives the process: a pin that ends it each time, such as by its memory, is not tried for ever.
+/// Counts a try in a file that outlives the process: a pin that ends the process each time, such as by its memory, is given up.
 fn begin_try(folder: &Path, tries: &Path) -> anyhow::Result<()> {
     let mut file = File::options()
         .create(true)
@@ -163,7 +161,7 @@ fn begin_try(folder: &Path, tries: &Path) -> anyhow::Result<()> {
 }
 
 fn forget(tries: &Path) {
-    // One that stays is removed by a later start.
+    // A later start removes it otherwise.
     let _ = fs::remove_file(tries);
 }
 
@@ -218,7 +216,7 @@ fn fill(
     pin.missing = (!missing.is_empty()).then_some(missing);
     if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
         bail!(
-            "nothing of the span is left: {missing}; keep more with [retention] max_bytes and max_age, and see what 'ingestd check' reports"
+            "no record of the span remains: {missing}; keep more with [retention] max_bytes and max_age, and run 'ingestd check'"
         );
     }
     let about = folder.join(ABOUT);
@@ -230,7 +228,7 @@ fn fill(
     Ok(pin)
 }
 
-/// Where the records of a pin stand: those that arrived in its span have addresses in a row.
+/// The place of a pin's records: those that arrived in its span have addresses in a row.
 struct Placed {
     snapshot: Snapshot,
     from: Address,
@@ -247,7 +245,7 @@ impl Placed {
                 .first_arrived(wanted.span.first)
                 .and_then(|from| Ok((from, snapshot.first_arrived(wanted.span.end())?)));
             match found {
-                // What retention removes meanwhile is noted as missing.
+                // Records that retention removes meanwhile are noted as missing.
                 Err(Error::Evicted { .. }) if looks < LOOKS_MAX => {
                     snapshot = snapshot.directory().snapshot()?;
                     looks += 1;
@@ -263,10 +261,10 @@ impl Placed {
         })
     }
 
-    /// Refuses, before anything is written, records that take so much of the log that they can hardly become so small a pin.
+    /// Refuses records that take so much of the log that they can hardly become so small a pin, before anything is written.
     fn require_room(&self, bytes_max: u64) -> anyhow::Result<()> {
         let log_bytes = self.log_bytes().unwrap_or_else(|error| {
-            tracing::warn!("how large a pin may become is unknown: {error}");
+            tracing::warn!("cannot estimate the size of a pin: {error}");
             0
         });
         if log_bytes / SMALLER_MOST > bytes_max {
@@ -277,7 +275,7 @@ impl Placed {
         Ok(())
     }
 
-    /// What the records that arrived in the span take, from summaries.
+    /// The bytes of the log for records that arrived in the span, from summaries.
     fn log_bytes(&self) -> loom_engine::Result<u64> {
         let below = |end| {
             let totals = self.snapshot.up_to(end).totals()?;
@@ -290,7 +288,7 @@ impl Placed {
         Ok(below(self.to)?.saturating_sub(below(self.from)?))
     }
 
-    /// The records of a source that arrived in the span; with those that arrived before or after it and whose own times lie in it.
+    /// The records of a source that arrived in the span, and those that arrived before or after it and whose own times lie in it.
     fn parts(&self, source: &Source) -> Vec<Part> {
         let part = |after, until, exact| Part {
             snapshot: self.snapshot.up_to(until),
@@ -319,7 +317,7 @@ impl Placed {
     }
 }
 
-/// What retention had removed of the span.
+/// Says what retention had removed of the span.
 fn removed(snapshot: &Snapshot, from: Timestamp) -> anyhow::Result<Option<String>> {
     if snapshot.begin() == Address::ZERO {
         return Ok(None);
@@ -351,7 +349,7 @@ pub fn list(dir: &Path) -> anyhow::Result<Vec<Pinned>> {
             continue;
         }
         let found = read(path.clone(), name);
-        // One that made room for another in the meantime is none.
+        // It may have made room for another pin meanwhile.
         if path.is_dir() {
             pins.push(found?);
         }
@@ -361,7 +359,7 @@ pub fn list(dir: &Path) -> anyhow::Result<Vec<Pinned>> {
     Ok(pins)
 }
 
-/// What the folder of a pin holds.
+/// Reads the pin in a folder.
 fn read(path: PathBuf, id: String) -> anyhow::Result<Pinned> {
     let about = read_file(&OsStorage::default(), &path.join(ABOUT), ABOUT_BYTES_MAX)
         .map_err(|error| error.to_string())
@@ -378,10 +376,10 @@ fn read(path: PathBuf, id: String) -> anyhow::Result<Pinned> {
     Ok(Pinned { pin, path, bytes })
 }
 
-/// Removes the oldest pins until the rest takes at most so much. Returns the ids of those that went.
+/// Removes the oldest pins until the others take at most so many bytes. Returns the ids of those that went.
 ///
 /// # Errors
-/// One cannot be removed.
+/// A pin cannot be removed.
 pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
     let pins = list(dir)?;
     let mut bytes: u64 = pins.iter().map(|pinned| pinned.bytes).sum();
@@ -390,10 +388,10 @@ pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
         if bytes <= bytes_max {
             break;
         }
-        // Renamed first, so that it is never half there.
+        // It is renamed first, so that it is never half there.
         let aside = dir.join(FOLDER).join(format!("{PARTIAL}{}", pinned.pin.id));
         match fs::rename(&pinned.path, &aside) {
-            // A person was faster, or a pin that is written now.
+            // A person was faster, or a pin that is being written.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             renamed => {
                 renamed
@@ -407,7 +405,7 @@ pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
     Ok(gone)
 }
 
-/// Removes what a daemon that was killed left of a pin.
+/// Removes unfinished pins of a killed daemon.
 ///
 /// # Errors
 /// It cannot be removed.
@@ -429,10 +427,10 @@ pub fn remove_partial(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the pins the mode and the group of the directory, for which `[access]` stands.
+/// Gives the pins the mode and the group of the directory, which follow `[access]`.
 ///
 /// # Errors
-/// One belongs to another user.
+/// A pin belongs to another user.
 pub fn share(dir: &Path) -> anyhow::Result<()> {
     let access = Access::of_directory(dir)?;
     access.set(&dir.join(FOLDER))?;
@@ -442,7 +440,7 @@ pub fn share(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files first: others reach them once the folder is theirs too.
+/// Shares the files first: others reach them once the folder is shared.
 fn share_pin(access: &Access, folder: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(|| failed(folder))? {
         access.set(&entry?.path())?;
@@ -450,7 +448,7 @@ fn share_pin(access: &Access, folder: &Path) -> anyhow::Result<()> {
     Ok(access.set(folder)?)
 }
 
-/// For the owner alone, until it is shared.
+/// Creates a folder for the owner alone, until it is shared.
 fn create_folder(folder: &Path, may_be_there: bool) -> anyhow::Result<()> {
     let created = DirBuilder::new().mode(0o700).create(folder);
     match created {
@@ -525,7 +523,7 @@ mod tests {
         }
     }
 
-    /// As much as has a name.
+    /// The longest span that has a name.
     fn everything() -> TimeRange {
         TimeRange::half_open(Timestamp(0), Timestamp(i64::MAX))
     }
@@ -539,7 +537,7 @@ mod tests {
         }
     }
 
-    /// Writes a pin of a span where all goes by one clock.
+    /// Writes a pin of a span in which the clocks agree.
     fn pin(
         snapshot: &Snapshot,
         rule: &str,
@@ -587,11 +585,8 @@ mod tests {
             let error = pin(&snapshot, "r", at(3), bytes_max).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         }
-        let ids: Vec<String> = list(dir.path())
-            .unwrap()
-            .into_iter()
-            .map(|pinned| pinned.pin.id)
-            .collect();
+        let pins = list(dir.path()).unwrap().into_iter();
+        let ids: Vec<String> = pins.map(|pinned| pinned.pin.id).collect();
         assert_eq!(ids, [second.pin.id, third.pin.id]);
         assert_eq!(names(dir.path()).unwrap().len(), 2);
     }
@@ -639,7 +634,7 @@ mod tests {
         remove_partial(dir.path()).unwrap();
         assert!(!partial.exists());
         assert_eq!(list(dir.path()).unwrap().len(), 1);
-        // What a person keeps beside the pins makes no room for them.
+        // A person's own folder beside the pins makes no room for them.
         let own = dir.path().join(FOLDER).join("2026-own");
         fs::create_dir(&own).unwrap();
         assert_eq!(make_room(dir.path(), 0).unwrap().len(), 1);
@@ -680,7 +675,7 @@ mod tests {
             let rule = format!("r{nth}");
             let pinned = pin(&snapshot, &rule, span(&snapshot), 1 << 20).unwrap().0;
             assert_eq!(mode(&dir.path().join(FOLDER)), of_dir);
-            // Those that were there before, too.
+            // Earlier pins are shared too.
             for pinned in list(dir.path()).unwrap() {
                 assert_eq!(mode(&pinned.path), of_dir);
                 for entry in fs::read_dir(&pinned.path).unwrap() {
@@ -751,7 +746,7 @@ mod tests {
     fn long_records_are_pinned_within_the_budget_alone() {
         let (dir, snapshot) = own_world(60_000, &[1; 200]);
         let whole = span(&snapshot);
-        // Noise of 12 MB: more than the budget, and less than what is refused at once.
+        // Noise of 12 MB: more than the budget, and less than is refused at once.
         let error = pin(&snapshot, "r", whole, 5 << 20).unwrap_err().to_string();
         assert!(
             error.contains("more than pin_max_bytes, 5242880"),
@@ -779,7 +774,7 @@ mod tests {
                 && missing.contains(path.to_str().unwrap()),
             "{missing}"
         );
-        // Of ten chunks with six records each one is damaged.
+        // One of ten chunks with six records each is damaged.
         assert_eq!(pinned.pin.sources[0].records, 54);
     }
 }

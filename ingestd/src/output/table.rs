@@ -1,4 +1,4 @@
-//! One Parquet file of one source, in batches of bounded size: an export is one, and a pin has one for each source.
+//! Writes one Parquet file of one source, in batches of bounded size: for an export, or for each source of a pin.
 
 use anyhow::bail;
 use loom_engine::query::{Poll, Rows, ScanSpec, Snapshot};
@@ -14,17 +14,15 @@ const BATCH: BatchMost = BatchMost {
     bytes: 4 << 20,
 };
 
-/// Some records of the source.
 pub(super) struct Part {
     pub snapshot: Snapshot,
     pub spec: ScanSpec,
 }
 
-/// What was written.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub rows: u64,
-    /// Of the file, which is there if it has rows.
+    /// The size of the file, which exists if it has rows.
     pub bytes: u64,
     pub gaps: Vec<Gap>,
 }
@@ -37,7 +35,7 @@ pub(super) struct TooLarge(u64);
 /// Writes the records of some parts, one after the other, into a file of at most so many bytes.
 ///
 /// # Errors
-/// [`TooLarge`], a read or a write that failed, an interruption. What was written of the file stays.
+/// [`TooLarge`], a read or a write that failed, an interruption. The file remains as far as it was written.
 pub(super) fn write(
     source: &Source,
     parts: Vec<Part>,
@@ -58,7 +56,6 @@ pub(super) fn write(
     writing.finish()
 }
 
-/// Writes a file without rows.
 pub(super) fn write_empty(source: &Source, out: &Out) -> anyhow::Result<()> {
     let columns = Columns::new(source, Form::Export);
     ParquetFile::create(out.clone(), columns.schema())?.finish()?;
@@ -69,7 +66,7 @@ struct Writing<'a> {
     out: &'a Out,
     bytes_max: u64,
     columns: Columns,
-    /// From the first batch on.
+    /// Created with the first batch.
     file: Option<ParquetFile>,
     table: Table,
 }

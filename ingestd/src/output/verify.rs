@@ -1,4 +1,4 @@
-//! A Parquet file is read back and compared with what was written, before it stands for records that may go: a digest of each column says whether it holds the same.
+//! Reads a Parquet file back and compares it with the rows that were written, by a digest of each column, before it stands for records that may go.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,11 +10,11 @@ use crc_fast::{CrcAlgorithm, Digest};
 use loom_engine::proven;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-/// What is read at once, at most: rows, and bytes of usual rows.
+/// The most that is read at once: rows, and bytes of usual rows.
 const BATCH_ROWS: u64 = 8192;
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// What some batches hold, however their rows are split among batches.
+/// The contents of some batches, however their rows are split among batches.
 pub(super) struct Contents {
     schema: SchemaRef,
     rows: u64,
@@ -22,11 +22,10 @@ pub(super) struct Contents {
     columns: Vec<Column>,
 }
 
-/// Checksums of a column.
 struct Column {
-    /// Which rows have a value.
+    /// The rows that have a value.
     valid: Digest,
-    /// Of values that are of any length.
+    /// The lengths of values of any length.
     lengths: Digest,
     values: Digest,
 }
@@ -68,7 +67,7 @@ impl Contents {
         (self.rows, columns.collect())
     }
 
-    /// Whether columns have the names and types of these, in their order.
+    /// True if the columns have the same names and types, in the same order.
     fn has_columns_of(&self, found: &Schema) -> bool {
         let (own, found) = (self.schema.fields(), found.fields());
         let mut pairs = own.iter().zip(found);
@@ -80,7 +79,6 @@ impl Contents {
             })
     }
 
-    /// How many rows are read at once.
     fn batch_rows(&self) -> usize {
         let row_bytes = self.bytes / self.rows.max(1);
         (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS) as usize
@@ -140,14 +138,14 @@ impl Column {
     }
 }
 
-/// Reads a file from the disk, and fails unless it holds the same.
+/// Reads a file from the disk, and fails unless it has the same contents.
 ///
 /// # Errors
 /// It cannot be read, or holds something else.
 pub(super) fn require_same(path: &Path, contents: &Contents) -> anyhow::Result<()> {
     let read = || {
         let file = File::open(path)?;
-        // What is cached says nothing of what the disk took. A file system that keeps it costs no more than the comparison's worth.
+        // The cache does not show what the disk took. If a file system keeps it, the comparison is worth less, and nothing else is.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         let reader = ParquetRecordBatchReaderBuilder::try_new(file)?;
         if !contents.has_columns_of(reader.schema()) {
@@ -274,12 +272,8 @@ mod tests {
             }
             // The oracle: the values themselves, one after the other.
             let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap());
-            let found: Vec<_> = reader
-                .unwrap()
-                .build()
-                .unwrap()
-                .map(Result::unwrap)
-                .collect();
+            let found = reader.unwrap().build().unwrap();
+            let found: Vec<_> = found.map(Result::unwrap).collect();
             let columns =
                 |batch: &RecordBatch| (batch.schema().fields().clone(), batch.columns().to_vec());
             assert_eq!(found.len(), 1, "byte {at}");

@@ -1,6 +1,6 @@
 //! `rules.toml` in a Loom directory: the rules that were added with `ingestd rule add`, as they were written. They have no actions and no pins.
 //!
-//! The writer of the directory, a daemon or `ingestd rule`, replaces the file as a whole under its lock; so it is always the old or the new one.
+//! The writer of the directory, a daemon or `ingestd rule`, replaces the file as a whole under its lock, so it is always the old or the new one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,9 +14,9 @@ use loom_engine::log::storage::{OsStorage, read_file};
 use crate::config::{Config, RuleDef, check_rules};
 
 const NAME: &str = "rules.toml";
-/// So many rules at most may be added.
+/// The most rules that may be added.
 const RULES_MAX: usize = 64;
-/// A longer file or definition is refused.
+/// The longest file or definition.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// The rules of the file, and their text.
@@ -27,10 +27,10 @@ pub struct RuleFile {
 }
 
 impl RuleFile {
-    /// Reads the file; none is one without rules.
+    /// Reads the file; a missing file has no rules.
     ///
     /// # Errors
-    /// It cannot be read, or holds what cannot be a rule.
+    /// It cannot be read, or holds something that cannot be a rule.
     pub fn open(dir: &Path) -> anyhow::Result<RuleFile> {
         let path = dir.join(NAME);
         let shown = path.display();
@@ -40,7 +40,7 @@ impl RuleFile {
         Ok(RuleFile { path, rules })
     }
 
-    /// Gives the file the mode and the group of the directory, for which `[access]` stands.
+    /// Gives the file the mode and the group of the directory, which follow `[access]`.
     ///
     /// # Errors
     /// It belongs to another user.
@@ -56,20 +56,18 @@ impl RuleFile {
     /// Refuses rules that do not go with those of a configuration.
     ///
     /// # Errors
-    /// Two rules of one name, or a window that is longer than what is retained.
+    /// Two rules have one name, or a window is longer than the retained records.
     pub fn fits(&self, config: &Config) -> anyhow::Result<()> {
+        let mut rules = self.rules();
         check_rules(self.rules().chain(&config.rules))
-            .and_then(|()| {
-                self.rules()
-                    .try_for_each(|rule| config.retention.keeps(rule))
-            })
+            .and_then(|()| rules.try_for_each(|rule| config.retention.keeps(rule)))
             .map_err(|why| anyhow!("{why}; {} holds rules too", self.path.display()))
     }
 
     /// Adds the rules of a text, all or none, beside `others`, which stand in the configuration.
     ///
     /// # Errors
-    /// A rule that is not sound, has an action or a pin, is one too many, or has the name of another; the file cannot be written.
+    /// A rule is not sound, has an action or a pin, is one too many, or has the name of another; the file cannot be written.
     pub fn add(&mut self, text: &str, others: &[RuleDef]) -> anyhow::Result<()> {
         let added = parse(text)?;
         let count = self.rules.len() + added.len();
@@ -85,7 +83,7 @@ impl RuleFile {
         self.replace(rules)
     }
 
-    /// Removes the rule of this name; false where there is none.
+    /// Removes the rule of this name; false if there is none.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -113,11 +111,10 @@ impl RuleFile {
 /// Reads `[[rule]]` tables.
 ///
 /// # Errors
-/// What is not a rule, or has an action or a pin.
+/// A table is not a rule, or has an action or a pin.
 pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
-    let document: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| anyhow!(error.message().to_owned()))?;
+    let unread = |error: toml::de::Error| anyhow!(error.message().to_owned());
+    let document: toml::Table = text.parse().map_err(unread)?;
     let mut rules = Vec::new();
     for (key, value) in document {
         let toml::Value::Array(tables) = value else {
@@ -130,8 +127,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
             let toml::Value::Table(table) = value else {
                 bail!("a rule is not a table; write [[rule]] tables");
             };
-            let def: RuleDef = (table.clone().try_into())
-                .map_err(|error: toml::de::Error| anyhow!(error.message().to_owned()))?;
+            let def: RuleDef = table.clone().try_into().map_err(unread)?;
             if def.action.is_some() {
                 bail!(
                     "rule '{}' has an action; run and webhook stand in the daemon's configuration only",
@@ -150,7 +146,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<(RuleDef, toml::Table)>> {
     Ok(rules)
 }
 
-/// Replaces a file, so that a crash leaves the old or the new one.
+/// Replaces a file, so that a crash keeps the old or the new one.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("toml.new");
     let mut file = fs::OpenOptions::new()

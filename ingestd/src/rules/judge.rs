@@ -1,7 +1,7 @@
-//! Whether the condition of a rule holds of a window, asked of the engine's aggregate over one snapshot.
+//! Judges the condition of a rule over a window, by the engine's aggregate over one snapshot.
 //!
 //! Arrival never goes back in the log, so a window is a range of addresses, also of a source with its own time.
-//! Bins settle a quantile only as far as the answer needs it; the exact value is asked for where its bin holds the threshold, and for an alert.
+//! Bins settle a quantile as far as the answer needs it; the exact value is read if its bin holds the threshold, and for an alert.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -20,13 +20,13 @@ const EDGES_MAX: usize = 10_000;
 /// Answers that are remembered: those to as many rules as there may be.
 const ANSWERS_MAX: usize = 1000;
 
-/// Where a rule looks.
+/// The source and the index of a rule.
 #[derive(Copy, Clone, Debug)]
 pub struct Subject {
     source: SourceId,
     index: IndexId,
     domain: Domain,
-    /// Where the condition has a duration.
+    /// The unit of values, if the condition has a duration.
     unit: Option<Unit>,
 }
 
@@ -38,7 +38,7 @@ pub fn window(over: Duration, end: Timestamp) -> TimeRange {
 /// Finds the source and the index of a rule.
 ///
 /// # Errors
-/// Unknown or closed ones; a duration, and values whose unit is not known.
+/// They are unknown or closed; the condition has a duration, and the unit of the values is unknown.
 pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
     let source = catalog.find(&def.source);
     let source = source.ok_or_else(|| catalog.unknown_source(&def.source))?;
@@ -66,10 +66,10 @@ pub fn subject(catalog: &Catalog, def: &RuleDef) -> Result<Subject, Error> {
     })
 }
 
-/// Whether the durations of rules have a unit, as far as their sources and indexes are known already.
+/// Checks that the durations of rules have a unit, as far as their sources and indexes are known already.
 ///
 /// # Errors
-/// The first rule that has a duration over values whose unit is not known.
+/// The first rule with a duration over values of an unknown unit.
 pub fn check_units(catalog: &Catalog, rules: &[RuleDef]) -> Result<(), Error> {
     for def in rules {
         if let Some(source) = catalog.find(&def.source)
@@ -85,40 +85,40 @@ fn unit(source: &Source, index: &Index, def: &RuleDef) -> Result<Option<Unit>, E
     def.unit_of(values(source, index)).map_err(Error::Query)
 }
 
-/// The field whose values an index has.
+/// The field that an index summarises.
 fn values<'a>(source: &'a Source, index: &Index) -> Option<&'a FieldDef> {
     let name = index.def.value.as_ref()?;
     source.fields.iter().find(|field| field.name == *name)
 }
 
-/// The note that a rule cannot be evaluated until this is mended.
+/// The note on a rule that cannot be evaluated until its error is mended.
 pub fn not_yet(def: &RuleDef, why: &Error) -> String {
     format!("rule '{}' cannot be evaluated yet: {why}", def.name)
 }
 
-/// What a rule finds in a window.
+/// The outcome of a rule in a window.
 #[derive(Copy, Clone, Debug)]
 pub struct Judged {
     pub holds: bool,
-    /// What an alert shows; of a quantile the middle of its bin, unless `is_exact`.
+    /// The values of an alert; a quantile is the middle of its bin, unless `is_exact`.
     pub shown: Shown,
     pub is_exact: bool,
     /// The end of the window in the log, for `at`.
     pub position: u64,
 }
 
-/// What rules ask again and again of one epoch of a directory.
+/// Answers that rules need again and again in one epoch of a directory.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The addresses at which windows begin and end: of the first record that arrived at their time or later.
     edges: BTreeMap<Timestamp, Address>,
-    /// Where retention had come to, and when the oldest record since then arrived.
+    /// The begin of the retained log, and the arrival of the oldest record since then.
     oldest: Option<(Address, Option<Timestamp>)>,
-    /// Rules that differ in their thresholds ask the same.
+    /// Rules that differ in their thresholds share an answer.
     answers: HashMap<Question, AggregateRow>,
 }
 
-/// What is asked of the records between two addresses.
+/// A question about the records between two addresses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Question {
     source: SourceId,
@@ -243,7 +243,7 @@ impl Span {
     }
 }
 
-/// Whether the condition holds of a window, which is shorter than `over` where the rule began within it.
+/// Judges the condition of a window, which is shorter than `over` if the rule began within it.
 ///
 /// # Errors
 /// Records of the window are evicted; damage; [`Error::Interrupted`].
@@ -298,7 +298,7 @@ fn exactly(
     Ok(judged.expect("exact quantiles leave nothing open"))
 }
 
-/// What follows from a row; `None` where an exact quantile is needed to know.
+/// The judgement that follows from a row; `None` if it needs an exact quantile.
 fn settle(
     span: &Span,
     subject: Subject,

@@ -1,6 +1,6 @@
-//! The records that rules leave in the directory: alerts in `loom_alerts`, and in `loom_rules` how far each rule was evaluated.
+//! The records of rules in the directory: alerts in `loom_alerts`, and the progress of each rule in `loom_rules`.
 //!
-//! Both live in the log beside the records that they are about, so that they survive what those survive: a daemon that starts again reads here
+//! Both live in the log beside the records that they are about, and survive as those do: a daemon that starts again reads here
 //! where it stopped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,11 +13,11 @@ use loom_engine::schema::{
     ALERT_STATES, ALERTS_SOURCE, FieldDef, FieldType, FieldValue, Layout, PayloadEncoder,
     RULE_STATES, RULES_SOURCE, Source, SourceDef,
 };
-use loom_engine::{Error, TimeRange, Timestamp};
+use loom_engine::{Error, Key, TimeRange, Timestamp};
 
 use super::watch::{Phase, nanos};
 
-/// What an alert says.
+/// The event of an alert.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AlertState {
@@ -28,12 +28,12 @@ pub enum AlertState {
     /// The program or the webhook of the rule succeeded.
     Acted = 4,
     ActionFailed = 5,
-    /// What surrounds the alert is kept.
+    /// The span around the alert is kept.
     Pinned = 6,
     PinFailed = 7,
-    /// What surrounds the alert is to be kept, once it has passed: `Pinned` or `PinFailed` follows, if need be after a restart.
+    /// The span around the alert is to be kept, once it has passed: `Pinned` or `PinFailed` follows, if need be after a restart.
     Pinning = 8,
-    /// The wall clock stepped forward under the daemon; no rule's.
+    /// The wall clock stepped forward under the daemon. It belongs to no rule.
     ClockStepped = 9,
 }
 
@@ -46,9 +46,9 @@ pub struct Alert {
     pub threshold: Option<f64>,
     /// The window, closed at both ends.
     pub window: TimeRange,
-    /// What the rule saw, for `at`.
+    /// The end of the log that the rule saw, for `at`.
     pub position: u64,
-    /// Why it failed, or what came of the action.
+    /// The error, or the outcome of the action.
     pub detail: Option<String>,
 }
 
@@ -56,13 +56,7 @@ pub struct Alert {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pub rule: String,
-    /// What the rule watched then.
-    pub definition: String,
-    /// When the rule began: records that arrived before are none of its own.
-    pub begun: Timestamp,
-    /// The end of the window that was evaluated last.
-    pub evaluated_to: Timestamp,
-    pub phase: Phase,
+    pub state: Stopped,
     pub evaluations: u64,
     pub missed: u64,
     pub failures: u64,
@@ -71,7 +65,7 @@ pub struct Progress {
 
 /// Texts in records are cut to this.
 const TEXT_BYTES_MAX: usize = 4096;
-/// How far back a start looks for the progress of the rules, for pins that were not written and for steps of the clock.
+/// A start looks so many records back for the progress of the rules, for pins that were not written and for steps of the clock.
 const LOOKED_MAX: usize = 100_000;
 /// A pin waits for an hour at most, and then for those before it.
 const UNPINNED_MAX: Duration = Duration::from_secs(3 * 3600);
@@ -138,7 +132,6 @@ fn labelled(name: &str, labels: BTreeMap<i128, String>) -> FieldDef {
 }
 
 impl Alert {
-    /// The payload of its record.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         let float = |value: Option<f64>| value.map_or(FieldValue::Null, FieldValue::F64);
         let detail = self.detail.as_deref().map(cut);
@@ -157,24 +150,23 @@ impl Alert {
 }
 
 impl Progress {
-    /// The payload of its record.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        let (state, since) = match self.phase {
+        let (state, since) = match self.state.phase {
             Phase::Normal => (0, None),
             Phase::Pending { since } => (1, Some(since)),
             Phase::Firing => (2, None),
         };
         let values = [
             FieldValue::Bytes(self.rule.as_bytes()),
-            FieldValue::Bytes(self.definition.as_bytes()),
-            FieldValue::I64(self.evaluated_to.0),
+            FieldValue::Bytes(self.state.definition.as_bytes()),
+            FieldValue::I64(self.state.evaluated_to.0),
             FieldValue::U64(state),
             since.map_or(FieldValue::Null, |since| FieldValue::I64(since.0)),
             FieldValue::U64(self.evaluations),
             FieldValue::U64(self.missed),
             FieldValue::U64(self.failures),
             FieldValue::U64(self.busy_ns),
-            FieldValue::I64(self.begun.0),
+            FieldValue::I64(self.state.begun.0),
         ];
         encode(&rules_source(), &values)
     }
@@ -186,30 +178,34 @@ fn encode(def: &SourceDef, values: &[FieldValue<'_>]) -> Result<Vec<u8>, Error> 
     Ok(payload)
 }
 
-/// As much of a text as a record takes.
+/// Cuts a text to the length that a record takes.
 fn cut(text: &str) -> &str {
     let (kept, _) = text.split_at(text.floor_char_boundary(TEXT_BYTES_MAX));
     kept
 }
 
-/// Where a rule stopped.
+/// The state in which a rule stopped, or is now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stopped {
+    /// The words of the rule's definition.
     pub definition: String,
+    /// The rule does not see records that arrived before.
     pub begun: Timestamp,
+    /// The end of the window that was evaluated last.
     pub evaluated_to: Timestamp,
     pub phase: Phase,
 }
 
 impl Stopped {
-    /// The last that is recorded of a rule of this name which is closed: one that is added again is another.
+    /// The last record of a rule of this name which is closed: one that is added again is another.
     pub fn last(&self, name: &str) -> Progress {
         Progress {
             rule: name.to_owned(),
-            definition: CLOSED.to_owned(),
-            begun: self.begun,
-            evaluated_to: self.evaluated_to,
-            phase: Phase::Normal,
+            state: Stopped {
+                definition: CLOSED.to_owned(),
+                phase: Phase::Normal,
+                ..*self
+            },
             evaluations: 0,
             missed: 0,
             failures: 0,
@@ -224,7 +220,7 @@ impl Stopped {
             state: AlertState::Resolved,
             value: None,
             threshold: None,
-            // Of no records: the rule looked at none for this.
+            // The window holds no records, because the rule looked at none for this.
             window: TimeRange::half_open(self.evaluated_to, self.evaluated_to),
             position: 0,
             detail: Some("the rule was closed or changed".to_owned()),
@@ -232,7 +228,7 @@ impl Stopped {
     }
 }
 
-/// Where each rule stopped that there was when the last daemon did, by what the directory holds.
+/// Reads where each rule stopped that the last daemon had.
 ///
 /// # Errors
 /// Damage, or eviction meanwhile.
@@ -241,16 +237,15 @@ pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
     let Some(source) = snapshot.catalog().find(RULES_SOURCE) else {
         return Ok(found);
     };
-    let fields = Fields(source);
-    // All rules are written together, again and again: where one comes back, the others have been there.
-    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
-        let Some(name) = fields.text("rule", layout, payload) else {
+    // All rules are written together, again and again: when one comes back, the others have been there.
+    newest_first(snapshot, source, TimeRange::ALL, |record| {
+        let Some(name) = record.text("rule") else {
             return true;
         };
         if found.contains_key(&name) {
             return false;
         }
-        if let Some(stopped) = fields.stopped(layout, payload) {
+        if let Some(stopped) = record.stopped() {
             found.insert(name, stopped);
         }
         true
@@ -258,28 +253,18 @@ pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
     let Some(source) = snapshot.catalog().find(ALERTS_SOURCE) else {
         return Ok(found);
     };
-    // An alert is later than what was written of its rule every few seconds.
+    // An alert is later than the progress of its rule, which is written every few seconds.
     let mut settled: Vec<String> = Vec::new();
     let oldest = found.values().map(|stopped| stopped.evaluated_to).min();
-    let fields = Fields(source);
-    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
-        let Some(Alert {
-            rule,
-            state,
-            window,
-            ..
-        }) = fields.alert(layout, payload)
-        else {
+    newest_first(snapshot, source, TimeRange::ALL, |record| {
+        let Some(alert) = record.alert() else {
             return true;
         };
-        let phase = match state {
-            AlertState::Firing => Some(Phase::Firing),
-            AlertState::Resolved => Some(Phase::Normal),
-            _ => None,
-        };
-        // What became of an action or a pin is later than its window by as much as that took.
-        let (Some(phase), to) = (phase, window.end()) else {
-            return true;
+        // The outcome of an action or a pin is later than its window by as much as that took.
+        let (phase, rule, to) = match alert.state {
+            AlertState::Firing => (Phase::Firing, alert.rule, alert.window.end()),
+            AlertState::Resolved => (Phase::Normal, alert.rule, alert.window.end()),
+            _ => return true,
         };
         if let Some(stopped) = found.get_mut(&rule)
             && !settled.contains(&rule)
@@ -310,11 +295,10 @@ pub fn unpinned(snapshot: &Snapshot) -> Result<Vec<Alert>, Error> {
         first: Timestamp(newest.0.saturating_sub(nanos(UNPINNED_MAX))),
         last: Timestamp::MAX,
     };
-    let fields = Fields(source);
     let mut settled: HashSet<(String, Timestamp)> = HashSet::new();
     let mut unpinned: Vec<Alert> = Vec::new();
-    newest_first(snapshot, source, recent, |layout, payload| {
-        let Some(alert) = fields.alert(layout, payload) else {
+    newest_first(snapshot, source, recent, |record| {
+        let Some(alert) = record.alert() else {
             return true;
         };
         match alert.state {
@@ -341,16 +325,13 @@ pub fn clock_steps(snapshot: &Snapshot) -> Result<Vec<ClockStep>, Error> {
     let Some(source) = snapshot.catalog().find(ALERTS_SOURCE) else {
         return Ok(steps);
     };
-    let fields = Fields(source);
-    newest_first(snapshot, source, TimeRange::ALL, |layout, payload| {
-        if let Some(alert) = fields.alert(layout, payload)
-            && alert.state == AlertState::ClockStepped
-        {
-            steps.push(ClockStep {
-                from: alert.window.first,
-                to: alert.window.end(),
-            });
-        }
+    newest_first(snapshot, source, TimeRange::ALL, |record| {
+        let alert = record.alert();
+        let step = alert.filter(|alert| alert.state == AlertState::ClockStepped);
+        steps.extend(step.map(|alert| ClockStep {
+            from: alert.window.first,
+            to: alert.window.end(),
+        }));
         true
     })?;
     Ok(steps)
@@ -361,12 +342,18 @@ fn newest_first(
     snapshot: &Snapshot,
     source: &Source,
     span: TimeRange,
-    mut each: impl FnMut(&Layout, &[u8]) -> bool,
+    mut each: impl FnMut(Record<'_>) -> bool,
 ) -> Result<(), Error> {
     let mut looked = 0;
     raw_scan(snapshot, source.id, span, &Poll::never(), |record| {
         looked += 1;
-        match each(record.layout, record.payload) && looked < LOOKED_MAX {
+        let (layout, payload) = (record.layout, record.payload);
+        let record = Record {
+            source,
+            layout,
+            payload,
+        };
+        match each(record) && looked < LOOKED_MAX {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -374,56 +361,53 @@ fn newest_first(
 }
 
 /// Reads fields by name: a later version may add some.
-struct Fields<'a>(&'a Source);
+struct Record<'a> {
+    source: &'a Source,
+    layout: &'a Layout,
+    payload: &'a [u8],
+}
 
-impl Fields<'_> {
+impl Record<'_> {
     fn place(&self, name: &str) -> Option<usize> {
-        self.0.fields.iter().position(|field| field.name == name)
+        let mut fields = self.source.fields.iter();
+        fields.position(|field| field.name == name)
     }
 
-    fn text(&self, name: &str, layout: &Layout, payload: &[u8]) -> Option<String> {
-        let bytes = layout.bytes(self.place(name)?, payload)?;
+    fn text(&self, name: &str) -> Option<String> {
+        let bytes = self.layout.bytes(self.place(name)?, self.payload)?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    fn number(&self, name: &str, layout: &Layout, payload: &[u8]) -> Option<u64> {
-        Some(layout.key(self.place(name)?, payload)?.to_u64())
+    fn key(&self, name: &str) -> Option<Key> {
+        self.layout.key(self.place(name)?, self.payload)
     }
 
-    fn time(&self, name: &str, layout: &Layout, payload: &[u8]) -> Option<Timestamp> {
-        Some(Timestamp(layout.key(self.place(name)?, payload)?.to_i64()))
+    fn time(&self, name: &str) -> Option<Timestamp> {
+        Some(Timestamp(self.key(name)?.to_i64()))
     }
 
-    fn float(&self, name: &str, layout: &Layout, payload: &[u8]) -> Option<f64> {
-        Some(layout.key(self.place(name)?, payload)?.to_f64())
-    }
-
-    fn alert(&self, layout: &Layout, payload: &[u8]) -> Option<Alert> {
-        let state = self.number("state", layout, payload)?;
+    fn alert(&self) -> Option<Alert> {
+        let state = self.key("state")?.to_u64();
         let mut states = STATES.into_iter();
         Some(Alert {
-            rule: self.text("rule", layout, payload)?,
+            rule: self.text("rule")?,
             state: states.find(|known| *known as u64 == state)?,
-            value: self.float("value", layout, payload),
-            threshold: self.float("threshold", layout, payload),
-            window: TimeRange::half_open(
-                self.time("from_ts", layout, payload)?,
-                self.time("to_ts", layout, payload)?,
-            ),
-            position: self.number("position", layout, payload)?,
-            detail: self.text("detail", layout, payload),
+            value: self.key("value").map(Key::to_f64),
+            threshold: self.key("threshold").map(Key::to_f64),
+            window: TimeRange::half_open(self.time("from_ts")?, self.time("to_ts")?),
+            position: self.key("position")?.to_u64(),
+            detail: self.text("detail"),
         })
     }
 
-    fn stopped(&self, layout: &Layout, payload: &[u8]) -> Option<Stopped> {
-        let begun = self.time("begun", layout, payload);
+    fn stopped(&self) -> Option<Stopped> {
         Some(Stopped {
-            definition: self.text("definition", layout, payload)?,
-            begun: begun.unwrap_or(Timestamp::MIN),
-            evaluated_to: self.time("evaluated_to", layout, payload)?,
-            phase: match self.number("state", layout, payload)? {
+            definition: self.text("definition")?,
+            begun: self.time("begun").unwrap_or(Timestamp::MIN),
+            evaluated_to: self.time("evaluated_to")?,
+            phase: match self.key("state")?.to_u64() {
                 1 => Phase::Pending {
-                    since: self.time("since", layout, payload)?,
+                    since: self.time("since")?,
                 },
                 2 => Phase::Firing,
                 _ => Phase::Normal,

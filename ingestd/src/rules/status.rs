@@ -1,17 +1,17 @@
-//! What a daemon reports of a rule: an entry of the JSON document of `PROTOCOL.md`, written by the daemon and read by `ingestd rule list`.
+//! The status of a rule: an entry of the JSON document of `PROTOCOL.md`, written by the daemon and read by `ingestd rule list`.
 
 use serde::{Deserialize, Serialize};
 
-/// A rule as it stands. Counts are since the daemon started.
+/// Counts are since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuleStatus {
     pub name: String,
     /// Source, index, condition, window, period and hold, in words.
     pub definition: String,
-    /// Whether a client added it; else it stands in the configuration.
+    /// True if a client added it, false if it stands in the configuration.
     pub added: bool,
-    /// `normal`, `pending`, `firing`, or `failing` where the latest window could not be evaluated.
+    /// `normal`, `pending`, `firing`, or `failing` if the latest window could not be evaluated.
     pub state: String,
     /// The end of the window that was evaluated last.
     pub evaluated_to_ns: i64,
@@ -20,8 +20,8 @@ pub struct RuleStatus {
     pub missed: u64,
     /// Windows that could not be evaluated.
     pub failures: u64,
-    /// How long its evaluations took.
+    /// The time that its evaluations took.
     pub busy_ns: u64,
-    /// Why the latest window could not be evaluated, if it could not.
+    /// Says why the latest window could not be evaluated.
     pub trouble: Option<String>,
 }

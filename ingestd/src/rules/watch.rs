@@ -1,20 +1,20 @@
-//! Which window of a rule is next, and what follows from the answer: nothing, an alert, or its end. Pure, so that the daemon, its restart and
+//! Chooses the next window of a rule, and draws the consequence of its answer: nothing, an alert, or its end. Pure, so that the daemon, its restart and
 //! `ingestd rule test` cannot differ.
 
 use std::time::Duration;
 
 use loom_engine::Timestamp;
 
-/// A window that a running daemon is later than this with is missed, unless its period is longer than a quarter of it.
+/// A running daemon misses a window that it is later with than this, unless its period is longer than a quarter of it.
 const LATE_NS: i64 = 1_000_000_000;
 /// So many windows from before a restart are evaluated after it; earlier ones are missed.
 const CATCH_UP: i64 = 2_000;
 
-/// What is known of the condition.
+/// The state of the condition.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     Normal,
-    /// It holds since the window with this end, and not for long enough.
+    /// The end of the first window in which it held; it has not held for long enough.
     Pending {
         since: Timestamp,
     },
@@ -22,7 +22,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What people call it.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Normal => "normal",
@@ -32,7 +31,6 @@ impl Phase {
     }
 }
 
-/// What an alert reports.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Fires,
@@ -42,7 +40,7 @@ pub enum Change {
 /// The time in which no daemon ran.
 #[derive(Copy, Clone, Debug)]
 pub struct Pause {
-    /// When the last record before it arrived.
+    /// The arrival of the last record before it.
     pub from: Timestamp,
     pub to: Timestamp,
 }
@@ -55,14 +53,13 @@ pub struct Watch {
     pub missed: u64,
     every_ns: i64,
     hold_ns: i64,
-    /// The end of the next window.
     next: Timestamp,
-    /// And how far behind its begin a window ends that holds records from before it.
+    /// The pause of the daemon, and how far behind its begin a window may end and hold records from before it.
     pause: Option<(Pause, i64)>,
 }
 
 impl Watch {
-    /// Begins after a window that ended at `after`, or after any other time.
+    /// Begins after this time, such as the end of a window.
     pub fn new(every: Duration, hold: Duration, phase: Phase, after: Timestamp) -> Watch {
         let every_ns = nanos(every);
         Watch {
@@ -75,13 +72,12 @@ impl Watch {
         }
     }
 
-    /// Skips windows of so long that lie wholly in a pause; those with records from before it are still evaluated.
+    /// Skips windows of this length that lie wholly in a pause; those with records from before it are still evaluated.
     pub fn skip(&mut self, pause: Pause, over: Duration) {
         let reach_ns = nanos(over).min(CATCH_UP / 2 * self.every_ns);
         self.pause = Some((pause, reach_ns));
     }
 
-    /// The end of the next window.
     pub fn next(&self) -> Timestamp {
         self.next
     }
@@ -91,7 +87,7 @@ impl Watch {
         Timestamp(self.next.0 - self.every_ns)
     }
 
-    /// The end of the window to evaluate now, if one has ended. Windows that are too late by then are counted and skipped.
+    /// The end of the window to evaluate now, if one has ended. Windows that are too late are counted and skipped.
     pub fn due(&mut self, now: Timestamp) -> Option<Timestamp> {
         let mut latest = now;
         let mut late_ns = LATE_NS.max(4 * self.every_ns);
@@ -116,17 +112,12 @@ impl Watch {
     /// Takes the answer for the window that is due, and goes on to the next.
     pub fn step(&mut self, holds: bool) -> Option<Change> {
         let end = self.next;
-        self.next = Timestamp(end.0 + self.every_ns);
+        self.pass();
         let since = match (self.phase, holds) {
-            (Phase::Normal, false) => return None,
             (Phase::Firing, true) => return None,
-            (Phase::Firing, false) => {
+            (before, false) => {
                 self.phase = Phase::Normal;
-                return Some(Change::Resolves);
-            }
-            (Phase::Pending { .. }, false) => {
-                self.phase = Phase::Normal;
-                return None;
+                return (before == Phase::Firing).then_some(Change::Resolves);
             }
             (Phase::Normal, true) => end,
             (Phase::Pending { since }, true) => since,
@@ -208,7 +199,7 @@ mod tests {
             to: Timestamp(9_005 * MS),
         };
         let now = Timestamp(9_020 * MS);
-        // Windows of one period and of four: the last that hold the last record end less than so much after it.
+        // The last windows that hold the last record end less than their length after it.
         for (over_ms, evaluated) in [
             (10, vec![10, 20, 30, 40, 9_010, 9_020]),
             (40, vec![10, 20, 30, 40, 50, 60, 70, 9_010, 9_020]),

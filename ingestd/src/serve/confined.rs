@@ -1,7 +1,7 @@
 //! A program that replaces this process, with limits that its parent cannot give it from outside.
 //!
-//! `ingestd serve` starts DuckDB so, by the hidden subcommand `confined`: its memory has a limit, and it gets what the recording leaves of the
-//! CPU. That it does not outlive its parent is the business of whoever starts it, as for every program.
+//! `ingestd serve` starts DuckDB so, by the hidden subcommand `confined`: its memory has a limit, and it gets the rest of the CPU
+//! behind the recording. Its starter ensures that it does not outlive its parent, as for every program.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -11,22 +11,21 @@ use std::process::Command;
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 
-/// Of 19: others compute first.
+/// 10 of 19: others compute first.
 const NICE: i32 = 10;
 
-/// What `ingestd confined` is asked for.
+/// The arguments of `ingestd confined`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
-    /// Of private memory that can be written: heap and stacks. Reserved address space does not count.
+    /// The limit of private memory that can be written: heap and stacks. Reserved address space does not count.
     pub data_bytes: u64,
-    /// The program and its arguments.
     pub command: Vec<OsString>,
 }
 
 impl Confined {
-    /// How to start the program as a child.
+    /// The command that starts the program as a child.
     pub(super) fn as_child(&self) -> Command {
-        // Also if the program has been replaced on disk meanwhile.
+        // It works even if the program has been replaced on disk meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command
             .args(["confined", "--data", &self.data_bytes.to_string()])

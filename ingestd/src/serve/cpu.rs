@@ -1,4 +1,4 @@
-//! How long a server computes without a pause.
+//! Measures the time that a server computes without a pause.
 //!
 //! Quack has no limit for a question. One that never ends keeps the server busy for good, so a server that has computed longer than its limit
 //! without a second of rest is ended.
@@ -14,10 +14,10 @@ const REST: Duration = Duration::from_millis(50);
 /// A tick of the fields of proc(5): Linux's USER_HZ is 100 on x86-64 and on arm64.
 const TICK_MS: u64 = 10;
 
-/// CPU time of a process, looked at once a second.
+/// The CPU time of a process, read once a second.
 pub(super) struct Cpu {
     pid: u32,
-    /// At the last look.
+    /// CPU time at the last look.
     total: Option<Duration>,
     busy: Duration,
 }

@@ -1,4 +1,4 @@
-//! A host: all that its servers need, checked once.
+//! A host: everything that its servers need, checked once.
 //!
 //! Its macros stand in a database in a temporary folder, because a server opens it for reading only.
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::confined::Confined;
 use super::listen::{ClaimedPort, Listen};
-use super::program::{DuckDb, loads};
+use super::program::{find, loads};
 use super::server::{Server, in_one_line};
 use super::token::Token;
 use crate::child::Program;
@@ -27,10 +27,10 @@ use crate::quoted;
 const MACROS: &str = include_str!("../../../sql/host.sql");
 /// The settings that lock a server down, and its start.
 const SERVE: &str = include_str!("../../../sql/serve.sql");
-/// What the process may have beside `memory`: what DuckDB does not count, and stacks, of which Quack's 128 threads have 1 GiB mapped.
+/// Memory of the process beside `memory`: DuckDB does not count all of its own, and Quack's 128 threads have stacks of 1 GiB mapped.
 const OTHER_BYTES: u64 = 3 << 30;
 
-/// What to serve, to whom, and with how much.
+/// The terms on which a directory is served.
 pub struct Options {
     pub dir: PathBuf,
     pub listen: Listen,
@@ -39,7 +39,7 @@ pub struct Options {
     pub duckdb: Option<PathBuf>,
     /// Folders with files of extensions.
     pub extensions: Vec<PathBuf>,
-    /// What all questions together may use.
+    /// The memory of all questions together.
     pub memory: ByteSize,
     pub threads: u32,
     /// CPU time that a server may take without a second of rest.
@@ -49,23 +49,23 @@ pub struct Options {
 /// A directory that can be served at a port, which no other host has.
 pub struct Host {
     options: Options,
-    program: DuckDb,
+    program: PathBuf,
     loads: String,
     port: ClaimedPort,
     place: TempDir,
-    /// The directory without links: what the extension is confined to.
+    /// The directory without links, to which the extension is confined.
     served: PathBuf,
 }
 
 impl Host {
-    /// Checks everything that can be wrong before a server starts.
+    /// Checks everything that a server needs before one starts.
     pub fn prepare(options: Options) -> anyhow::Result<Host> {
         Token::read(&options.token_file)?;
         Directory::open(&options.dir)?;
         let served = served(&options.dir)?;
         let port = ClaimedPort::claim(options.listen.clone())?;
         port.require_free()?;
-        let program = DuckDb::find(options.duckdb.as_deref())?;
+        let program = find(options.duckdb.as_deref())?;
         let loads = loads(&options.extensions)?;
         let place =
             TempDir::with_prefix("loom-serve-").context("cannot create a temporary folder")?;
@@ -85,7 +85,7 @@ impl Host {
         &self.options
     }
 
-    /// Starts a server. It listens when it says so.
+    /// Starts a server. A line of it reports when it listens.
     pub(super) fn start(&self) -> anyhow::Result<Server> {
         self.port.require_free()?;
         let Options {
@@ -128,10 +128,10 @@ impl Host {
         Ok(())
     }
 
-    /// DuckDB's command line on the host's database, which takes statements from its standard input. The environment has nothing that it
-    /// does not need.
+    /// DuckDB's command line on the host's database, which takes statements from its standard input. Its environment has the necessary variables
+    /// alone.
     fn duckdb(&self, options: &[&str]) -> anyhow::Result<Program> {
-        let mut words: Vec<OsString> = vec![self.program.path().into()];
+        let mut words: Vec<OsString> = vec![self.program.clone().into()];
         words.extend(["-no-init", "-unsigned", "-bail"].map(OsString::from));
         words.extend(options.iter().map(OsString::from));
         words.push(self.place.path().join("host.duckdb").into());

@@ -1,7 +1,7 @@
-//! Where a host listens, and that nobody else listens there.
+//! The address that a host listens on, and the claim that nobody else listens there.
 //!
 //! Quack lets a second server listen on a port without an error, and each then gets a part of the questions. So a port is claimed by a name
-//! that the kernel gives to one process, and looked at before each start.
+//! that the kernel gives to one process, and checked before each start.
 
 use std::io;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
@@ -52,7 +52,7 @@ impl FromStr for Listen {
 }
 
 impl Listen {
-    /// As Quack writes it.
+    /// The address in Quack's form.
     pub fn uri(&self) -> String {
         format!("quack:{}:{}", self.host, self.port)
     }
@@ -80,7 +80,7 @@ impl ClaimedPort {
         }
     }
 
-    /// Before a start: nobody listens yet.
+    /// Refuses a port on which another program listens.
     pub(super) fn require_free(&self) -> anyhow::Result<()> {
         let Listen { host, port } = &self.listen;
         let bare = host.trim_matches(['[', ']']);

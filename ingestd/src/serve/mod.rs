@@ -1,9 +1,9 @@
 //! `ingestd serve`: one Loom directory, served by Quack under the user's DuckDB and supervised.
 //!
-//! `sql/host.sql` and `sql/serve.sql` say what a host answers and lock it down; they are part of the program. Here stands what SQL cannot do:
-//! which DuckDB, who has the port, limits of the process, and a new server for one that ended.
+//! `sql/host.sql` and `sql/serve.sql` contain the answers of a host and lock it down; they are part of the program. This code does the rest:
+//! it chooses DuckDB, claims the port, limits the process, and starts a new server after one that ended.
 
-// What must hold before a server starts.
+// Preconditions of a server.
 mod listen;
 mod program;
 mod token;

@@ -1,4 +1,4 @@
-//! The user's DuckDB: which program, which version, and where its extensions are.
+//! The user's DuckDB: its program, its version, and its extensions.
 
 use std::env;
 use std::fs::File;
@@ -10,59 +10,49 @@ use anyhow::{Context, bail};
 
 use crate::quoted;
 
-/// The versions for which Quack exists. One more needs an entry here.
+/// The versions for which Quack exists. Another version needs an entry here.
 const WITH_QUACK: [&str; 2] = ["1.5.4", "1.5.5"];
-/// Which of them to install.
 const LATEST: &str = "1.5.5";
-/// Where the packages have Loom's file for these versions, seen from the program.
+/// The folder in which the packages have Loom's file for these versions, relative to the program.
 const BESIDE: &str = "../lib/loom/duckdb-v1";
 
-/// DuckDB's command line, of a version that has Quack.
-pub(super) struct DuckDb(PathBuf);
-
-impl DuckDb {
-    /// The program that is given, else `duckdb` of PATH.
-    pub(super) fn find(given: Option<&Path>) -> anyhow::Result<DuckDb> {
-        let path = match given {
-            Some(path) => path.to_owned(),
-            None => in_path("duckdb").with_context(|| {
-                format!("there is no 'duckdb' in PATH; install DuckDB {LATEST}, or give its path with --duckdb")
-            })?,
-        };
-        let name = path.display();
-        // A script would stand between DuckDB and the limits and signals that are for it.
-        let mut magic = [0; 4];
-        File::open(&path)
-            .and_then(|mut file| file.read(&mut magic))
-            .with_context(|| {
-                format!("cannot open the DuckDB command line '{name}'; give its path with --duckdb")
-            })?;
-        if &magic != b"\x7fELF" {
-            bail!(
-                "'{name}' is a script and not DuckDB itself; give its path with --duckdb, of PyPI's package that of \
+/// Finds DuckDB's command line, of a version that has Quack: the program that is given, else `duckdb` of PATH.
+pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => in_path("duckdb").with_context(|| {
+            format!("there is no 'duckdb' in PATH; install DuckDB {LATEST}, or give its path with --duckdb")
+        })?,
+    };
+    let name = path.display();
+    // A script would stand between DuckDB and the limits and signals that are for it.
+    let mut magic = [0; 4];
+    File::open(&path)
+        .and_then(|mut file| file.read(&mut magic))
+        .with_context(|| {
+            format!("cannot open the DuckDB command line '{name}'; give its path with --duckdb")
+        })?;
+    if &magic != b"\x7fELF" {
+        bail!(
+            "'{name}' is a script and not DuckDB itself; give its path with --duckdb, of PyPI's package that of \
                  duckdb_cli/duckdb in site-packages"
-            );
-        }
-        let said = Command::new(&path)
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot run '{name}'"))?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let version = said.split_whitespace().next().unwrap_or_default();
-        if !WITH_QUACK.contains(&version.trim_start_matches('v')) {
-            bail!(
-                "'{name}' is version '{version}', for which Quack has no build (it has for {}); \
+        );
+    }
+    let said = Command::new(&path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run '{name}'"))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version = said.split_whitespace().next().unwrap_or_default();
+    if !WITH_QUACK.contains(&version.trim_start_matches('v')) {
+        bail!(
+            "'{name}' is version '{version}', for which Quack has no build (it has for {}); \
                  install DuckDB {LATEST}, and give its path with --duckdb",
-                WITH_QUACK.join(", ")
-            );
-        }
-        Ok(DuckDb(path))
+            WITH_QUACK.join(", ")
+        );
     }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
+    Ok(path)
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -72,7 +62,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The statements that load Loom, httpfs and Quack: from a folder of `folders`, Loom else from the package, the others else from DuckDB's
+/// The statements that load Loom, httpfs and Quack from a folder of `folders`. Otherwise Loom is in the package, and the others are in DuckDB's
 /// own folder.
 pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
     let beside = env::current_exe()
@@ -88,12 +78,9 @@ pub(super) fn loads(folders: &[PathBuf]) -> anyhow::Result<String> {
     for name in ["loom", "httpfs", "quack"] {
         let file = format!("{name}.duckdb_extension");
         let beside = beside.iter().filter(|_| name == "loom");
-        let found = folders
-            .iter()
-            .chain(beside)
-            .map(|folder| folder.join(&file))
-            .find(|path| path.is_file());
-        match found {
+        let places = folders.iter().chain(beside);
+        let mut paths = places.map(|folder| folder.join(&file));
+        match paths.find(|path| path.is_file()) {
             Some(path) => statements.push_str(&format!("LOAD {};\n", quoted_path(&path)?)),
             None if name == "loom" => bail!(
                 "{file} is missing; give the folder that has Loom's file for DuckDB 1.2 and later (duckdb-v1) with --extensions"
@@ -175,7 +162,7 @@ mod tests {
                 "for which Quack has no build (it has for 1.5.4, 1.5.5)",
             ),
         ] {
-            let error = DuckDb::find(Some(path)).err().unwrap().to_string();
+            let error = find(Some(path)).err().unwrap().to_string();
             assert!(error.contains(refusal), "{error}");
         }
     }

@@ -1,7 +1,6 @@
-//! One server: DuckDB's process, its lines, and how busy it is. It ends when this value is dropped.
+//! One server: DuckDB's process, its lines, and its CPU time. It ends when this value is dropped.
 
 use std::process::ChildStdin;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
@@ -10,7 +9,7 @@ use crate::child::{Line, Program, Stream, send_lines};
 
 /// Lines that wait to be taken.
 const LINES: usize = 64;
-/// What `sql/serve.sql` prints when it listens.
+/// `sql/serve.sql` prints this when it listens.
 const LISTENS: &str = "serve: quack:";
 
 pub(super) struct Server {
@@ -18,10 +17,11 @@ pub(super) struct Server {
     /// It serves until its standard input ends.
     _input: ChildStdin,
     lines: Receiver<Line>,
-    cpu: Cpu,
+    /// Read once a second.
+    pub(super) cpu: Cpu,
 }
 
-/// A line of a server, by what it means.
+/// A line of a server, by its meaning.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Listens,
@@ -43,17 +43,11 @@ impl Server {
         })
     }
 
-    /// Its lines, until it ends.
     pub(super) fn lines(&self) -> Receiver<Line> {
         self.lines.clone()
     }
 
-    /// CPU time since its last rest; call it once a second.
-    pub(super) fn cpu_busy(&mut self) -> anyhow::Result<Duration> {
-        self.cpu.busy()
-    }
-
-    /// How it ended. One that closed its output and lives on is killed.
+    /// Says how it ended. A server that closed its output and lives on is killed.
     pub(super) fn end(mut self) -> anyhow::Result<String> {
         Ok(self.program.wait_a_little()?.to_string())
     }
@@ -71,13 +65,10 @@ impl Said {
 
 /// DuckDB's message without line breaks, and without its picture of the statement.
 pub(super) fn in_one_line<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
-    lines
-        .into_iter()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("LINE "))
-        .filter(|line| !line.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let lines = lines.into_iter().map(str::trim);
+    let lines = lines.take_while(|line| !line.starts_with("LINE "));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One server after the other, until a signal: a server that ends is started again after a pause, which grows while starts fail.
+//! Runs one server after the other, until a signal: a server that ends is started again after a pause, which grows while starts fail.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A server that served longer was sound: the next pause is short again.
 const SOUND: Duration = Duration::from_secs(60);
 
-/// What a service manager wants to know.
+/// The state for a service manager.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Serves,
@@ -57,13 +57,13 @@ pub fn supervise(
     }
 }
 
-/// Why a server that listened is over, and how long it served.
+/// The reason why a server that listened ended, and the time that it served.
 struct End {
     reason: String,
     served: Duration,
 }
 
-/// Follows one server to its end; none after a signal. Fails if it does not come to listen.
+/// Follows one server to its end; `None` after a signal. Fails if it does not come to listen.
 fn serve(
     host: &Host,
     mut server: Server,
@@ -91,7 +91,7 @@ fn serve(
             },
             recv(seconds) -> _ => {
                 // A start is not a question.
-                let busy = if listens_since.is_some() { server.cpu_busy()? } else { Duration::ZERO };
+                let busy = if listens_since.is_some() { server.cpu.busy()? } else { Duration::ZERO };
                 if busy > options.cpu_busy_max {
                     break format!(
                         "the server was ended: it computed for {} s without a pause; --cpu-seconds allows {}",

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 const CHARACTERS_MIN: usize = 16;
-/// What users other than the owner and the group may do.
+/// The rights of users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
 /// Has no `Debug`, so that no message shows it.

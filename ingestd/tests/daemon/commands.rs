@@ -239,7 +239,7 @@ fn what_a_daemon_would_start_with_and_could_not_do_is_noted() {
     let wanted = [
         "rule 'astray' cannot be evaluated yet: unknown source 'nmbers'; did you mean 'numbers'?",
         "rule 'absent': cannot run '/no/such/page': No such file",
-        "rule 'absent': run has {rle}, which stands for nothing and stays as it is; did you mean {rule}?",
+        "rule 'absent': run has the unknown placeholder {rle}, which is not replaced; did you mean {rule}?",
         "job 'token' cannot be scraped yet: cannot read bearer_file /no/such/token: No such file",
         "job 'tls' cannot be scraped yet: cannot read /no/such/ca.pem: No such file",
         "[archive] sources counts for 'nmbers' once it is defined: unknown source 'nmbers'; did you mean 'numbers'?",

@@ -72,10 +72,10 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     for (to, expected) in [
         (place.root.path(), "is not an archive"),
         (&file, "file': it is not a folder; give --to a folder"),
-        (&place.dir, "is no place for other files"),
+        (&place.dir, "may not hold other files"),
         (
             &place.dir.join("a/b"),
-            "d.loom' is no place for other files; give --to a folder outside",
+            "d.loom' may not hold other files; give --to a folder outside",
         ),
     ] {
         let before = names(place.root.path())?;

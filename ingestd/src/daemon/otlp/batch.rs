@@ -1,4 +1,4 @@
-//! What a request becomes: payloads of one source, each with its length before it, and what is refused.
+//! The records of a request: payloads of one source, each behind its length, and the refusals.
 
 use loom_engine::Error;
 use loom_engine::schema::LossReason;
@@ -21,7 +21,6 @@ impl Batch {
         }
     }
 
-    /// Adds a payload, or says why not.
     pub(super) fn add(&mut self, payload: &[u8]) {
         let length = u16::try_from(payload.len()).expect("an encoder makes no longer payload");
         if self.framed.len() + 2 + payload.len() > self.bytes_max {

@@ -1,7 +1,7 @@
-//! What comes over OTLP: logs and spans into a source each, data points into the groups of their sender, as scrapes go into those of a target.
+//! Receives OTLP: logs and spans go into a source each, data points into the groups of their sender, as scrapes go into those of a target.
 //!
-//! The network is the crate `loom-otlp`'s. It calls a [`Taker`] for one request at a time, which takes a request whole or not at all, except
-//! what it counts as refused. What it has answered a kill of the daemon does not lose.
+//! The crate `loom-otlp` owns the network. It calls a [`Taker`] for one request at a time, which takes a request whole or not at all, except
+//! for the records that it counts as refused. A kill of the daemon loses nothing that was answered.
 
 mod batch;
 mod files;
@@ -13,29 +13,21 @@ use std::sync::Arc;
 
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
-use loom_engine::schema::LossReason;
+use loom_engine::schema::{LossReason, SourceDef};
 use loom_otlp::{Handler, NotTaken, Options, Server, Signal, Taken};
 
 use super::DaemonError;
-use super::answer::Gone;
 use super::inlet::{Inlet, UNFOLDED};
 use super::refused::Refused;
 use crate::config::OtlpDef;
 use crate::metrics::Senders;
-use crate::threads::join;
 use batch::Batch;
 use files::options;
 use records::RecordSource;
 
 pub(super) use files::check;
 
-/// The receiver, and what it was started with.
-pub(super) struct Otlp {
-    def: OtlpDef,
-    receiver: Server,
-}
-
-/// What a configuration asks for, taken before the daemon serves anybody.
+/// The parts of the receiver that exist before the daemon serves anybody.
 pub(super) struct Prepared {
     bound: Vec<TcpListener>,
     options: Options,
@@ -58,44 +50,29 @@ fn bind(address: &SocketAddr) -> Result<TcpListener, DaemonError> {
     })
 }
 
-impl Otlp {
-    pub(super) fn start(
-        def: &OtlpDef,
-        prepared: Prepared,
-        inlet: Inlet,
-        directory: Arc<Directory>,
-    ) -> io::Result<Otlp> {
-        let taker = Taker::new(def, inlet, directory)?;
-        Ok(Otlp {
-            def: def.clone(),
-            receiver: Server::receive(prepared.bound, prepared.options, taker)?,
-        })
-    }
+pub(super) fn start(
+    def: &OtlpDef,
+    prepared: Prepared,
+    inlet: Inlet,
+    directory: Arc<Directory>,
+) -> io::Result<Server> {
+    let def = def.clone();
+    let begin = move || Taker::new(&def, &inlet, &directory);
+    Server::receive(prepared.bound, prepared.options, begin)
+}
 
-    /// Whether it works as a configuration says.
-    pub(super) fn is_as(&self, def: &OtlpDef) -> bool {
-        self.def == *def
-    }
-
-    /// Whether the next start can receive as a configuration says. An address that is held now is free by then.
-    pub(super) fn rehearse(running: Option<&Otlp>, def: &OtlpDef) -> Result<(), DaemonError> {
-        check(def)?;
-        let is_held = |address: &&SocketAddr| {
-            running.is_some_and(|otlp| {
-                otlp.def.listen.contains(*address) || otlp.addresses().contains(*address)
-            })
-        };
-        let new = def.listen.iter().filter(|address| !is_held(address));
-        new.map(bind).try_for_each(|bound| bound.map(drop))
-    }
-
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        self.receiver.addresses()
-    }
-
-    pub(super) fn stop(self) {
-        join(self.receiver.stop());
-    }
+/// Refuses a configuration with which the next start could not receive. Addresses that are `running` or `held` now are free by then.
+pub(super) fn rehearse(
+    def: &OtlpDef,
+    running: Option<&OtlpDef>,
+    held: &[SocketAddr],
+) -> Result<(), DaemonError> {
+    check(def)?;
+    let is_held = |address: &SocketAddr| {
+        held.contains(address) || running.is_some_and(|def| def.listen.contains(address))
+    };
+    let new = def.listen.iter().filter(|address| !is_held(address));
+    new.map(bind).try_for_each(|bound| bound.map(drop))
 }
 
 /// Takes requests, one at a time.
@@ -108,19 +85,24 @@ struct Taker {
 }
 
 impl Taker {
-    fn new(def: &OtlpDef, inlet: Inlet, directory: Arc<Directory>) -> io::Result<Taker> {
-        // A daemon that stops takes no records.
-        let known = inlet.catalog().ok();
-        let [logs, spans] = def.sources().map(|source| {
-            let catalog = known.as_ref().map(|known| &known.catalog);
-            let found = catalog.and_then(|catalog| catalog.find(&source.name));
-            found.iter().for_each(|found| inlet.learn(found));
-            RecordSource::new(&source, found.map(Arc::as_ref), def)
-        });
+    /// # Errors
+    /// The daemon stops, or its catalog does not have the sources.
+    fn new(def: &OtlpDef, inlet: &Inlet, directory: &Arc<Directory>) -> io::Result<Taker> {
+        let known = inlet.catalog();
+        let known = known.map_err(|_| io::Error::other("the daemon stops"))?;
+        let inlet = inlet.another()?;
+        let open = |source: SourceDef| {
+            let found = known.catalog.find(&source.name);
+            let found = found.ok_or_else(|| known.catalog.unknown_source(&source.name));
+            let found = found.map_err(io::Error::other)?;
+            inlet.learn(found);
+            Ok::<_, io::Error>(RecordSource::new(&source, found, def))
+        };
+        let [logs, spans] = def.sources().map(open);
         Ok(Taker {
-            logs,
-            spans,
-            senders: Senders::new(inlet.another()?, directory, def),
+            logs: logs?,
+            spans: spans?,
+            senders: Senders::new(inlet.another()?, Arc::clone(directory), def),
             inlet,
             unpacked_bytes_max: UNFOLDED * def.body_bytes_max,
         })
@@ -140,16 +122,14 @@ impl Taker {
             }
             Signal::Metrics => unreachable!("the senders take data points"),
         };
-        let source = source.ok_or(Gone)?;
         let Batch {
             framed, refused, ..
         } = batch;
-        refused.enter(&mut self.inlet, Some(source))?;
+        refused.enter(&mut self.inlet, Some(source));
         self.inlet.add_framed(source, &framed)?;
         let settled = self.inlet.settle()?.map_err(NotTaken::Busy)?;
         let mut taken = refused.taken();
-        let counts = settled.counts;
-        let lost = (counts.refused + counts.dropped).saturating_sub(refused.count());
+        let lost = settled.counts.refused + settled.counts.dropped;
         if lost > 0 {
             taken.refused += lost;
             taken.why = [settled.reason, taken.why].join("; ");
@@ -157,20 +137,17 @@ impl Taker {
         Ok(taken)
     }
 
-    /// Where losses of a signal are counted; those of data points have the source of their sender.
-    fn source_of(&self, signal: Signal) -> Option<SourceId> {
-        match signal {
-            Signal::Logs => self.logs.id,
-            Signal::Spans => self.spans.id,
-            Signal::Metrics => None,
-        }
-    }
-
     /// Counts what is refused before its sender learns of it. A daemon that stops counts no more.
-    fn count(&mut self, source: Option<SourceId>, refused: &Refused) {
-        let _ = refused
-            .enter(&mut self.inlet, source)
-            .and_then(|()| self.inlet.settle().map(drop));
+    fn count(&mut self, signal: Option<Signal>, refused: &Refused) {
+        // Losses of data points have the source of their sender.
+        let source: Option<SourceId> = match signal {
+            Some(Signal::Logs) => Some(self.logs.id),
+            Some(Signal::Spans) => Some(self.spans.id),
+            Some(Signal::Metrics) | None => None,
+        };
+        refused.enter(&mut self.inlet, source);
+        let counted = self.inlet.count_losses();
+        let _ = counted.and_then(|()| self.inlet.settle().map(drop));
     }
 }
 
@@ -189,8 +166,7 @@ impl Handler for Taker {
     }
 
     fn turned_away(&mut self, signal: Signal, count: u64, why: &str) {
-        let refused = Refused::unread(count, why);
-        self.count(self.source_of(signal), &refused);
+        self.count(Some(signal), &Refused::unread(count, why));
     }
 
     fn closed(&mut self, count: u64, served: usize) {

@@ -9,27 +9,26 @@ use crate::config::{OtlpDef, SEVERITIES};
 use crate::wall_clock;
 
 const DAY_NS: i64 = 86_400_000_000_000;
-/// A time may be so far ahead of the machine's, and so far behind.
+/// The bounds of a record's time around the machine's.
 const AHEAD_NS_MAX: i64 = DAY_NS;
 const BEHIND_NS_MAX: i64 = 31 * DAY_NS;
 const WRONG_TIME: &str =
     "its time is more than a day ahead or 31 days behind; set the sender's clock";
 
-/// What encodes the records of one of the two sources.
+/// Encodes the records of one of the two sources.
 pub(super) struct RecordSource {
-    /// `None` if the daemon stopped before it was known.
-    pub(super) id: Option<SourceId>,
+    pub(super) id: SourceId,
     encoder: PayloadEncoder,
-    /// Of each field that the catalog has, the place of its value among those of a record; none where it stays NULL.
+    /// For each field of the catalog, the place of its value among those of a record; without one it stays NULL.
     places: Vec<Option<usize>>,
     promoted: Promoted,
     payload: Vec<u8>,
 }
 
 impl RecordSource {
-    /// `found` is what the catalog has.
-    pub(super) fn new(source: &SourceDef, found: Option<&Source>, def: &OtlpDef) -> RecordSource {
-        let known = found.map_or(&source.fields, |found| &found.fields);
+    /// `known` is the source in the catalog.
+    pub(super) fn new(source: &SourceDef, known: &Source, def: &OtlpDef) -> RecordSource {
+        let (id, known) = (known.id, &known.fields);
         let place = |known: &FieldDef| {
             let mut fields = source.fields.iter();
             fields.position(|field| field.name == known.name)
@@ -45,7 +44,7 @@ impl RecordSource {
         let promoted = def.promote.iter();
         let promoted = promoted.map(|promote| (promote.name.clone(), kind(promote.ty)));
         RecordSource {
-            id: found.map(|found| found.id),
+            id,
             encoder,
             places: known.iter().map(place).collect(),
             promoted: Promoted(promoted.collect()),
@@ -150,7 +149,7 @@ fn log_values<'a>(log: &'a Log<'a>) -> [FieldValue<'a>; 11] {
         text(&log.attributes),
         text(&log.origin.resource),
         text(&log.origin.scope),
-        // Any other number is in the first field alone.
+        // The first field alone has any other number.
         match u64::try_from(log.severity) {
             Ok(number) if (1..=SEVERITIES.len() as u64).contains(&number) => {
                 FieldValue::U64(number)

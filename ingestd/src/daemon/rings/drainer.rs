@@ -1,4 +1,4 @@
-//! The thread that drains all rings, at a pace that leaves their producers alone, and answers who waits for a ring to be drained.
+//! The thread that drains all rings, at a pace that leaves their producers alone, and answers connections that wait for a ring to be drained.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,13 @@ use super::ring::{Progress, Ring};
 use crate::daemon::answer::Gone;
 use crate::daemon::message::{Inbox, Request};
 
-/// Between two looks at a ring that is in use: records gather meanwhile, and its producer's cache lines stay with it.
+/// The pause between two looks at a ring that is in use: records gather meanwhile, and its producer's cache lines stay with it.
 const PAUSE_LEAST: Duration = Duration::from_micros(500);
-/// Between two looks while nothing comes. A record waits no longer than that.
+/// The longest pause between two looks, and so the longest that a record waits.
 const PAUSE_MOST: Duration = Duration::from_millis(4);
-/// How often the line from ticks to time is taken again.
+/// The interval of the calibration from ticks to time.
 const CALIBRATE: Duration = Duration::from_secs(1);
 
-/// What connections ask of the drainer.
 pub(super) enum Order {
     Open(Box<Ring>),
     /// Drain the rings of a client up to where they are now, and at the end of its connection drop them.
@@ -35,13 +34,12 @@ pub(super) struct Drainer {
     calibrated: Instant,
 }
 
-/// A ring, and how far somebody waits for it to be drained.
+/// A ring, and the position up to which a connection waits for it to be drained.
 struct Drained {
     ring: Box<Ring>,
     goal: Option<u64>,
 }
 
-/// A connection that waits for its rings.
 struct Waiting {
     peer: u64,
     end: Option<Ending>,
@@ -59,7 +57,7 @@ impl Drainer {
         }
     }
 
-    /// Drains until no connection is left, or the writer thread is gone. Then those that wait learn it.
+    /// Drains until no connection remains, or the writer thread is gone. Those that wait learn it then.
     pub(super) fn run(mut self) {
         let mut pause = PAUSE_LEAST;
         while let Ok(more) = self.take_orders(pause)
@@ -73,7 +71,7 @@ impl Drainer {
         }
     }
 
-    /// Takes orders; waits for the first as long as there is nothing else to do. False once nobody can give any.
+    /// Takes orders; waits for the first while there is nothing else to do. False once nobody can give any.
     fn take_orders(&mut self, pause: Duration) -> Result<bool, Gone> {
         let first = if self.rings.is_empty() && self.waiting.is_empty() {
             self.orders
@@ -98,11 +96,8 @@ impl Drainer {
         match order {
             Order::Open(ring) => self.rings.push(Drained { ring, goal: None }),
             Order::Drain { peer, end, done } => {
-                for drained in self
-                    .rings
-                    .iter_mut()
-                    .filter(|one| one.ring.peer_id() == peer)
-                {
+                let rings = self.rings.iter_mut();
+                for drained in rings.filter(|one| one.ring.peer_id() == peer) {
                     if end.is_some() {
                         drained.ring.close();
                     }
@@ -131,7 +126,7 @@ impl Drainer {
         let mut broken = Vec::new();
         for (place, Drained { ring, goal }) in self.rings.iter_mut().enumerate() {
             let progress = ring.drain(&self.inbox)?;
-            // Without a buffer nothing was looked at: who waits goes on waiting.
+            // Without a free buffer the drain looked at nothing: its connection waits on.
             if progress != Progress::Waits && goal.is_some_and(|goal| ring.is_taken(goal)) {
                 *goal = None;
             }
@@ -151,18 +146,15 @@ impl Drainer {
         Ok(pace)
     }
 
-    /// Answers those whose rings are drained.
     fn answer(&mut self) {
         let rings = &mut self.rings;
         self.waiting.retain(|waiting| {
-            let mut own = rings
-                .iter()
-                .filter(|one| one.ring.peer_id() == waiting.peer);
-            if own.any(|one| one.goal.is_some()) {
+            let is_own = |one: &Drained| one.ring.peer_id() == waiting.peer;
+            if rings.iter().any(|one| is_own(one) && one.goal.is_some()) {
                 return true;
             }
             if let Some(ending) = waiting.end {
-                let own = rings.extract_if(.., |one| one.ring.peer_id() == waiting.peer);
+                let own = rings.extract_if(.., |one| is_own(one));
                 own.for_each(|one| one.ring.end_as(ending));
             }
             // A connection waits for its answer, or the daemon ends.
@@ -172,7 +164,7 @@ impl Drainer {
     }
 }
 
-/// How much the rings have to give; the busiest counts.
+/// The amount that the rings have to give; the busiest counts.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Pace {
     Idle,

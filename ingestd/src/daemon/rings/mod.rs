@@ -1,10 +1,10 @@
-//! Rings: what clients push through shared memory, on its way to the writer thread.
+//! Rings bring records that clients push through shared memory to the writer thread.
 //!
 //! A connection's thread opens a ring; one thread, the drainer, then owns all rings. It copies their records into buffers, which go to the
 //! writer thread as those of a socket do, and never waits for a producer or for the log. Before each request of a client, and at the end of
-//! its connection, the connection's thread has its rings drained up to where the producer had come, so requests and pushes take effect in
+//! its connection, the connection's thread has its rings drained up to the present end, so requests and pushes take effect in
 //! the order in which the client made them. Records keep their place in the ring until they are published, so a client can hand over to the
-//! next daemon what a killed one had not stored.
+//! next daemon those that a killed one had not stored.
 
 mod drainer;
 mod place;
@@ -33,17 +33,10 @@ const RINGS_BYTES_MAX: u64 = 1 << 30;
 /// Orders under way; each connection has at most one.
 const ORDERS: usize = 256;
 
-/// The way to the drainer.
 #[derive(Clone)]
 pub(super) struct Rings {
     orders: Sender<Order>,
     clients: Arc<Clients>,
-}
-
-/// A ring that was opened for a client.
-pub(super) struct Opened {
-    pub(super) descriptor: OwnedFd,
-    pub(super) capacity_bytes: u64,
 }
 
 /// Room for a ring's memory among all rings', given back when it is dropped.
@@ -63,14 +56,14 @@ impl Rings {
         Ok(Rings { orders, clients })
     }
 
-    /// Opens a ring for records of a source.
+    /// Opens a ring for records of a source. Returns its descriptor and its capacity in bytes.
     pub(super) fn open(
         &self,
         inbox: &Inbox,
         peer: &Arc<Peer>,
         source: SourceId,
         capacity_bytes: u64,
-    ) -> Result<Result<Opened, (ErrorCode, String)>, Gone> {
+    ) -> Result<Result<(OwnedFd, u64), (ErrorCode, String)>, Gone> {
         let found = inbox.ask_after(Some(peer), |answer| Request::Ring(source, answer))?;
         let Some((stamps, when_full)) = found else {
             let message = format!("no open source has the id {source}; define the source first");
@@ -84,18 +77,15 @@ impl Rings {
         let capacity_bytes = consumer.capacity_bytes();
         let ring = Ring::new(consumer, Arc::clone(peer), source, reserved);
         self.order(Order::Open(Box::new(ring)))?;
-        Ok(Ok(Opened {
-            descriptor,
-            capacity_bytes,
-        }))
+        Ok(Ok((descriptor, capacity_bytes)))
     }
 
-    /// Returns once the writer thread was handed all that the client's producers had pushed before the call.
+    /// Returns once the writer thread has been handed everything that the client's producers had pushed before the call.
     pub(super) fn drain(&self, peer: &Peer) -> Result<(), Gone> {
         self.drain_and(peer, None)
     }
 
-    /// As `drain`, and the client's rings are closed: its producers push no more.
+    /// Drains the client's rings and closes them: its producers push no more.
     pub(super) fn end(&self, peer: &Peer) -> Result<(), Gone> {
         let ending = if peer.is_stopping() {
             Ending::OfDaemon

@@ -6,7 +6,7 @@ use loom_client::ring::Taken;
 
 use super::Reserved;
 
-/// Kept until the log has the records, like the count of the ring's memory.
+/// Keeps the place until the log has the records, and the count of the ring's memory too.
 pub(in crate::daemon) struct Place {
     // The memory goes before its count.
     taken: Taken,

@@ -9,7 +9,7 @@ use loom_engine::schema::LossReason;
 
 use super::{Place, Reserved};
 use crate::daemon::answer::Gone;
-use crate::daemon::buffer::{Buffer, Item, Pool};
+use crate::daemon::buffer::{Buffer, Item, Loss, Pool};
 use crate::daemon::message::{Frames, Inbox, Message};
 use crate::daemon::peer::Peer;
 use crate::protocol::{ErrorCode, Reply, Shape};
@@ -26,10 +26,8 @@ pub(super) struct Ring {
     reserved: Arc<Reserved>,
 }
 
-/// What draining a ring once came to.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing was there.
     Idle,
     /// All that was published is on its way.
     Drained,
@@ -74,27 +72,26 @@ impl Ring {
         self.consumer.calibrate(calibration);
     }
 
-    /// Refuses further pushes.
     pub(super) fn close(&mut self) {
         self.consumer.close();
     }
 
-    /// Ends the ring once the log has what was taken.
+    /// Ends the ring once the log has the records that were taken.
     pub(super) fn end_as(self, ending: Ending) {
         self.consumer.end(ending);
     }
 
-    /// Where the producer's records end now; `None` of a ring that is broken, which the next drain reports.
+    /// The end of the producer's records; `None` if the ring is broken, which the next drain reports.
     pub(super) fn end(&mut self) -> Option<u64> {
         self.consumer.look().ok()
     }
 
-    /// Whether all records below a position are handed over.
+    /// True if all records below a position are handed over.
     pub(super) fn is_taken(&self, position: u64) -> bool {
         self.consumer.taken() >= position
     }
 
-    /// Hands what fits into one buffer to the writer thread, which gives its place back to the producer.
+    /// Hands as much as fits into one buffer to the writer thread, which gives its place back to the producer.
     pub(super) fn drain(&mut self, inbox: &Inbox) -> Result<Progress, Gone> {
         let Some(mut buffer) = self.pool.take() else {
             return Ok(Progress::Waits);
@@ -103,20 +100,23 @@ impl Ring {
         let progress = match &filled {
             Ok(progress) => *progress,
             Err(broken) => {
-                buffer.items.push(Item::Lost {
+                buffer.items.push(Item::Lost(Loss {
                     source: Some(self.source),
                     reason: LossReason::Malformed,
                     records: 1,
-                    detail: format!("the ring is broken, and what follows is not known: {broken}"),
-                });
+                    bytes: None,
+                    detail: format!(
+                        "the ring is broken, and its further records are unknown: {broken}"
+                    ),
+                }));
                 Progress::Broken
             }
         };
         if buffer.items.is_empty() {
             self.pool.home().give_back(buffer);
         } else {
-            let place = Place::new(self.consumer.batch(), &self.reserved);
-            let frames = Frames::of_ring(&self.peer, buffer, self.pool.home(), place);
+            let mut frames = Frames::new(&self.peer, buffer, self.pool.home());
+            frames.place = Some(Place::new(self.consumer.batch(), &self.reserved));
             inbox.send(Message::Frames(frames))?;
         }
         if let Err(broken) = filled {
@@ -125,7 +125,7 @@ impl Ring {
         Ok(progress)
     }
 
-    /// Copies records into a buffer until it is full or the ring is empty. What was copied before an error is sound.
+    /// Copies records into a buffer until it is full or the ring is empty. Records that were copied before an error are sound.
     fn fill(&mut self, buffer: &mut Buffer) -> Result<Progress, Broken> {
         let mut open: Option<Open> = None;
         let mut filled = 0;
@@ -136,12 +136,13 @@ impl Ring {
         if dropped > 0 {
             let counted = &self.reserved.clients.ring_dropped;
             counted.fetch_add(dropped, Ordering::Relaxed);
-            buffer.items.push(Item::Lost {
+            buffer.items.push(Item::Lost(Loss {
                 source: Some(self.source),
                 reason: LossReason::Overload,
                 records: dropped,
+                bytes: None,
                 detail: String::new(),
-            });
+            }));
         }
         let is_idle = buffer.items.is_empty();
         Ok(if is_idle { Progress::Idle } else { progress })
@@ -185,7 +186,7 @@ impl Ring {
         Ok(Progress::Drained)
     }
 
-    /// Records of one length need no frames. From the first that differs on, all have them.
+    /// Records of one length need no frames. From the first that differs on, all have frames.
     fn shape_of(&mut self, bytes: u16) -> Shape {
         if !self.varies && bytes > 0 && *self.record_bytes.get_or_insert(bytes) == bytes {
             return Shape::Fixed {

@@ -1,7 +1,7 @@
-//! What a rule does when it fires, and when it no longer does: runs a program, or posts to a webhook. Either is over within a time limit, whatever it does.
+//! The action of a rule when it fires or resolves: it runs a program, or posts to a webhook. Either ends within a time limit.
 //!
 //! A program gets no shell and no input, leads a process group of its own, and its group is killed when it ends or time is up. Its output is
-//! read to the end and the first of it kept.
+//! read to the end, and the first bytes are kept.
 
 use std::io::{self, PipeReader, Read};
 use std::path::Path;
@@ -14,27 +14,27 @@ use loom_engine::schema::nearest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::Serialize;
-use ureq::tls::TlsConfig;
+use ureq::Agent;
 
 use crate::child::Program;
-use crate::config::{Action, RuleDef, TlsDef, Webhook};
+use crate::config::{Action, RuleDef, Webhook};
 use crate::rfc3339;
 use crate::rules::records::{Alert, AlertState};
 use crate::web_client::{self, plain};
 
 const RUN_MAX: Duration = Duration::from_secs(10);
 const WEBHOOK_MAX: Duration = Duration::from_secs(5);
-/// What is kept of a program's output.
+/// The part of a program's output that is kept.
 const OUTPUT_BYTES_MAX: usize = 1024;
-/// How often a program is looked after.
+/// The interval between looks at a program.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
-/// Between two reads of output, so that a program that writes without end costs little.
+/// The pause between two reads of output, so that a program that writes without end costs little.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// What [`Notice::filled`] replaces.
+/// [`Notice::filled`] replaces these.
 const PLACEHOLDERS: [&str; 11] = [
     "rule",
     "state",
@@ -49,7 +49,7 @@ const PLACEHOLDERS: [&str; 11] = [
     "dir",
 ];
 
-/// What an action learns of its alert; the JSON that a webhook gets.
+/// The alert as an action gets it; a webhook gets this as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Notice {
     rule: String,
@@ -85,7 +85,7 @@ impl Notice {
         }
     }
 
-    /// A word with each `{name}` replaced by what it names.
+    /// Replaces each `{name}` of a word by its value.
     fn filled(&self, word: &str) -> String {
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let mut filled = String::new();
@@ -124,7 +124,7 @@ impl Notice {
     }
 }
 
-/// Whether an action is for alerts of this state. A program that is not told the state is for those that fire: it would page again.
+/// True if an action is for alerts of this state. A program that does not get the state runs for firing alerts only: else it would page again.
 pub(super) fn is_for(action: &Action, state: AlertState) -> bool {
     match (action, state) {
         (_, AlertState::Firing) | (Action::Webhook(_), AlertState::Resolved) => true,
@@ -135,13 +135,12 @@ pub(super) fn is_for(action: &Action, state: AlertState) -> bool {
     }
 }
 
-/// What a person should know of an action before its alert: a program that cannot be run, words that were meant as placeholders, files of TLS
-/// that cannot be used.
+/// Warnings about an action before its first alert: a program that cannot be run, unknown placeholders, files of TLS that cannot be used.
 pub(super) fn doubts(action: &Action) -> Vec<String> {
     let words = match action {
         Action::Run(words) => words,
         Action::Webhook(webhook) => {
-            let why = tls(webhook).err();
+            let why = agent(webhook).err();
             return why.map(|why| format!("{why:#}")).into_iter().collect();
         }
     };
@@ -159,7 +158,7 @@ pub(super) fn doubts(action: &Action) -> Vec<String> {
             near => format!("did you mean {{{}}}?", near.join("} or {")),
         };
         doubts.push(format!(
-            "run has {{{name}}}, which stands for nothing and stays as it is; {hint}"
+            "run has the unknown placeholder {{{name}}}, which is not replaced; {hint}"
         ));
     }
     doubts
@@ -173,7 +172,7 @@ fn runnable(program: &Path) -> io::Result<()> {
     }
 }
 
-/// The names in braces that are not placeholders, except what a shell or awk would read, such as `${HOME}`.
+/// The names in braces that are not placeholders, except those that a shell or awk would read, such as `${HOME}`.
 fn unknown(word: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = word;
@@ -190,7 +189,7 @@ fn unknown(word: &str) -> Vec<&str> {
     found
 }
 
-/// Carries an action out. Either way a sentence says what came of it.
+/// Carries an action out. Both results are a sentence for the record.
 pub(super) fn perform(
     action: &Action,
     notice: &Notice,
@@ -205,24 +204,14 @@ pub(super) fn perform(
         .map_err(|error| format!("{error:#}"))
 }
 
-fn tls(webhook: &Webhook) -> anyhow::Result<TlsConfig> {
-    match webhook.address.starts_with("https:") {
-        true => web_client::tls(webhook.tls.as_ref().unwrap_or(&TlsDef::default())),
-        false => Ok(TlsConfig::default()),
-    }
+fn agent(webhook: &Webhook) -> anyhow::Result<Agent> {
+    web_client::agent(&webhook.address, WEBHOOK_MAX, webhook.tls.as_ref())
 }
 
 fn post(webhook: &Webhook, notice: &Notice) -> anyhow::Result<String> {
     let address = &webhook.address;
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(WEBHOOK_MAX))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
-        .tls_config(tls(webhook)?)
-        .build();
     let body = serde_json::to_string(notice).expect("texts and numbers are always JSON");
-    let reply = ureq::Agent::from(config)
+    let reply = agent(webhook)?
         .post(address)
         .content_type("application/json")
         .send(body);
@@ -264,13 +253,13 @@ fn run(words: &[String], notice: &Notice, stopping: &AtomicBool) -> anyhow::Resu
         }
         if is_open {
             let mut ready = [PollFd::new(&output, PollFlags::IN)];
-            // Interrupted or not, the program is looked after next.
+            // The program is looked after next, even if this was interrupted.
             let _ = poll(&mut ready, Some(&LOOK));
             is_open = keep_some(&mut output, &mut kept);
         }
         std::thread::sleep(BREATH);
     }
-    // What it started goes too.
+    // The programs that it started go too.
     child.signal(Signal::KILL);
     let status = child.wait()?;
     keep_some(&mut output, &mut kept);
@@ -290,7 +279,7 @@ fn run(words: &[String], notice: &Notice, stopping: &AtomicBool) -> anyhow::Resu
     }
 }
 
-/// Reads what the pipe holds now and keeps the first bytes; false once it is at its end.
+/// Reads the bytes that the pipe holds now and keeps the first ones; false at its end.
 fn keep_some(output: &mut PipeReader, kept: &mut Vec<u8>) -> bool {
     let mut piece = [0; 64 << 10];
     match output.read(&mut piece) {
@@ -315,6 +304,7 @@ mod tests {
     use loom_engine::Timestamp;
 
     use super::*;
+    use crate::config::TlsDef;
 
     fn notice() -> Notice {
         Notice {

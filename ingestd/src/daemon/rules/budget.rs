@@ -1,4 +1,4 @@
-//! How much of a core rules may take. What they take beyond it they pay for by waiting; windows that are too late by then are missed.
+//! The share of a core that rules may take. They pay for more by waiting; windows that are too late by then are missed.
 //!
 //! The rules of the configuration and those that clients added have a budget each, so that no client can keep a configured rule from its windows.
 
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 const CONFIGURED: u32 = 4;
 /// All rules that were added together may take a tenth.
 const ADDED: u32 = 10;
-/// What was not taken in so long may be taken at once.
+/// Time that was not taken in this span may be taken at once.
 const SAVED: Duration = Duration::from_secs(2);
 
 pub(super) struct Budgets {
@@ -26,7 +26,7 @@ impl Budgets {
         }
     }
 
-    /// Of the rules that were added, or of those of the configuration.
+    /// The budget of the rules that were added, or of those of the configuration.
     pub(super) fn of(&mut self, is_added: bool) -> &mut Budget {
         match is_added {
             true => &mut self.added,
@@ -38,7 +38,7 @@ impl Budgets {
 /// One n-th of a core.
 pub(super) struct Budget {
     part: u32,
-    /// Until then all of it is taken.
+    /// The budget is used up until then.
     paid_until: Instant,
 }
 
@@ -50,7 +50,7 @@ impl Budget {
         }
     }
 
-    /// How long there is nothing to take.
+    /// The time until the budget has something left.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.paid_until.saturating_duration_since(now)
     }
@@ -62,7 +62,7 @@ impl Budget {
     }
 }
 
-/// The time that this thread has had of a core: on a busy machine, it is less than what has passed.
+/// The CPU time of this thread, which on a busy machine is less than the time that has passed.
 pub(super) fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a thread's time is positive")

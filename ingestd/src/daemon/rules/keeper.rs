@@ -1,9 +1,9 @@
-//! What the rules' thread works on: every rule, the directory as a reader sees it, and the records that wait for the log.
+//! The state of the rules' thread: every rule, the directory as a reader sees it, and the records that wait for the log.
 //!
 //! A pass asks the writer thread for a time that all later records follow, takes one snapshot, and evaluates each window that has ended by that
 //! time. So a window holds the same records whenever it is evaluated, and a rule sees each record in the windows of its arrival alone.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -32,14 +32,14 @@ use crate::rules::records::{
 use crate::rules::watch::{Pause, Watch, nanos};
 use crate::wall_clock;
 
-/// How often the directory gets a record of each rule's progress.
+/// The interval between records of each rule's progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// More records than this do not wait for a buffer while the log is full.
+/// The most records that wait for a buffer while the log is full.
 const WAITING_MAX: usize = 10_000;
-/// How soon a directory that cannot be read is read again.
+/// A directory that cannot be read is read again after this time.
 const UNREADABLE: Duration = Duration::from_millis(100);
 
-pub(super) struct Keeper {
+pub(in crate::daemon) struct Keeper {
     inlet: Inlet,
     rules: Rules,
     stopping: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ pub(super) struct Keeper {
     recorder: FlightRecorder,
     known: Known,
     progressed: Instant,
-    /// Why the directory could not be read last, if it could not.
+    /// The error of the last read of the directory.
     trouble: Option<String>,
     /// A time that all records which are published later follow, and when it was asked for.
     edge: (Timestamp, Instant),
@@ -68,7 +68,7 @@ struct OwnSources {
 }
 
 impl Keeper {
-    /// Finds where each rule stopped.
+    /// Reads where each rule stopped.
     pub(super) fn open(
         config: &Config,
         file: RuleFile,
@@ -100,11 +100,11 @@ impl Keeper {
         };
         let closed = keeper.resume(&snapshot)?;
         let unpinned = unpinned(&snapshot).unwrap_or_else(|error| {
-            tracing::error!("cannot read which pins were not written: {error}");
+            tracing::error!("cannot find the pins that were not written: {error}");
             Vec::new()
         });
         if let Err(error) = pins::remove_partial(keeper.directory.path()) {
-            tracing::warn!("a pin that was not finished stays: {error:#}");
+            tracing::warn!("an unfinished pin remains: {error:#}");
         }
         keeper.trim_pins();
         keeper
@@ -114,7 +114,7 @@ impl Keeper {
         for alert in unpinned {
             keeper.pin_again(alert);
         }
-        // A daemon that is killed at any time has begun each of its rules.
+        // A daemon that is killed at any time has recorded the begin of each of its rules.
         keeper.record_progress();
         keeper.store()?;
         for note in keeper.notes() {
@@ -123,7 +123,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Begins each rule where the directory says that it stopped, unless it has changed since. Returns the rules that are gone.
+    /// Begins each rule where it stopped, unless it has changed since. Returns the rules that are gone.
     fn resume(&mut self, snapshot: &Snapshot) -> Result<Vec<(String, Stopped)>, DaemonError> {
         let mut found = stopped(snapshot).unwrap_or_else(|error| {
             tracing::error!("cannot read where the rules stopped: {error}; they begin now");
@@ -150,14 +150,14 @@ impl Keeper {
         Ok(found.into_iter().collect())
     }
 
-    /// The rules that are to be evaluated, and whether they were added.
+    /// All rules to evaluate, and for each whether it was added.
     fn all(&self) -> Vec<(RuleDef, bool)> {
         let configured = self.configured.iter().map(|def| (def.clone(), false));
         let added = self.file.rules().map(|def| (def.clone(), true));
         configured.chain(added).collect()
     }
 
-    /// Defines the sources that it writes, once there is a rule, or something to record of one that is gone.
+    /// Defines the built-in sources, once there is a rule, or something to record of one that is gone.
     fn define(&mut self, has_alerts: bool) -> Result<(), Error> {
         let is_idle = self.watched.is_empty() && !has_alerts;
         if is_idle || self.sources.is_some() {
@@ -192,7 +192,7 @@ impl Keeper {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     if self.pass().is_err() {
-                        // The writer thread is gone, and with it what could be evaluated.
+                        // The writer thread is gone, so there is nothing to evaluate.
                         return;
                     }
                 }
@@ -220,9 +220,16 @@ impl Keeper {
         self.record_progress();
         // A writer that is gone stores nothing; the windows since the last progress are evaluated again after the next start.
         let _ = self.store();
+        let mut lost: BTreeMap<SourceId, u64> = BTreeMap::new();
+        for (source, _) in self.waiting.drain(..) {
+            *lost.entry(source).or_default() += 1;
+        }
+        for (source, records) in lost {
+            self.lose(source, records);
+        }
     }
 
-    /// How long nothing is due, or all is taken that rules may take; `None` without rules.
+    /// The time until something is due or the budget allows it; `None` without rules.
     fn patience(&self) -> Option<Duration> {
         let (edge, asked) = self.edge;
         let left = |next: Timestamp| {
@@ -240,10 +247,8 @@ impl Keeper {
         let untold = self.watched.iter().filter(|rule| rule.untold.is_some());
         let untold = untold.filter_map(Watched::rest).min();
         let waiting = (!self.waiting.is_empty()).then_some(PROGRESS);
-        let left = [configured, added, pins, untold, waiting]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let all = [configured, added, pins, untold, waiting];
+        let left = all.into_iter().flatten().min()?;
         Some(left.min(PROGRESS.saturating_sub(self.progressed.elapsed())))
     }
 
@@ -266,7 +271,7 @@ impl Keeper {
         }
         let bytes_max = self.retention.pin_max_bytes.0;
         if self.recorder.is_due(self.edge.0) {
-            // What the pin is about to read stays, and its own files make no room.
+            // Retention keeps the records of the pin, and the pin's own files do not count as used room.
             self.inlet.ask(Request::HoldRetention)?;
         }
         let refused = self.recorder.write(
@@ -286,7 +291,7 @@ impl Keeper {
         self.store()
     }
 
-    /// Evaluates the windows that have ended, those of the configuration first and the latest of each kind first, as far as its budget goes.
+    /// Evaluates the windows that have ended, within the budgets: those of the configuration first, and the latest of each kind first.
     fn evaluate(&mut self, snapshot: &Snapshot) {
         let now = self.edge.0;
         let stopping = Arc::clone(&self.stopping);
@@ -335,7 +340,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps what surrounds an alert of a daemon that was killed before it had.
+    /// Keeps the span around an alert of a daemon that was killed before it had.
     fn pin_again(&mut self, alert: Alert) {
         let mut rules = self.watched.iter();
         let rule = rules.find(|rule| rule.def.name == alert.rule);
@@ -348,7 +353,7 @@ impl Keeper {
         }
     }
 
-    /// How far arrival time is ahead of the wall clock now.
+    /// Arrival time minus wall clock, now.
     fn ahead_ns(&self) -> i64 {
         let (edge, asked) = self.edge;
         let now = edge.0.saturating_add(nanos(asked.elapsed()));
@@ -393,8 +398,8 @@ impl Keeper {
         }
     }
 
-    /// Starts the action of a rule. While the one before it runs, or if that began a moment ago, an alert of the other state waits, so that
-    /// what is told last is so; one of the same is skipped.
+    /// Starts the action of a rule. While the action before it runs, or if that began a moment ago, an alert of the other state waits, so that
+    /// the last action has the present state; an alert of the same state is skipped.
     fn act(&mut self, rule: &mut Watched, alert: Alert) {
         let Some(action) = rule.def.action.clone() else {
             return;
@@ -403,7 +408,7 @@ impl Keeper {
             return;
         }
         if let Some(before) = rule.untold.take() {
-            let why = "skipped: its opposite came before it could be told".to_owned();
+            let why = "skipped: its opposite came before its action could start".to_owned();
             self.record(&outcome(before, Err(why)));
         }
         let skipped = match rule.rest() {
@@ -437,21 +442,15 @@ impl Keeper {
                 self.actions.push(thread);
             }
             Err(error) => {
-                self.record(&outcome(
-                    alert,
-                    Err(format!("cannot start a thread: {error}")),
-                ));
+                let why = format!("cannot start a thread: {error}");
+                self.record(&outcome(alert, Err(why)));
             }
         }
     }
 
-    /// Records what came of an action.
     fn acted(&mut self, alert: Alert, result: Result<String, String>) {
-        let rule = self
-            .watched
-            .iter_mut()
-            .find(|rule| rule.def.name == alert.rule);
-        if let Some(rule) = rule {
+        let mut rules = self.watched.iter_mut();
+        if let Some(rule) = rules.find(|rule| rule.def.name == alert.rule) {
             rule.is_acting = false;
         }
         if let Err(why) = &result {
@@ -480,12 +479,10 @@ impl Keeper {
     fn record_progress(&mut self) {
         self.progressed = Instant::now();
         let Some(sources) = self.sources else { return };
-        let records: Vec<_> = (self.watched.iter())
-            .map(|rule| rule.progress().encode())
-            .collect();
-        records
-            .into_iter()
-            .for_each(|record| self.wait(sources.rules, record));
+        let records = self.watched.iter().map(|rule| rule.progress().encode());
+        for record in records.collect::<Vec<_>>() {
+            self.wait(sources.rules, record);
+        }
     }
 
     fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, Error>) {
@@ -494,10 +491,19 @@ impl Keeper {
             self.waiting.push_back((source, payload));
         } else {
             tracing::error!("the log has been full for long: a record of a rule is dropped");
+            self.lose(source, 1);
         }
     }
 
-    /// Hands what waits to the writer thread, as far as buffers are free: on a full log rules go on.
+    /// Counts records that the log has no room for.
+    fn lose(&self, source: SourceId, records: u64) {
+        // A writer that is gone counts none.
+        let _ = self
+            .inlet
+            .ask(|answer| Request::LoseOwn(source, records, answer));
+    }
+
+    /// Hands the waiting records to the writer thread, as far as buffers are free: rules go on while the log is full.
     fn store(&mut self) -> Result<(), Gone> {
         while let Some((source, payload)) = self.waiting.front()
             && self.inlet.add_own(*source, payload)?
@@ -507,13 +513,14 @@ impl Keeper {
         self.inlet.flush()
     }
 
-    /// Whether the rules of a configuration go with those that were added.
-    pub(super) fn check(&self, config: &Config) -> Result<(), String> {
+    /// Refuses a configuration whose rules do not go with those that were added.
+    pub(in crate::daemon) fn check(&self, config: &Config) -> Result<(), String> {
         let fits = self.file.fits(config);
         fits.map_err(|error| format!("{error:#}"))
     }
 
-    pub(super) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
+    /// Takes over the rules of another configuration. Returns notes on those that cannot be evaluated yet.
+    pub(in crate::daemon) fn reconfigure(&mut self, config: &Config) -> Vec<String> {
         self.configured = config.rules.clone();
         self.retention = config.retention.clone();
         self.trim_pins();
@@ -521,9 +528,12 @@ impl Keeper {
         self.notes()
     }
 
-    /// Goes on with the rules that there are now: one that is as before keeps its progress.
+    /// Goes on with the present rules: one that is the same as before keeps its progress.
     fn take_over(&mut self) {
-        self.refresh_edge();
+        // A rule that is added begins at the present time.
+        if let Ok(now) = self.inlet.ask(Request::Publish) {
+            self.edge = (now, Instant::now());
+        }
         let mut before = std::mem::take(&mut self.watched);
         for (def, added) in self.all() {
             let known = before.iter().position(|rule| {
@@ -535,10 +545,8 @@ impl Keeper {
                     None => Watched::begin(def, added, self.edge.0),
                 });
         }
-        let closed = before.iter().map(|rule| {
-            let stopped = rule.stopped();
-            (rule.def.name.clone(), stopped)
-        });
+        let closed = before.iter();
+        let closed = closed.map(|rule| (rule.def.name.clone(), rule.stopped()));
         let closed: Vec<(String, Stopped)> = closed.collect();
         if let Err(error) = self.define(false) {
             tracing::error!("cannot define loom_alerts: {error}");
@@ -549,7 +557,7 @@ impl Keeper {
         let _ = self.store();
     }
 
-    /// Which rules cannot be evaluated yet.
+    /// Notes on the rules that cannot be evaluated yet.
     fn notes(&self) -> Vec<String> {
         match self.directory.snapshot() {
             Ok(snapshot) => (self.watched.iter())
@@ -559,12 +567,11 @@ impl Keeper {
         }
     }
 
-    pub(super) fn add(&mut self, toml: &str) -> Result<(), String> {
+    /// Adds the rules of a text, all or none.
+    pub(in crate::daemon) fn add(&mut self, toml: &str) -> Result<(), String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
-        let snapshot = self
-            .directory
-            .snapshot()
-            .map_err(|error| error.to_string())?;
+        let snapshot = self.directory.snapshot();
+        let snapshot = snapshot.map_err(|error| error.to_string())?;
         for (def, _) in file::parse(toml).map_err(shown)? {
             self.retention.keeps(&def)?;
             judge::subject(snapshot.catalog(), &def).map_err(|error| error.to_string())?;
@@ -575,17 +582,15 @@ impl Keeper {
         Ok(())
     }
 
-    pub(super) fn close(&mut self, name: &str) -> Result<(), String> {
+    /// Ends a rule that was added.
+    pub(in crate::daemon) fn close(&mut self, name: &str) -> Result<(), String> {
         if self.configured.iter().any(|def| def.name == name) {
             return Err(format!(
                 "rule '{name}' stands in the configuration; remove it there and reload the daemon"
             ));
         }
-        let found = self
-            .file
-            .remove(name)
-            .map_err(|error| format!("{error:#}"))?;
-        if !found {
+        let found = self.file.remove(name);
+        if !found.map_err(|error| format!("{error:#}"))? {
             return Err(format!(
                 "rule '{name}' was not added; 'ingestd rule list' shows those that were"
             ));
@@ -594,20 +599,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// A rule that is added begins now.
-    fn refresh_edge(&mut self) {
-        if let Ok(now) = self.inlet.ask(Request::Publish) {
-            self.edge = (now, Instant::now());
-        }
-    }
-
-    pub(super) fn list(&self) -> String {
+    pub(in crate::daemon) fn list(&self) -> String {
         let rules: Vec<_> = self.watched.iter().map(Watched::status).collect();
         serde_json::to_string(&rules).expect("names and numbers are always JSON")
     }
 }
 
-/// The record of a pin that was not written.
 fn not_pinned(alert: Alert, why: String) -> Alert {
     Alert {
         state: AlertState::PinFailed,
@@ -616,7 +613,6 @@ fn not_pinned(alert: Alert, why: String) -> Alert {
     }
 }
 
-/// The record of what came of the action for an alert.
 fn outcome(alert: Alert, result: Result<String, String>) -> Alert {
     let (state, detail) = match result {
         Ok(detail) => (AlertState::Acted, detail),

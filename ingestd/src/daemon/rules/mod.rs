@@ -1,7 +1,7 @@
-//! The thread that evaluates rules, and the way to it.
+//! The thread that evaluates rules, and the orders to it.
 //!
-//! It reads as every reader does, from snapshots of the live logs, and never holds the writer thread up: that publishes for it, says which time
-//! all published records lie before, and stores its alerts.
+//! It reads as every reader does, from snapshots of the live logs, and never holds the writer thread up: that publishes for it, gives it a time
+//! that all later records follow, and stores its alerts.
 
 mod action;
 mod budget;
@@ -25,7 +25,7 @@ use crate::rules::file::RuleFile;
 use crate::threads::join;
 use keeper::Keeper;
 
-/// What a person should know of the action of a rule before it runs, in sentences.
+/// Warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
     let doubts = def.action.as_ref().map(action::doubts);
     let doubts = doubts.into_iter().flatten();
@@ -34,13 +34,11 @@ pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
         .collect()
 }
 
-/// What the thread is asked to do.
 enum Order {
     Work(Box<dyn FnOnce(&mut Keeper) + Send>),
     Stop,
 }
 
-/// The way to the thread.
 #[derive(Clone)]
 pub(super) struct Rules {
     orders: Sender<Order>,
@@ -54,7 +52,7 @@ pub(super) struct RulesThread {
 }
 
 impl RulesThread {
-    /// Evaluates the rules of the configuration and those that the directory keeps, from where the last daemon stopped.
+    /// Evaluates the rules of the configuration and those of the directory, from where the last daemon stopped.
     pub(super) fn start(
         dir: &Path,
         config: &Config,
@@ -90,7 +88,7 @@ impl RulesThread {
         &self.rules
     }
 
-    /// Ends actions that run, and keeps how far each rule was evaluated.
+    /// Ends actions that run, and records the progress of each rule.
     pub(super) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
         // A thread that is gone has panicked, which `join` reports.
@@ -100,8 +98,8 @@ impl RulesThread {
 }
 
 impl Rules {
-    /// Does something on the thread and waits for what it returns.
-    fn call<R: Send + 'static>(
+    /// Runs some work on the thread and waits for its result.
+    pub(super) fn call<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Keeper) -> R + Send + 'static,
     ) -> Result<R, Gone> {
@@ -117,34 +115,5 @@ impl Rules {
     fn send(&self, work: impl FnOnce(&mut Keeper) + Send + 'static) -> Result<(), Gone> {
         let order = Order::Work(Box::new(work));
         self.orders.send(order).map_err(|_| Gone)
-    }
-
-    /// Whether the rules of another configuration can be taken over.
-    pub(super) fn check(&self, config: &Config) -> Result<Result<(), String>, Gone> {
-        let config = config.clone();
-        self.call(move |keeper| keeper.check(&config))
-    }
-
-    /// Takes over the rules of another configuration. Returns which of them cannot be evaluated yet, in sentences.
-    pub(super) fn reconfigure(&self, config: &Config) -> Result<Vec<String>, Gone> {
-        let config = config.clone();
-        self.call(move |keeper| keeper.reconfigure(&config))
-    }
-
-    /// Adds the rules of a text, all or none.
-    pub(super) fn add(&self, toml: &str) -> Result<Result<(), String>, Gone> {
-        let toml = toml.to_owned();
-        self.call(move |keeper| keeper.add(&toml))
-    }
-
-    /// Ends a rule that was added.
-    pub(super) fn close(&self, name: &str) -> Result<Result<(), String>, Gone> {
-        let name = name.to_owned();
-        self.call(move |keeper| keeper.close(&name))
-    }
-
-    /// Every rule as it stands, as JSON.
-    pub(super) fn list(&self) -> Result<String, Gone> {
-        self.call(|keeper| keeper.list())
     }
 }

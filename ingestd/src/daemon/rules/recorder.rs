@@ -15,9 +15,9 @@ use crate::output::pins::{self, Pinned, Wanted};
 use crate::rules::records::{Alert, clock_steps};
 use crate::rules::watch::nanos;
 
-/// Spans that wait, all rules together.
+/// Spans that wait, of all rules together.
 const WAITING_MAX: usize = 100;
-/// The wall clock and arrival time are this much apart where one of them was set; else they agree.
+/// The wall clock and arrival time agree unless they are this far apart.
 const APART_NS: i64 = 1_000_000_000;
 
 #[derive(Default)]
@@ -26,22 +26,22 @@ pub(super) struct FlightRecorder {
     writing: Option<JoinHandle<()>>,
 }
 
-/// What surrounds an alert, to be kept.
+/// The span around an alert, to be kept.
 struct Asked {
     alert: Alert,
     pin: PinSpan,
-    /// How far arrival time is ahead of the wall clock.
+    /// Arrival time minus wall clock.
     ahead_ns: i64,
 }
 
 impl Asked {
-    /// Where its span ends.
+    /// The end of its span.
     fn end(&self) -> Timestamp {
         let end = self.alert.window.end().0;
         Timestamp(end.saturating_add(nanos(self.pin.after)))
     }
 
-    /// Its spans, by what the directory knows of the clock: the time of a forward step has not passed, so the span begins earlier.
+    /// Its spans. The time of a forward step of the clock has not passed, so the span begins earlier.
     fn wanted(&self, snapshot: &Snapshot) -> Wanted {
         let (at, end) = (self.alert.window.end(), self.end());
         let (steps, unknown) = match clock_steps(snapshot) {
@@ -64,7 +64,7 @@ impl Asked {
                 "cannot read whether the wall clock stepped: {error}"
             )),
             (None, Some(step)) => Some(format!(
-                "the wall clock stepped forward by {} s after the alert, so the span ends the sooner",
+                "the wall clock stepped forward by {} s after the alert, so the span ends earlier",
                 step.length().as_secs()
             )),
             (None, None) => None,
@@ -79,18 +79,15 @@ impl Asked {
 }
 
 impl FlightRecorder {
-    /// Keeps what surrounds an alert, once it has passed. An error says why it does not.
+    /// Keeps the span around an alert, once it has passed. An error says why not.
     pub(super) fn want(
         &mut self,
         alert: &Alert,
         pin: PinSpan,
         ahead_ns: i64,
     ) -> Result<(), String> {
-        if self
-            .waiting
-            .iter()
-            .any(|asked| asked.alert.rule == alert.rule)
-        {
+        let mut waiting = self.waiting.iter();
+        if waiting.any(|asked| asked.alert.rule == alert.rule) {
             return Err("skipped: a pin of the rule waits to be written".to_owned());
         }
         if self.waiting.len() >= WAITING_MAX {
@@ -100,7 +97,7 @@ impl FlightRecorder {
         Ok(())
     }
 
-    /// Waits again for what a daemon that was killed had not written.
+    /// Waits again for a pin that a killed daemon had not written.
     pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan, ahead_ns: i64) {
         self.waiting.push_back(Asked {
             alert,
@@ -109,24 +106,21 @@ impl FlightRecorder {
         });
     }
 
-    /// When the next span has passed.
+    /// The end of the next span, unless a pin is being written.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        if self
-            .writing
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-        {
-            return None;
+        let is_writing = |thread: &JoinHandle<()>| !thread.is_finished();
+        match self.writing.as_ref().is_some_and(is_writing) {
+            true => None,
+            false => self.waiting.iter().map(Asked::end).min(),
         }
-        self.waiting.iter().map(Asked::end).min()
     }
 
-    /// Whether a span has passed by now that can be written.
+    /// True if a span has passed by now that can be written.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.next().is_some_and(|next| next <= now)
     }
 
-    /// Begins to write a span that has passed by now. An alert comes back if it cannot.
+    /// Begins to write a span that has passed by now. Returns its alert if it cannot.
     pub(super) fn write(
         &mut self,
         now: Timestamp,
@@ -147,7 +141,7 @@ impl FlightRecorder {
                 let (directory, rules) = (Arc::clone(directory), rules.clone());
                 let stopping = Arc::clone(stopping);
                 move || {
-                    // Of this thread alone; without it a pin only disturbs more.
+                    // It sets the priority of this thread alone; without it a pin only disturbs more.
                     let _ = rustix::process::nice(19);
                     let interrupted = || stopping.load(Ordering::Relaxed);
                     let written = write(&directory, &asked, bytes_max, &Poll::new(&interrupted));

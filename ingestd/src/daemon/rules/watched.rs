@@ -12,11 +12,11 @@ use crate::rules::judge::{self, Judged, Known};
 use crate::rules::records::{Alert, AlertState, Progress, Stopped};
 use crate::rules::watch::{Change, Phase, Watch};
 
-/// How long an alert may wait for the exact value of a quantile.
+/// An alert waits at most so long for the exact value of a quantile.
 const EXACT: Duration = Duration::from_millis(5);
-/// How long an evaluation of a rule that was added may keep the other rules waiting.
+/// The evaluation of a rule that was added keeps the other rules waiting at most so long.
 const ADDED_MAX: Duration = Duration::from_secs(1);
-/// Actions of one rule begin at most so often.
+/// The least time between the actions of one rule.
 const ACTION_EVERY: Duration = Duration::from_secs(1);
 /// The state of a rule whose latest window could not be evaluated.
 const FAILING: &str = "failing";
@@ -26,15 +26,13 @@ pub(super) struct Watched {
     /// A client added it; else it stands in the configuration.
     pub(super) added: bool,
     pub(super) watch: Watch,
-    /// Records that arrived before are none of its own.
+    /// The rule does not see records that arrived before.
     begun: Timestamp,
-    /// When its latest action began.
     pub(super) acted: Option<Instant>,
-    /// Its action runs.
     pub(super) is_acting: bool,
-    /// The state of which its latest action told.
+    /// The state in its latest action.
     pub(super) told: Option<AlertState>,
-    /// An alert of the other state, which its action tells once it may.
+    /// An alert of the other state, for its next action.
     pub(super) untold: Option<Alert>,
     evaluations: u64,
     failures: u64,
@@ -65,20 +63,19 @@ impl Watched {
         Watched { def, added, ..self }
     }
 
-    /// A rule that begins now.
     pub(super) fn begin(def: RuleDef, added: bool, now: Timestamp) -> Watched {
         let watch = Watch::new(def.every, def.hold, Phase::Normal, now);
         Watched::new(def, added, watch, now)
     }
 
-    /// How long until its next action may begin; `None` until the one that runs has ended.
+    /// The time until its next action may begin; `None` while one runs.
     pub(super) fn rest(&self) -> Option<Duration> {
         let acted = self.acted.map(|at| at.elapsed());
         let rest = acted.map_or(Duration::ZERO, |ago| ACTION_EVERY.saturating_sub(ago));
         (!self.is_acting).then_some(rest)
     }
 
-    /// The window that ends so. The first ones begin with the rule.
+    /// The window with this end. The first ones begin with the rule.
     fn window(&self, end: Timestamp) -> TimeRange {
         let whole = judge::window(self.def.over, end);
         TimeRange {
@@ -87,7 +84,7 @@ impl Watched {
         }
     }
 
-    /// Evaluates the window that ends so. Returns the alert that follows; `None` of the outer is an interruption.
+    /// Evaluates the window with this end. Returns its alert, if there is one; the outer `None` is an interruption.
     pub(super) fn evaluate(
         &mut self,
         snapshot: &Snapshot,
@@ -153,7 +150,7 @@ impl Watched {
         }
     }
 
-    /// Goes on behind a window that cannot be evaluated. The first of them makes an alert.
+    /// Skips a window that cannot be evaluated. The first such window makes an alert.
     fn failed(&mut self, error: &Error, snapshot: &Snapshot, window: TimeRange) -> Option<Alert> {
         self.watch.pass();
         self.failures += 1;
@@ -171,7 +168,7 @@ impl Watched {
         })
     }
 
-    /// Where it stops, if it stops now.
+    /// Its state, for a restart.
     pub(super) fn stopped(&self) -> Stopped {
         Stopped {
             definition: self.def.definition(),
@@ -181,7 +178,6 @@ impl Watched {
         }
     }
 
-    /// Why it cannot be evaluated now, for a note.
     pub(super) fn note(&self, catalog: &Catalog) -> Option<String> {
         let error = judge::subject(catalog, &self.def).err()?;
         Some(judge::not_yet(&self.def, &error))
@@ -190,10 +186,7 @@ impl Watched {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             rule: self.def.name.clone(),
-            definition: self.def.definition(),
-            begun: self.begun,
-            evaluated_to: self.watch.evaluated_to(),
-            phase: self.watch.phase,
+            state: self.stopped(),
             evaluations: self.evaluations,
             missed: self.watch.missed,
             failures: self.failures,
@@ -206,12 +199,12 @@ impl Watched {
         RuleStatus {
             state: match self.trouble {
                 Some(_) => FAILING.to_owned(),
-                None => progress.phase.name().to_owned(),
+                None => progress.state.phase.name().to_owned(),
             },
             name: progress.rule,
-            definition: progress.definition,
+            definition: progress.state.definition,
             added: self.added,
-            evaluated_to_ns: progress.evaluated_to.0,
+            evaluated_to_ns: progress.state.evaluated_to.0,
             evaluations: progress.evaluations,
             missed: progress.missed,
             failures: progress.failures,

@@ -1,4 +1,4 @@
-//! Data points that come over OTLP, into the groups of their senders.
+//! Data points over OTLP, into the groups of their senders.
 
 mod points;
 mod senders;

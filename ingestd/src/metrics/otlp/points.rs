@@ -1,4 +1,4 @@
-//! The data points of a request by sender, and what is refused of them without a look at their series.
+//! The data points of a request by sender, and those that are refused before a look at their series.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const MS_NS: u64 = 1_000_000;
 /// A request as far as it is read.
 pub(super) struct Request {
     pub(super) senders: BTreeMap<Sender, Sent>,
-    /// Without a look at their series.
+    /// Refused before a look at their series.
     pub(super) refused: Refused,
     bytes_left: usize,
     targets_max: usize,
@@ -27,7 +27,7 @@ pub(super) struct Sender {
     pub(super) instance: String,
 }
 
-/// What a request has of one sender.
+/// The part of a request that belongs to one sender.
 #[derive(Default)]
 pub(super) struct Sent {
     /// With the number of the point that each belongs to.
@@ -53,13 +53,8 @@ impl Request {
             Found::Point(origin, point) => self.add_point(origin, point),
             Found::Target(origin, labels, time_ns) => self.add_target(origin, labels, time_ns),
             Found::Refused(metric, why) => {
-                // Names of all metrics would be as many words as there are metrics.
-                let known = self.refused.words_for(why);
-                let why = known.unwrap_or_else(|| match metric.is_empty() {
-                    true => why.to_owned(),
-                    false => format!("{why}, such as {metric}"),
-                });
-                self.refused.add(LossReason::Malformed, &why, 1);
+                let refused = &mut self.refused;
+                refused.add_such(LossReason::Malformed, why, || metric.to_owned());
             }
         }
     }
@@ -92,7 +87,7 @@ impl Request {
         }
     }
 
-    /// Counts what something takes. Where it is too much, the thing is refused.
+    /// Counts the bytes of a thing, or refuses it if they are too many.
     fn has_room(&mut self, bytes: usize) -> bool {
         let Some(left) = self.bytes_left.checked_sub(bytes) else {
             let why = "the samples take more than 4 times body_max; send fewer at once";
@@ -119,7 +114,7 @@ impl Request {
     }
 }
 
-/// What a sample takes, about, apart from the name of its metric.
+/// The approximate size of a sample, without the name of its metric.
 fn bytes(labels: &BTreeMap<String, String>) -> usize {
     let labels = labels.iter();
     let each = labels.map(|(name, text)| 64 + name.len() + text.len());

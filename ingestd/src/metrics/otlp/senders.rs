@@ -1,4 +1,4 @@
-//! Data points into the groups of their senders.
+//! Stores data points in the groups of their senders.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,31 +22,29 @@ use crate::metrics::series::{Arrived, Failed, GroupStore, Memory, Stored};
 use crate::wall_clock;
 
 const MS_NS: i64 = 1_000_000;
-/// How many senders are remembered at a time; one that is not is read from the catalog again.
+/// Senders that are remembered at a time; another is read from the catalog again.
 const STORES_MAX: usize = 10_000;
-/// How often idle series are forgotten, at most.
+/// The least interval between rounds of forgetting idle series.
 const FORGET_EVERY_MIN: Duration = Duration::from_secs(60);
 
-/// All senders that are known.
 pub(crate) struct Senders {
     inlet: Inlet,
     directory: Arc<Directory>,
     series_max: usize,
-    /// How long the series of all senders may make the catalog file.
+    /// The limit of the catalog file with the series of all senders.
     catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
     shares: Shares,
-    /// How late samples may come.
+    /// The greatest lateness of samples.
     out_of_order: Duration,
     memory: Arc<Memory>,
-    /// When idle series were last forgotten.
     forgot: Instant,
 }
 
 /// The outcome of storing the data points of one sender.
 struct Became {
-    /// How many are refused, by why.
-    refused: BTreeMap<String, u64>,
+    /// Refused points, and why.
+    refused: Option<(String, u64)>,
     is_limited: bool,
 }
 
@@ -65,7 +63,7 @@ impl Senders {
         }
     }
 
-    /// Takes a request. One of which nothing is stored, because all that it has is new and a limit is reached, is not taken: its sender is to
+    /// Takes a request. It is not taken if nothing of it is stored because all of it is new and a limit is reached: its sender is to
     /// come again.
     pub(crate) fn take(
         &mut self,
@@ -78,14 +76,15 @@ impl Senders {
         let is_repaired = loom_otlp::metrics(body, |found| request.add(found))?;
         let mut refused = request.refused;
         refused.is_repaired = is_repaired;
-        refused.enter(&mut self.inlet, None)?;
+        refused.enter(&mut self.inlet, None);
         let mut record_bytes_left = bytes_max;
         let (mut is_limited, mut points_stored) = (false, 0);
         for (sender, sent) in request.senders {
             let became = self.store(from, &sender, &sent, &mut record_bytes_left)?;
             is_limited |= became.is_limited;
-            points_stored += sent.points as u64 - became.refused.values().sum::<u64>();
-            for (why, points) in became.refused {
+            points_stored += sent.points as u64;
+            if let Some((why, points)) = became.refused {
+                points_stored -= points;
                 refused.add(LossReason::Malformed, &why, points);
             }
         }
@@ -97,7 +96,6 @@ impl Senders {
         }
     }
 
-    /// Stores what a sender sent.
     fn store(
         &mut self,
         from: IpAddr,
@@ -106,7 +104,7 @@ impl Senders {
         record_bytes_left: &mut usize,
     ) -> Result<Became, Gone> {
         let all = |why: &str, is_limited| Became {
-            refused: BTreeMap::from([(why.to_owned(), sent.points as u64)]),
+            refused: Some((why.to_owned(), sent.points as u64)),
             is_limited,
         };
         let known = self.inlet.catalog()?;
@@ -114,9 +112,8 @@ impl Senders {
         let catalog_bytes_max = known.catalog_bytes.saturating_add(catalog_bytes_left);
         let catalog_bytes_max = catalog_bytes_max.min(self.catalog_bytes_max);
         if let Err(why) = self.find(from, sender, &known.catalog) {
-            let became = all(why, true);
-            self.count(&became.refused)?;
-            return Ok(became);
+            self.lose(why, sent);
+            return Ok(all(why, true));
         }
         // The writer thread changes it, and would have to copy it.
         drop(known);
@@ -134,7 +131,7 @@ impl Senders {
             time_ms: wall_clock().0 / MS_NS,
             reported: &targets,
             samples: Some(&samples),
-            refused: BTreeMap::new(),
+            refused: Refused::default(),
             record_bytes_max: *record_bytes_left,
             catalog_bytes_max,
         };
@@ -150,23 +147,18 @@ impl Senders {
             Err(Failed::WriterGone) => Err(Gone),
             Err(Failed::Defining(why)) => {
                 self.stores.remove(sender);
-                let became = all(&why, false);
-                self.count(&became.refused)?;
-                Ok(became)
+                self.lose(&why, sent);
+                Ok(all(&why, false))
             }
         }
     }
 
-    /// Counts data points of a sender that has no source.
-    fn count(&mut self, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
-        let mut counted = Refused::default();
-        for (why, points) in refused {
-            counted.add(LossReason::Malformed, why, *points);
-        }
-        counted.enter(&mut self.inlet, None)
+    /// Notes the data points of a sender without a source as lost.
+    fn lose(&mut self, why: &str, sent: &Sent) {
+        Refused::unread(sent.points as u64, why).enter(&mut self.inlet, None);
     }
 
-    /// Sees to it that a sender has a store, or says why a new one gets none. One that the catalog has is not new.
+    /// Ensures that a sender has a store, or says why a new one gets none. A sender in the catalog is not new.
     fn find(
         &mut self,
         from: IpAddr,
@@ -179,26 +171,20 @@ impl Senders {
                 self.shares.add_sender(from)?;
             }
             if self.stores.len() >= STORES_MAX {
-                self.forget_one();
+                let any = self.stores.keys().next().cloned();
+                any.and_then(|any| self.stores.remove(&any));
             }
             self.stores.insert(sender.clone(), store);
         }
         Ok(())
     }
 
-    /// Makes room in memory where that is scarce.
+    /// Makes room in memory if that is scarce.
     fn forget_idle(&mut self) {
         let period = self.out_of_order.max(FORGET_EVERY_MIN);
         if self.memory.is_scarce() && self.forgot.elapsed() >= period {
             self.stores.values_mut().for_each(GroupStore::forget_idle);
             self.forgot = Instant::now();
-        }
-    }
-
-    /// Forgets any of the senders.
-    fn forget_one(&mut self) {
-        if let Some(any) = self.stores.keys().next().cloned() {
-            self.stores.remove(&any);
         }
     }
 
@@ -235,17 +221,14 @@ fn sample<'a>(
     }
 }
 
-/// How many data points have a refused sample, by why. The words are those of the samples.
-fn of_points(stored: &Stored, sent: &Sent) -> BTreeMap<String, u64> {
+/// Counts the data points that have a refused sample, under the reasons of the samples.
+fn of_points(stored: &Stored, sent: &Sent) -> Option<(String, u64)> {
     let points = stored.refused_at.iter();
     let points: BTreeSet<usize> = points
         .filter_map(|at| sent.samples.get(*at).map(|(point, ..)| *point))
         .collect();
-    let mut words: Vec<String> = stored.refused.keys().cloned().collect();
+    let mut words: Vec<String> = stored.refused.causes().cloned().collect();
     words.extend(stored.trouble.clone());
-    match stored.refused.is_empty() {
-        true => BTreeMap::new(),
-        // The words may be of `target_info` alone, which is not a data point.
-        false => BTreeMap::from([(words.join("; "), points.len() as u64)]),
-    }
+    // The words may be of `target_info` alone, which is not a data point.
+    (stored.refused.count() > 0).then(|| (words.join("; "), points.len() as u64))
 }

@@ -1,21 +1,20 @@
-//! What the senders at one address may add to the catalog within a day: one of them cannot use up what all may add.
+//! The additions to the catalog of the senders at one address within a day: one address cannot use up the room of all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How many senders at one address may be new within a day: each has a source, for ever.
+/// New senders at one address within a day: each has a source, for ever.
 const NEW_MAX: usize = 1000;
-/// How many addresses may add something within a day.
+/// Addresses that may add something within a day.
 const ADDRESSES_MAX: usize = 65_536;
 
-/// What each address has added today.
+/// The additions of each address today.
 pub(super) struct Shares {
-    /// Since when it is counted.
     day: Instant,
     added: HashMap<IpAddr, Added>,
-    /// How much longer one address may make the catalog file.
+    /// The most that one address may add to the catalog file.
     catalog_bytes_max: u64,
 }
 
@@ -34,7 +33,7 @@ impl Shares {
         }
     }
 
-    /// Counts a new sender, or says why there may be none.
+    /// Counts a new sender, or says why it is refused.
     pub(super) fn add_sender(&mut self, from: IpAddr) -> Result<(), &'static str> {
         let Some(added) = self.of(from) else {
             return Err("senders at too many addresses are new within a day");
@@ -46,14 +45,12 @@ impl Shares {
         Ok(())
     }
 
-    /// By how much an address may still make the catalog file longer.
     pub(super) fn catalog_bytes_left(&mut self, from: IpAddr) -> u64 {
         let most = self.catalog_bytes_max;
         self.of(from)
             .map_or(0, |added| most.saturating_sub(added.catalog_bytes))
     }
 
-    /// Counts by how much an address has made the catalog file longer.
     pub(super) fn add_catalog_bytes(&mut self, from: IpAddr, bytes: u64) {
         if let Some(added) = self.of(from) {
             added.catalog_bytes += bytes;
@@ -71,7 +68,7 @@ impl Shares {
     }
 }
 
-/// What stands for all addresses that one host may choose from: its network of 64 bits in IPv6, and all of loopback.
+/// Stands for all addresses that one host may choose from: its network of 64 bits in IPv6, and all of loopback.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),

@@ -1,27 +1,22 @@
-//! One answer of a target, over HTTP or HTTPS: within the time and the bytes that its job allows, or not at all.
+//! Fetches one answer of a target over HTTP or HTTPS, within the time and the bytes that its job allows.
 
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ureq::Agent;
-use ureq::tls::TlsConfig;
 
-use crate::config::{BasicAuthDef, ScrapeDef, TlsDef};
+use crate::config::{BasicAuthDef, ScrapeDef};
 use crate::exposition::Format;
-use crate::web_client::{plain, tls};
+use crate::web_client::{plain, tls, token};
 
 /// Both formats, the one with the more exact numbers first.
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-const USER_AGENT: &str = concat!("loom/", env!("CARGO_PKG_VERSION"));
 
-/// What to do about a target that is too slow.
 const REMEDY: &str = "raise timeout and every, or let it answer less";
 
-/// What a target answered.
 pub(super) struct Answer {
     pub(super) format: Format,
     pub(super) body: Vec<u8>,
@@ -32,32 +27,13 @@ pub(super) struct Answer {
 #[error("its answer is longer than {0} bytes; raise body_max, or let it answer less")]
 pub(super) struct TooLong(u64);
 
-/// Asks targets of one job. It keeps connections open.
-pub(super) fn agent(job: &ScrapeDef, url: &str) -> anyhow::Result<Agent> {
-    let tls = match url.starts_with("https:") {
-        true => tls(job.tls.as_ref().unwrap_or(&TlsDef::default()))?,
-        false => TlsConfig::default(),
-    };
-    let config = Agent::config_builder()
-        .timeout_global(Some(job.timeout))
-        .http_status_as_error(false)
-        // A token never goes where a target points to.
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
-        .user_agent(USER_AGENT)
-        .tls_config(tls)
-        .build();
-    Ok(config.into())
-}
-
-/// Whether the files that a job names can be used.
+/// Checks the files that a job names.
 ///
 /// # Errors
 /// A sentence that names the file.
 pub(super) fn usable(job: &ScrapeDef) -> anyhow::Result<()> {
     if let Some(path) = &job.bearer_file {
-        token(path)?;
+        token(path, "bearer_file")?;
     }
     if let Some(def) = &job.basic_auth {
         credentials(def)?;
@@ -68,7 +44,7 @@ pub(super) fn usable(job: &ScrapeDef) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The answer of one target.
+/// Fetches the answer of one target.
 ///
 /// # Errors
 /// A sentence; the token is never a part of it.
@@ -79,7 +55,8 @@ pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result
         .header("accept", ACCEPT)
         .header("x-prometheus-scrape-timeout-seconds", timeout);
     if let Some(path) = &job.bearer_file {
-        request = request.header("authorization", format!("Bearer {}", token(path)?));
+        let token = token(path, "bearer_file")?;
+        request = request.header("authorization", format!("Bearer {token}"));
     }
     if let Some(def) = &job.basic_auth {
         request = request.header("authorization", format!("Basic {}", credentials(def)?));
@@ -110,14 +87,14 @@ pub(super) fn fetch(agent: &Agent, job: &ScrapeDef, url: &str) -> anyhow::Result
         ureq::Error::BodyExceedsLimit(most) => anyhow::Error::new(TooLong(most)),
         error => plain(error, job.timeout, REMEDY),
     })?;
-    // All of it came, so its last line is whole too. OpenMetrics has a mark of its own.
+    // The body is complete, so its last line is too. OpenMetrics has a mark of its own.
     if is_of_known_length && format == Format::Text && !body.ends_with(b"\n") {
         body.push(b'\n');
     }
     Ok(Answer { format, body })
 }
 
-/// Name and password as the header has them.
+/// Name and password for the header.
 fn credentials(def: &BasicAuthDef) -> anyhow::Result<String> {
     let path = &def.password_file;
     let text = fs::read_to_string(path)
@@ -130,15 +107,4 @@ fn credentials(def: &BasicAuthDef) -> anyhow::Result<String> {
         );
     }
     Ok(STANDARD.encode(format!("{}:{password}", def.username)))
-}
-
-/// The token in a file.
-fn token(path: &Path) -> anyhow::Result<String> {
-    let text = fs::read_to_string(path)
-        .with_context(|| format!("cannot read bearer_file {}", path.display()))?;
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        bail!("bearer_file {} holds no token", path.display());
-    }
-    Ok(token.to_owned())
 }

@@ -1,7 +1,7 @@
-//! The targets that the daemon asks for their metrics, one thread each: a target that is slow delays no other.
+//! The threads that scrape targets, one for each: a slow target delays no other.
 //!
-//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), as
-//! [`series`](super::series) stores them. [`Target`] is a thread's loop.
+//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), which
+//! [`series`](super::series) stores. [`Target`] is a thread's loop.
 
 mod fetch;
 mod target;
@@ -18,13 +18,13 @@ use crate::daemon::inlet::Inlet;
 use crate::threads::join_within;
 use target::Target;
 
-/// Why the targets of a job cannot be asked as it says, if a file of it cannot be used.
+/// Warns of a job whose files cannot be used.
 pub(crate) fn doubt(job: &ScrapeDef) -> Option<String> {
     let why = fetch::usable(job).err()?;
     Some(format!("job '{}' cannot be scraped yet: {why:#}", job.job))
 }
 
-/// How long a stop waits for scrapes under way. What comes later finds no writer thread.
+/// A stop waits so long for scrapes under way. Later ones find no writer thread.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
 /// The threads. They end with [`Scrapers::stop`].
@@ -57,7 +57,7 @@ impl Scrapers {
         Ok(scrapers)
     }
 
-    /// Ends the threads of targets that are gone or asked otherwise, and starts those that are new.
+    /// Ends the threads of targets that are gone or changed, and starts those of new ones.
     pub(crate) fn reconfigure(&mut self, scrapes: &[ScrapeDef]) -> std::io::Result<()> {
         let is_wanted = |running: &Running| {
             let is_same = |job: &&ScrapeDef| {
@@ -117,6 +117,6 @@ fn end(running: Vec<Running>) {
         drop(until);
         thread
     });
-    // All are told to end before the first is waited for.
+    // All threads get the signal before the first is waited for.
     join_within(STOP_WAIT, threads.collect::<Vec<_>>());
 }

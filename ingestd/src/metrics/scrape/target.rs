@@ -1,9 +1,8 @@
-//! One target: asked again and again, each answer stored as one record of each group of its series.
+//! One target: asks it again and again, and stores each answer as one record of each group of its series.
 //!
-//! An answer is stored whole, or not at all. Whatever comes of it, the first group gets a record that says so: `up` and what Prometheus
+//! An answer is stored whole, or not at all. In any case the first group gets a record of the scrape: `up` and the other metrics that Prometheus
 //! reports beside it.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,13 +13,15 @@ use loom_engine::query::Directory;
 use loom_engine::schema::Overload;
 use ureq::Agent;
 
-use super::fetch::{Answer, TooLong, agent, fetch};
+use super::fetch::{Answer, TooLong, fetch};
 use crate::config::{ScrapeDef, Target as Address};
+use crate::daemon::answer::Gone;
 use crate::daemon::inlet::{Inlet, UNFOLDED};
+use crate::daemon::refused::Refused;
 use crate::exposition::{self, Sample};
 use crate::metrics::names::{self, Series};
 use crate::metrics::series::{Arrived, Failed, GroupStore, Stored};
-use crate::wall_clock;
+use crate::{wall_clock, web_client};
 
 const MS_NS: i64 = 1_000_000;
 
@@ -70,18 +71,18 @@ impl Target {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            if let Err(Failed::WriterGone) = self.scrape() {
+            if self.scrape().is_err() {
                 return;
             }
             due += self.job.every;
             let late = Instant::now().saturating_duration_since(due);
-            // What is past is not made up for: it would be asked for twice at once.
+            // Missed scrapes are not made up for: the target would be asked twice at once.
             let periods = late.as_nanos() / self.job.every.as_nanos().max(1);
             due += self.job.every * u32::try_from(periods).unwrap_or(u32::MAX);
         }
     }
 
-    /// Until the first scrape: targets are spread over the period, each has its place in it, which a restart keeps.
+    /// The time until the first scrape: targets are spread over the period, each with a place in it that a restart keeps.
     fn offset(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
         self.store.source().hash(&mut hasher);
@@ -91,84 +92,70 @@ impl Target {
         Duration::from_nanos(wait)
     }
 
-    fn scrape(&mut self) -> Result<(), Failed> {
+    fn scrape(&mut self) -> Result<(), Gone> {
         let began = Instant::now();
         let time_ms = wall_clock().0 / MS_NS;
         let answer = self.fetch();
         let took = began.elapsed();
-        let samples = match &answer {
-            Ok(answer) => exposition::parse(&answer.body, answer.format)
-                .map(|samples| self.timed(samples))
-                .map_err(|error| (format!("its answer is not metrics: {error}"), true)),
+        let found = match &answer {
+            Ok(answer) => self.samples(answer).map_err(|why| (why, true)),
             Err(error) => Err((format!("{error:#}"), error.is::<TooLong>())),
         };
-        let samples = samples.and_then(|samples| match samples.len() > self.job.series_max {
-            false => Ok(samples),
-            true => Err((
-                format!(
-                    "it has {} series, more than series_max = {}; raise series_max, or let it drop labels",
-                    samples.len(),
-                    self.job.series_max
-                ),
-                true,
-            )),
+        let stored = self.store(&found, time_ms, took);
+        self.report(match (stored, found) {
+            (Err(Failed::WriterGone), _) => return Err(Gone),
+            (Err(Failed::Defining(why)), _) => Some(why),
+            (Ok(stored), found) => stored.trouble.or(found.err().map(|(why, _)| why)),
         });
-        let stored = match &samples {
-            Ok(samples) => self.store(Ok(samples), time_ms, took),
-            Err((why, answered)) => self.store(Err((why, *answered)), time_ms, took),
-        };
-        let trouble = match (&stored, samples) {
-            (Err(Failed::Defining(why)), _) => Some(why.clone()),
-            (
-                Ok(Stored {
-                    trouble: Some(why), ..
-                }),
-                _,
-            ) => Some(why.clone()),
-            (_, Err((why, _))) => Some(why),
-            (_, Ok(_)) => None,
-        };
-        self.report(trouble);
-        match stored {
-            Err(Failed::WriterGone) => Err(Failed::WriterGone),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Without the times of the target, if the job does not honor them.
-    fn timed<'a>(&self, mut samples: Vec<Sample<'a>>) -> Vec<Sample<'a>> {
+    /// The samples of an answer, or the reason why it is refused.
+    fn samples<'a>(&self, answer: &'a Answer) -> Result<Vec<Sample<'a>>, String> {
+        let parsed = exposition::parse(&answer.body, answer.format);
+        let mut samples = parsed.map_err(|error| format!("its answer is not metrics: {error}"))?;
+        let (series, series_max) = (samples.len(), self.job.series_max);
+        if series > series_max {
+            return Err(format!(
+                "it has {series} series, more than series_max = {series_max}; raise series_max, or let it drop labels"
+            ));
+        }
         if !self.job.honor_timestamps {
             samples.iter_mut().for_each(|sample| sample.time_ms = None);
         }
-        samples
+        Ok(samples)
     }
 
     fn fetch(&mut self) -> anyhow::Result<Answer> {
         let agent = match self.agent.take() {
             Some(agent) => agent,
-            None => agent(&self.job, &self.address.url)?,
+            None => web_client::agent(&self.address.url, self.job.timeout, self.job.tls.as_ref())?,
         };
-        // After a failure, another one reads the certificates again.
+        // After a failure, a new agent reads the certificates again.
         let answer = fetch(&agent, &self.job, &self.address.url)?;
         self.agent = Some(agent);
         Ok(answer)
     }
 
-    /// Stores what a scrape found, or why nothing: an answer that is refused is counted.
+    /// Stores the samples of a scrape, or the reason why there are none. It is counted if the target answered.
     fn store(
         &mut self,
-        found: Result<&[Sample<'_>], (&str, bool)>,
+        found: &Result<Vec<Sample<'_>>, (String, bool)>,
         time_ms: i64,
         took: Duration,
     ) -> Result<Stored, Failed> {
         let refused = match found {
-            Err((why, true)) => BTreeMap::from([(why.to_owned(), 1)]),
-            Ok(_) | Err((_, false)) => BTreeMap::new(),
+            Err((why, true)) => Refused::unread(1, why),
+            Ok(_) | Err((_, false)) => Refused::default(),
         };
+        let samples = found.as_ref().ok().map(Vec::as_slice);
         let reported = [
             ("up", f64::from(found.is_ok())),
             ("scrape_duration_seconds", took.as_secs_f64()),
-            ("scrape_samples_scraped", found.map_or(0, <[_]>::len) as f64),
+            (
+                "scrape_samples_scraped",
+                samples.map_or(0, <[_]>::len) as f64,
+            ),
         ];
         let reported = reported.map(|(metric, value)| Sample {
             metric,
@@ -179,13 +166,17 @@ impl Target {
         let arrived = Arrived {
             time_ms,
             reported: &reported,
-            samples: found.ok(),
+            samples,
             refused,
             record_bytes_max: UNFOLDED * self.job.body_bytes_max as usize,
-            // Whoever configures a target answers for it: the catalog has its own limit.
+            // The configuration chose the target, so the catalog's own limit suffices.
             catalog_bytes_max: u64::MAX,
         };
-        self.store.store(&mut self.inlet, &arrived)
+        let stored = self.store.store(&mut self.inlet, &arrived);
+        // No target is asked for the same again.
+        self.inlet.count_losses()?;
+        self.inlet.flush()?;
+        stored
     }
 
     /// Logs what is wrong when it begins or changes, and when it is over.

@@ -1,9 +1,9 @@
-//! Which field of which source holds a series of a target.
+//! Finds the source and the field of each series of a target.
 //!
-//! A group is a source; its fields are series, all nullable: a scrape without a series leaves it NULL. A series keeps its field for as long as the
-//! catalog has its group, so the catalog is all that a restart needs. A new series takes the next field of the last group that takes any, and where
-//! none does a new group begins. A group of which nothing is retained is forgotten: it is empty, and takes series again.
-//! What a target may add is limited twice: by the series of one scrape, and by those that are new within a day.
+//! A group is a source; its fields are series, all nullable: a scrape without a series leaves its field NULL. A series keeps its field for as long as the
+//! catalog has its group, so a restart needs the catalog alone. A new series takes the next field of the last group that takes any, or begins
+//! a new group. A group without retained records is forgotten: it is empty, and takes series again.
+//! Two limits bound the additions of a target: the series of one scrape, and the new ones within a day.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,36 +16,35 @@ use loom_engine::schema::{
 use crate::metrics::names::{Series, holds_series, shown};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Of the name of a field, so that a number still fits behind it.
+/// The longest name of a field, so that a number still fits behind it.
 const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
-/// Of a record: its time and what fills its last byte of null bits; for each field a number and a null bit.
+/// The size of a record: its time and the rest of its last byte of null bits; for each field a number and a null bit.
 const TIME_BYTES: usize = 16;
 const FIELD_BITS: usize = 65;
-/// What the series of a group may take in the catalog, about: so much stays for the sake of one that goes on.
+/// The approximate room of a group's series in the catalog, which keeps it while one of them goes on.
 const GROUP_BYTES: u64 = 512 << 10;
-/// How many layouts a group may have: the catalog holds all fields of each, and has a limit.
+/// The layouts of a group: the catalog holds all fields of each, and has a limit.
 const LAYOUTS_MAX: usize = 32;
-/// How many groups a target may ever have.
+/// The groups of a target, now and later.
 const GROUPS_MAX: usize = 10_000;
 
-/// Where the values of a series go.
+/// The place of a series' values.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(in crate::metrics) struct Slot {
     pub(in crate::metrics) group: usize,
     pub(in crate::metrics) field: usize,
 }
 
-/// Why a series has no place.
+/// The reason why a series has no place.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::metrics) enum NoPlace {
     TooLong,
-    /// The day has had its share.
+    /// Too many series are new within the day.
     Churn,
     /// No new series is taken now.
     NotNow,
 }
 
-/// The groups of one target.
 pub(in crate::metrics) struct Groups {
     /// The name of the first; the others have a number behind it.
     name: String,
@@ -55,31 +54,30 @@ pub(in crate::metrics) struct Groups {
     new_max: usize,
     /// The labels that all series of the target have.
     shared: Vec<String>,
-    /// What becomes of records that find the log full.
+    /// The fate of records that find the log full.
     on_overload: Overload,
-    /// Since when new series are counted, and how many there were.
+    /// The begin of the count of new series, and the count.
     day: Option<(Instant, usize)>,
 }
 
 pub(in crate::metrics) struct Group {
     pub(in crate::metrics) def: SourceDef,
-    /// In lower case: SQL knows no other.
+    /// In lower case, because SQL ignores case.
     names: HashSet<String>,
-    /// What its series take in the catalog, about.
+    /// The approximate room of its series in the catalog.
     bytes: u64,
     is_closed: bool,
-    /// Those that the catalog has.
     layouts: usize,
     /// This scrape adds fields.
     is_growing: bool,
 }
 
 impl Groups {
-    /// Those that the catalog has. `payload_bytes_max` limits the fields of a group, `new_max` the series that a day adds; those of the first
-    /// scrape of a new target are not counted.
+    /// Reads the groups of the catalog. `payload_bytes_max` limits the fields of a group, `new_max` the new series of a day; those of the first
+    /// scrape of a new target are not counted. The count goes on from `day`.
     ///
     /// # Errors
-    /// A source of that name that holds something else.
+    /// A source of that name holds something else.
     pub(in crate::metrics) fn load(
         catalog: &Catalog,
         name: &str,
@@ -87,6 +85,7 @@ impl Groups {
         new_max: usize,
         shared: Vec<String>,
         on_overload: Overload,
+        day: Option<(Instant, usize)>,
     ) -> Result<Groups, String> {
         let fields_max = payload_bytes_max.saturating_sub(TIME_BYTES) * 8 / FIELD_BITS;
         let fields_max = fields_max.clamp(1, FIELDS_MAX);
@@ -98,13 +97,15 @@ impl Groups {
             new_max,
             shared,
             on_overload,
-            day: None,
+            day,
         };
         while let Some(source) = catalog.find_even_forgotten(&found.group_name(found.groups.len()))
         {
             found.add(source)?;
         }
-        found.day = (!found.groups.is_empty()).then(|| (Instant::now(), 0));
+        if !found.groups.is_empty() {
+            found.day.get_or_insert((Instant::now(), 0));
+        }
         Ok(found)
     }
 
@@ -122,10 +123,8 @@ impl Groups {
                 self.slots.insert(def.series.clone(), slot);
             }
         }
-        let names = source
-            .fields
-            .iter()
-            .map(|field| field.name.to_ascii_lowercase());
+        let names = source.fields.iter();
+        let names = names.map(|field| field.name.to_ascii_lowercase());
         self.groups.push(Group {
             names: names.collect(),
             bytes: source.definition_bytes(),
@@ -140,20 +139,11 @@ impl Groups {
         Ok(())
     }
 
-    /// Since when new series are counted, and how many there were.
+    /// The begin of the count of new series, and the count.
     pub(super) fn day(&self) -> Option<(Instant, usize)> {
         self.day
     }
 
-    /// The same, counting on from an earlier day.
-    pub(super) fn counting_on(self, day: Option<(Instant, usize)>) -> Groups {
-        Groups {
-            day: day.or(self.day),
-            ..self
-        }
-    }
-
-    /// The labels that all series of the target have.
     pub(in crate::metrics) fn shared(&self) -> &[String] {
         &self.shared
     }
@@ -165,7 +155,6 @@ impl Groups {
         }
     }
 
-    /// Where a series is that has a place.
     pub(super) fn known(&self, series: &Series) -> Option<Slot> {
         self.slots.get(series).copied()
     }
@@ -174,13 +163,13 @@ impl Groups {
         loom_engine::proven::at(&self.groups, group)
     }
 
-    /// Those that have new series since the last scrape.
+    /// The groups that have new series since the last scrape.
     pub(super) fn growing(&self) -> impl Iterator<Item = usize> {
         let groups = self.groups.iter().enumerate();
         groups.filter_map(|(at, group)| group.is_growing.then_some(at))
     }
 
-    /// The place of a series, a new one if it has none.
+    /// The place of a series; a new one takes a free place.
     pub(in crate::metrics) fn place(
         &mut self,
         series: &Series,
@@ -189,12 +178,8 @@ impl Groups {
         if let Some(slot) = self.slots.get(series) {
             return Ok(*slot);
         }
-        if series
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum::<usize>()
-            > SERIES_BYTES_MAX
-        {
+        let lengths = series.iter().map(|(name, value)| name.len() + value.len());
+        if lengths.sum::<usize>() > SERIES_BYTES_MAX {
             return Err(NoPlace::TooLong);
         }
         if !takes_new {
@@ -250,7 +235,7 @@ impl Groups {
         });
     }
 
-    /// A scrape is over: from the second on, new series are counted.
+    /// Ends a scrape: from the second scrape on, new series are counted.
     pub(in crate::metrics) fn scraped(&mut self, now: Instant) {
         for group in &mut self.groups {
             group.layouts += usize::from(group.is_growing);
@@ -264,12 +249,12 @@ impl Groups {
 }
 
 impl Group {
-    /// What a record takes, at most.
+    /// The greatest size of a record.
     pub(super) fn record_bytes(&self) -> usize {
         TIME_BYTES + self.def.fields.len() * FIELD_BITS / 8
     }
 
-    /// It takes no more series.
+    /// True if it takes no more series.
     fn is_over(&self, fields_max: usize) -> bool {
         let has_changed_enough = self.layouts >= LAYOUTS_MAX && !self.is_growing;
         let is_full = self.def.fields.len() >= fields_max || self.bytes >= GROUP_BYTES;
@@ -281,11 +266,7 @@ impl Group {
         if is_reserved_field(&name) {
             name.push_str("{}");
         }
-        let mut end = name.len().min(FIELD_NAME_BYTES);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        name.truncate(end);
+        name.truncate(name.floor_char_boundary(FIELD_NAME_BYTES));
         let mut free = name.clone();
         let mut number = 1;
         while self.names.contains(&free.to_ascii_lowercase()) {
@@ -304,17 +285,11 @@ mod tests {
 
     use crate::metrics::is_forgettable;
 
-    const DROP: Overload = Overload::DropNew;
-
     fn series(text: &str) -> Series {
         let labels = text.split(',').map(|label| label.split_once('=').unwrap());
         labels
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
-    }
-
-    fn shared() -> Vec<String> {
-        ["job", "instance"].map(str::to_owned).into()
     }
 
     fn define(groups: &Groups, catalog: &mut Catalog) {
@@ -323,17 +298,25 @@ mod tests {
         }
     }
 
-    fn groups(catalog: &Catalog, new_max: usize) -> Groups {
-        // Room for three fields.
+    const LONG: usize = 60_000;
+    const THREE_FIELDS: usize = 16 + 3 * 9;
+
+    fn load(catalog: &Catalog, payload_bytes_max: usize, new_max: usize) -> Result<Groups, String> {
+        let shared = ["job", "instance"].map(str::to_owned).into();
+        let name = "metrics/j/a:1";
         Groups::load(
             catalog,
-            "metrics/j/a:1",
-            16 + 3 * 9,
+            name,
+            payload_bytes_max,
             new_max,
-            shared(),
-            DROP,
+            shared,
+            Overload::DropNew,
+            None,
         )
-        .unwrap()
+    }
+
+    fn groups(catalog: &Catalog, new_max: usize) -> Groups {
+        load(catalog, THREE_FIELDS, new_max).unwrap()
     }
 
     // case Metrics: a scrape
@@ -375,8 +358,7 @@ mod tests {
     #[test]
     fn names_of_fields_are_free_and_short() {
         let mut catalog = Catalog::new();
-        let mut found =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).unwrap();
+        let mut found = load(&catalog, LONG, 10).unwrap();
         let long = format!("__name__=m,l={}", "ä".repeat(500));
         for text in [
             "__name__=m,l=a",
@@ -424,8 +406,7 @@ mod tests {
     #[test]
     fn a_group_that_grew_often_is_followed_by_another() {
         let mut catalog = Catalog::new();
-        let mut found =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
+        let mut found = load(&catalog, LONG, 1000).unwrap();
         for scrape in 0..2 * LAYOUTS_MAX {
             for n in 0..2 {
                 let series = series(&format!("__name__=m,n={n},scrape={scrape}"));
@@ -437,8 +418,7 @@ mod tests {
         }
         let sources = catalog.sources().map(|source| source.layouts.len());
         assert_eq!(sources.collect::<Vec<_>>(), [LAYOUTS_MAX; 2]);
-        let mut again =
-            Groups::load(&catalog, "metrics/j/a:1", 60_000, 1000, shared(), DROP).unwrap();
+        let mut again = load(&catalog, LONG, 1000).unwrap();
         let slot = again.place(&series("__name__=n"), true).unwrap();
         assert_eq!(slot, Slot { group: 2, field: 0 });
     }
@@ -485,15 +465,7 @@ mod tests {
     // case Metrics: series that are always new
     #[test]
     fn a_group_is_full_when_its_labels_are_long() {
-        let mut found = Groups::load(
-            &Catalog::new(),
-            "metrics/j/a:1",
-            60_000,
-            1000,
-            shared(),
-            DROP,
-        )
-        .unwrap();
+        let mut found = load(&Catalog::new(), LONG, 1000).unwrap();
         let long = "x".repeat(4000);
         let groups: Vec<usize> = (0..300)
             .map(|n| series(&format!("__name__=m,n={n},l={long}")))
@@ -508,7 +480,7 @@ mod tests {
         let mut catalog = Catalog::new();
         let def = SourceDef::new("metrics/j/a:1");
         catalog.define_source(&def, Address(0)).unwrap();
-        assert!(Groups::load(&catalog, "metrics/j/a:1", 60_000, 10, shared(), DROP).is_err());
+        assert!(load(&catalog, LONG, 10).is_err());
     }
 
     // case Metrics: a scrape

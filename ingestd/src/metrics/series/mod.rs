@@ -1,6 +1,6 @@
-//! Samples of series on their way into the groups of one target: scraped, or received over OTLP.
+//! Stores samples of series in the groups of one target: scraped, or received over OTLP.
 //!
-//! [`Groups`] knows which field of which source holds a series.
+//! [`Groups`] knows the source and the field of each series.
 
 mod groups;
 mod storing;

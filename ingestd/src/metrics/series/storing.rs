@@ -1,4 +1,4 @@
-//! The groups of one target, and what of its samples is stored in them or refused.
+//! The groups of one target: stores its samples in them, or refuses them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::schema::{
-    FieldValue, LossReason, METRIC_LABEL, Overload, PayloadEncoder, SourceDef, TimeKind,
+    FieldValue, METRIC_LABEL, Overload, PayloadEncoder, SourceDef, TimeKind,
 };
 use loom_engine::{Address, SourceId, TimeRange, Timestamp, proven};
 
@@ -17,53 +17,53 @@ use super::{Groups, NoPlace, Slot};
 use crate::daemon::answer::Gone;
 use crate::daemon::inlet::Inlet;
 use crate::daemon::message::{Defined, Growth};
+use crate::daemon::refused::Refused;
 use crate::exposition::Sample;
 use crate::metrics::names::{Series, shown};
 
 const MS_NS: i64 = 1_000_000;
-/// A sample's own time may be so far ahead of the machine's, and so far behind.
+/// The bounds of a sample's own time around the machine's.
 const AHEAD_MS_MAX: i64 = 600_000;
 const BEHIND_MS_MAX: i64 = 86_400_000;
 
 const CHURN: &str = "more than series_max series are new within a day";
 const NOT_NOW: &str = "the catalog takes no new series";
 
-/// What comes of a target at once.
+/// Samples that come of a target together.
 pub(in crate::metrics) struct Arrived<'a> {
-    /// When, in milliseconds: the time of what has none of its own.
+    /// The time, in milliseconds, of samples that have none of their own.
     pub(in crate::metrics) time_ms: i64,
-    /// What the daemon itself reports of the target. It has its places before all else.
+    /// The daemon's own samples about the target. They get their places first.
     pub(in crate::metrics) reported: &'a [Sample<'a>],
-    /// None where the target gave nothing that can be stored.
+    /// `None` if the target gave nothing that can be stored.
     pub(in crate::metrics) samples: Option<&'a [Sample<'a>]>,
-    /// What is refused already, by why.
-    pub(in crate::metrics) refused: BTreeMap<String, u64>,
-    /// What its records may take: each time makes one in each group, which has a place for all series of the group.
+    /// Refused before.
+    pub(in crate::metrics) refused: Refused,
+    /// The room for its records: each time makes one in each group, which has a place for all series of the group.
     pub(in crate::metrics) record_bytes_max: usize,
-    /// How long new series may make the catalog file.
+    /// The greatest length of the catalog file with new series.
     pub(in crate::metrics) catalog_bytes_max: u64,
 }
 
-/// What became of it.
+/// The outcome of storing samples.
 #[derive(Default)]
 pub(in crate::metrics) struct Stored {
-    /// How many samples are refused, by why.
-    pub(in crate::metrics) refused: BTreeMap<String, u64>,
-    /// Which ones, by their place among those that came.
+    pub(in crate::metrics) refused: Refused,
+    /// The places of refused samples among those that came.
     pub(in crate::metrics) refused_at: BTreeSet<usize>,
     /// Some are refused because they are new, and would not be at another time.
     pub(in crate::metrics) is_limited: bool,
-    /// By how much the catalog file grew.
+    /// The growth of the catalog file.
     pub(in crate::metrics) catalog_bytes: u64,
-    /// Why only known series were stored, if so.
+    /// Says why only known series were stored.
     pub(in crate::metrics) trouble: Option<String>,
-    /// What further records of the same request may take.
+    /// The room for further records of the same request.
     pub(in crate::metrics) record_bytes_left: usize,
 }
 
-/// Why nothing could be stored.
+/// The reason why nothing could be stored.
 pub(in crate::metrics) enum Failed {
-    /// The source cannot be as it is needed.
+    /// The definition of the source was refused.
     Defining(String),
     WriterGone,
 }
@@ -78,33 +78,33 @@ impl From<Gone> for Failed {
 pub(in crate::metrics) struct GroupStore {
     /// The name of the first group.
     source: String,
-    /// The labels of the target, which all its series have.
+    /// The labels that all series of the target have.
     target: Series,
-    /// Labels that come with a sample go before those of the target.
+    /// Labels of a sample win over those of the target.
     honors_labels: bool,
     series_max: usize,
     on_overload: Overload,
     /// Read from the catalog when they are first needed, after a definition was refused, and after the catalog forgot some of any target.
     groups: Option<Groups>,
-    /// Of the catalog that they were read from.
+    /// The catalog forgot sources below this address when the groups were read.
     forgotten_below: Address,
     /// The source of the first group, once there is one.
     first: Option<SourceId>,
-    /// Since when new series are counted, and how many there were, where groups that are read next count on.
+    /// The begin of the count of new series, and the count, for groups that are read next.
     day: Option<(Instant, usize)>,
     directory: Arc<Directory>,
-    /// Of the samples with times of their own.
+    /// The windows of samples with times of their own.
     windows: Windows,
 }
 
-/// Whether a sample may have this time of its own.
+/// True if a sample may have this time of its own.
 fn is_near(time_ms: i64, now_ms: i64) -> bool {
     let ahead_ms = time_ms.saturating_sub(now_ms);
     (-BEHIND_MS_MAX..=AHEAD_MS_MAX).contains(&ahead_ms)
 }
 
 impl GroupStore {
-    /// `source` is the name of the first group, `target` what all its series have for labels.
+    /// `source` is the name of the first group, `target` has the labels of all its series.
     pub(in crate::metrics) fn new(
         directory: Arc<Directory>,
         source: String,
@@ -131,7 +131,7 @@ impl GroupStore {
         &self.source
     }
 
-    /// Hands over what came. Where the catalog takes no new series, those that it has are stored.
+    /// Hands over the samples. If the catalog takes no new series, the known ones are stored.
     pub(in crate::metrics) fn store(
         &mut self,
         inlet: &mut Inlet,
@@ -149,7 +149,7 @@ impl GroupStore {
         }
     }
 
-    /// A failure leaves no groups: what it did not store must not be known. Nor do groups stay of which the catalog forgot some since.
+    /// A failure drops the groups, because they may know more than is stored. So does a catalog that forgot some since.
     fn try_store(
         &mut self,
         inlet: &mut Inlet,
@@ -160,20 +160,20 @@ impl GroupStore {
             Some(groups) => groups,
             None => {
                 self.windows.clear();
-                self.load(inlet)?.counting_on(self.day)
+                self.load(inlet)?
             }
         };
         let samples = arrived.samples.unwrap_or_default();
         let now_ms = arrived.time_ms;
         let mut taken = Taken::new(arrived.record_bytes_max, arrived.refused.clone());
-        // What a record takes is known when all series have their places.
+        // The size of a record is known when all series have their places.
         let reported = self.places(&mut groups, arrived.reported, now_ms, takes_new);
         let places = self.places(&mut groups, samples, now_ms, takes_new);
         let placed = arrived.reported.iter().zip(&reported);
         self.recall(inlet, &groups, placed.chain(samples.iter().zip(&places)))?;
         for (sample, place) in arrived.reported.iter().zip(reported) {
             match self.take(&groups, sample, place, now_ms, &mut taken) {
-                // It is known already.
+                // Its newest sample is stored already.
                 Ok(()) | Err(OLDER | LATE) => {}
                 Err(why) => taken.refuse(why, || shown(&self.series(sample), groups.shared())),
             }
@@ -208,7 +208,6 @@ impl GroupStore {
         })
     }
 
-    /// The groups that the catalog has.
     fn load(&mut self, inlet: &Inlet) -> Result<Groups, Failed> {
         let known = inlet.catalog()?;
         let first = known.catalog.find(&self.source);
@@ -221,11 +220,12 @@ impl GroupStore {
             self.series_max,
             self.target.keys().cloned().collect(),
             self.on_overload,
+            self.day,
         )
         .map_err(Failed::Defining)
     }
 
-    /// Reads what is stored of the series of these samples, as far as their own times need it and it is not known.
+    /// Reads the stored samples of these series that are needed for a comparison and unknown.
     fn recall<'a>(
         &mut self,
         inlet: &mut Inlet,
@@ -237,7 +237,7 @@ impl GroupStore {
         if unread.is_empty() {
             return Ok(());
         }
-        // Readers see what is published.
+        // Readers see published records alone.
         inlet.publish()?;
         for (group, times_ms) in unread {
             let from_ms = times_ms.start;
@@ -260,7 +260,7 @@ impl GroupStore {
         times_ms: Range<i64>,
     ) -> Result<(), loom_engine::Error> {
         let snapshot = self.directory.snapshot()?;
-        // One that is about to be defined holds nothing.
+        // A group that is about to be defined holds nothing.
         let Some(source) = snapshot.catalog().find(&groups.group(group).def.name) else {
             return Ok(());
         };
@@ -280,7 +280,7 @@ impl GroupStore {
         })
     }
 
-    /// The same, where samples of a series come in any order within a window. `memory` limits all windows that share it.
+    /// Takes samples of a series in any order within a window. `memory` limits all windows that share it.
     pub(in crate::metrics) fn with_window(
         self,
         length: Duration,
@@ -292,12 +292,11 @@ impl GroupStore {
         }
     }
 
-    /// Makes room in memory: series of which nothing came since this was called before are taken in order.
+    /// Makes room in memory: series that got nothing since the previous call must come in order.
     pub(in crate::metrics) fn forget_idle(&mut self) {
         self.windows.forget_idle();
     }
 
-    /// The same, of a job that honors labels.
     pub(in crate::metrics) fn honoring_labels(self, honors_labels: bool) -> GroupStore {
         GroupStore {
             honors_labels,
@@ -305,16 +304,14 @@ impl GroupStore {
         }
     }
 
-    /// The labels of a series: those of the target go before those that come with it. One that has the name of a target's label is called
-    /// `exported_…`, as often as it takes, and takes no name from another that comes with it. Where a job honors labels, it is the other way round and no
-    /// label is renamed. So does Prometheus.
+    /// The labels of a series, as Prometheus makes them. The labels of the target win over those of the sample, which are renamed to
+    /// `exported_…` until the name is free. If the job honors labels, those of the sample win, and none is renamed.
     fn series(&self, sample: &Sample<'_>) -> Series {
         let mut series: Series = self.target.clone();
         if self.honors_labels {
-            sample
-                .labels
-                .iter()
-                .for_each(|(name, _)| drop(series.remove(*name)));
+            for (name, _) in &sample.labels {
+                series.remove(*name);
+            }
         }
         let given = sample.labels.iter().filter(|(_, value)| !value.is_empty());
         let (taken, free): (Vec<_>, Vec<_>) =
@@ -378,7 +375,7 @@ impl GroupStore {
     ) -> Result<(), &'static str> {
         let (slot, value) = (place?, sample.value);
         let time_ms = sample.time_ms.unwrap_or(now_ms);
-        // What comes again is there already.
+        // A sample that comes again is stored already.
         if let Some(own_ms) = sample.time_ms
             && !self.windows.is_new(slot, own_ms, value)?
         {
@@ -392,7 +389,7 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Gives the writer thread all that was taken: what it defines, what is refused, and its records. A group that was forgotten meanwhile is defined
+    /// Gives the writer thread everything that was taken: definitions, refusals, and records. A group that was forgotten meanwhile is defined
     /// again as it was.
     fn hand_over(
         &mut self,
@@ -402,7 +399,7 @@ impl GroupStore {
         catalog_bytes_max: u64,
     ) -> Result<Defined, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
-        // A restart finds a group only if it finds those before.
+        // A restart finds a group only behind those before it.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
         let growth = Growth {
@@ -422,7 +419,12 @@ impl GroupStore {
         let ids: BTreeMap<usize, SourceId> =
             used.into_iter().zip(defined.ids.iter().copied()).collect();
         self.first = ids.get(&0).copied().or(self.first);
-        self.refuse(inlet, &taken.refused)?;
+        // A target without a stored sample has no source.
+        let named = match self.first {
+            None => format!("of {}; ", self.source),
+            Some(_) => String::new(),
+        };
+        taken.refused.enter_as(inlet, self.first, &named);
         for ((time_ms, group), values) in &taken.records {
             let payload = encoded(&groups.group(*group).def, *time_ms, values);
             let id = ids.get(group).expect("each group that is used was defined");
@@ -431,23 +433,9 @@ impl GroupStore {
         inlet.flush()?;
         Ok(defined)
     }
-
-    /// Counts samples that are refused. They are one loss: of several with one reason, the ledger would keep the words of one.
-    fn refuse(&self, inlet: &mut Inlet, refused: &BTreeMap<String, u64>) -> Result<(), Gone> {
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let said = refused.iter();
-        let said = said.map(|(why, samples)| format!("{samples}: {why}"));
-        // A target of which nothing was ever stored has no source.
-        let named = self.first.is_none().then(|| format!("of {}", self.source));
-        let words: Vec<String> = named.into_iter().chain(said).collect();
-        let samples = refused.values().sum();
-        inlet.lose(self.first, LossReason::Malformed, samples, words.join("; "))
-    }
 }
 
-/// A record of the values of one time, with their fields; a field without a value is NULL.
+/// A record of the values of one time; a field without a value is NULL.
 fn encoded(def: &SourceDef, time_ms: i64, values: &[(usize, f64)]) -> Vec<u8> {
     let mut all = vec![FieldValue::Null; def.fields.len()];
     for (field, value) in values {

@@ -1,26 +1,28 @@
-//! What is taken of samples that came together, and what is refused of them.
+//! The samples that were taken together, and the refused ones.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
-use super::Slot;
+use loom_engine::schema::LossReason;
 
-/// How much of a series' labels stands in a reason.
+use super::Slot;
+use crate::daemon::refused::Refused;
+
+/// The longest text of a series' labels in a reason.
 const SHOWN_BYTES_MAX: usize = 200;
 
 pub(super) struct Taken {
-    /// By time, in milliseconds, and group: fields and their values.
+    /// Fields and their values, by time in milliseconds and group.
     pub(super) records: BTreeMap<(i64, usize), Vec<(usize, f64)>>,
-    /// What further records may take.
+    /// The room for further records.
     pub(super) record_bytes_left: usize,
     held: HashSet<(i64, Slot)>,
-    /// How many samples, by why.
-    pub(super) refused: BTreeMap<String, u64>,
+    pub(super) refused: Refused,
 }
 
 impl Taken {
-    /// Nothing yet. All records may take `record_bytes_max`; `refused` is what is refused already.
-    pub(super) fn new(record_bytes_max: usize, refused: BTreeMap<String, u64>) -> Taken {
+    /// All records may take `record_bytes_max`; `refused` are refused already.
+    pub(super) fn new(record_bytes_max: usize, refused: Refused) -> Taken {
         Taken {
             records: BTreeMap::new(),
             record_bytes_left: record_bytes_max,
@@ -56,14 +58,11 @@ impl Taken {
     }
 
     pub(super) fn refuse(&mut self, why: &str, series: impl FnOnce() -> String) {
-        // The first of a kind stands for the others.
-        let known = self.refused.keys().find(|known| known.starts_with(why));
-        let reason = known.cloned().unwrap_or_else(|| {
+        self.refused.add_such(LossReason::Malformed, why, || {
             let mut series = series();
             series.truncate(series.floor_char_boundary(SHOWN_BYTES_MAX));
-            format!("{why}, such as {series}")
+            series
         });
-        *self.refused.entry(reason).or_default() += 1;
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
     #[test]
     fn each_time_in_each_group_is_a_record_and_counts() {
         let slot = |group, field| Slot { group, field };
-        let mut taken = Taken::new(250, BTreeMap::new());
+        let mut taken = Taken::new(250, Refused::default());
         let mut put = |time_ms, slot| taken.put(time_ms, slot, 1.0, 100);
         assert!(put(1, slot(0, 0)).is_ok() && put(1, slot(0, 1)).is_ok());
         assert!(put(1, slot(0, 1)).unwrap_err().contains("twice"));

@@ -1,9 +1,9 @@
-//! The samples that came lately, with which a new one is compared: a sender with several connections sends a series in any order, and each
+//! Compares new samples with the latest ones: a sender with several connections sends a series in any order, and each
 //! sample is stored once.
 //!
 //! A series takes a sample that is no more than a window older than its newest. Samples are forgotten when they are older, or when memory
-//! is full; a series refuses what is as old as those, so nothing is stored twice. [`super::GroupStore`] owns the windows of a target, and
-//! adds what an earlier run has stored before it asks.
+//! is full; a series refuses samples as old as those, so nothing is stored twice. [`super::GroupStore`] owns the windows of a target, and
+//! first adds the samples that an earlier run has stored.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -17,10 +17,10 @@ pub(super) const OLDER: &str = "the sample is older than the one before";
 pub(super) const LATE: &str = "the sample is older than its series' newest by more than [otlp] out_of_order; raise it, or send sooner";
 const SEVERAL: &str = "a series has several values within a millisecond";
 
-/// Enough for 10,000 series, each with a sample a second for seven minutes. A sample takes 16 bytes, and as much again is free at most.
+/// Enough for 10,000 series, each with a sample a second for seven minutes. A sample takes 16 bytes, and at most as many are free beside it.
 const SAMPLES_MAX: usize = 4 << 20;
 
-/// How many samples the windows of several targets hold together.
+/// Counts the samples in the windows of several targets.
 pub(in crate::metrics) struct Memory {
     samples: AtomicUsize,
     samples_max: usize,
@@ -36,7 +36,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Whether it is time to forget what is idle.
+    /// True if it is time to forget idle series.
     pub(in crate::metrics) fn is_scarce(&self) -> bool {
         self.samples() > self.samples_max / 2
     }
@@ -59,17 +59,17 @@ pub(super) struct Windows {
     length_ms: i64,
     memory: Arc<Memory>,
     series: HashMap<Slot, Window>,
-    /// Of each group, from when on all that is stored was added.
+    /// For each group, the time from which all stored samples were added.
     read_from_ms: HashMap<usize, i64>,
 }
 
-/// What is known of one series; never without a sample.
+/// The known samples of one series; at least one.
 struct Window {
     /// Times in milliseconds, ascending, and the bits of the values.
     samples: VecDeque<(i64, u64)>,
-    /// What is older is forgotten.
+    /// Older samples are forgotten.
     from_ms: i64,
-    /// Nothing came since the last look.
+    /// Nothing came since [`Windows::forget_idle`].
     is_idle: bool,
 }
 
@@ -83,7 +83,7 @@ impl Windows {
         }
     }
 
-    /// Which times of which groups must be read, and what is stored then be added, before these samples are compared.
+    /// The times of each group whose stored samples must be read and added before these samples are compared.
     pub(super) fn unread(
         &self,
         samples: impl Iterator<Item = (Slot, i64)>,
@@ -94,7 +94,7 @@ impl Windows {
             let read_from_ms = read_from_ms.copied().unwrap_or(i64::MAX);
             let window = self.series.get(&slot);
             if time_ms < read_from_ms && window.is_none_or(|window| time_ms >= window.from_ms) {
-                // A window more, so that late samples seldom make it be read again.
+                // One more window, so that late samples seldom make it be read again.
                 let from_ms = time_ms.saturating_sub(self.length_ms);
                 let range = unread.entry(slot.group).or_insert(from_ms..read_from_ms);
                 range.start = range.start.min(from_ms);
@@ -103,12 +103,12 @@ impl Windows {
         unread
     }
 
-    /// All that is stored of a group from then on was added.
+    /// All stored samples of a group from this time on were added.
     pub(super) fn is_read(&mut self, group: usize, from_ms: i64) {
         self.read_from_ms.insert(group, from_ms);
     }
 
-    /// Whether a sample is new, or why it is not taken.
+    /// Says whether a sample is new, or why it is refused.
     pub(super) fn is_new(
         &self,
         slot: Slot,
@@ -127,7 +127,7 @@ impl Windows {
         }
     }
 
-    /// Remembers a sample that is stored.
+    /// Remembers a stored sample.
     pub(super) fn add(&mut self, slot: Slot, time_ms: i64, value: f64) {
         let window = self.series.entry(slot).or_insert_with(|| Window {
             samples: VecDeque::new(),
@@ -143,7 +143,7 @@ impl Windows {
         self.memory.resize(before, window.samples.len());
     }
 
-    /// Forgets all but the newest sample of each series of which nothing came since this was called before.
+    /// Forgets all but the newest sample of each series that got nothing since the previous call.
     pub(super) fn forget_idle(&mut self) {
         for window in self.series.values_mut() {
             let before = window.samples.len();
@@ -155,7 +155,7 @@ impl Windows {
         }
     }
 
-    /// Forgets everything, also what was read.
+    /// Forgets everything, also the times that were read.
     pub(super) fn clear(&mut self) {
         let held = self.series.values().map(|window| window.samples.len());
         self.memory.resize(held.sum(), 0);
@@ -203,7 +203,7 @@ impl Window {
         self.from_ms = self.from_ms.max(from_ms);
     }
 
-    /// Forgets so many, but never the newest.
+    /// Forgets so many samples, but never the newest.
     fn forget_oldest(&mut self, count: usize) {
         let count = count.min(self.samples.len().saturating_sub(1));
         if let Some((last_ms, _)) = self.samples.drain(..count).next_back() {
@@ -224,7 +224,7 @@ mod tests {
 
     const LENGTH_MS: i64 = 100;
 
-    /// What was stored of each series: times and values.
+    /// The stored samples of each series: times and values.
     type Stored = BTreeMap<Slot, BTreeMap<i64, u64>>;
 
     fn slot(nth: usize) -> Slot {
@@ -242,7 +242,7 @@ mod tests {
         Windows::new(Duration::from_millis(LENGTH_MS as u64), Arc::new(memory))
     }
 
-    /// What a look at all that is stored says of a sample.
+    /// The oracle: compares a sample with everything that is stored.
     fn naive(stored: &Stored, slot: Slot, time_ms: i64, value: f64) -> Result<bool, &'static str> {
         let Some(stored) = stored.get(&slot) else {
             return Ok(true);
@@ -270,10 +270,10 @@ mod tests {
         }
     }
 
-    /// Whether the daemon starts again before it, and its samples.
+    /// A restart of the daemon before the samples, and the samples.
     type Batch = (bool, Vec<(Slot, i64, f64)>);
 
-    /// Batches that come one after the other; some come after a restart.
+    /// Batches in a row, some after a restart.
     fn batches() -> impl Strategy<Value = Vec<Batch>> {
         let sample = (0..6_usize, 0..300_i64, 0..2_u8);
         let batch = (proptest::bool::weighted(0.2), vec(sample, 1..20));
@@ -331,7 +331,7 @@ mod tests {
                         Err(LATE) => {}
                         other => prop_assert_eq!(other, naively),
                     }
-                    // Of each series the newest is known.
+                    // The newest sample of each series is known.
                     let newest_ms = stored.get(&slot).map(|stored| *stored.keys().next_back().unwrap());
                     prop_assert_eq!(known.series.get(&slot).map(Window::newest_ms), newest_ms);
                 }

@@ -1,5 +1,5 @@
-//! `_manifest.jsonl`: what an archive holds, of which directory, and up to which address of its log. It is a text that only grows: each line has a checksum. A line for
-//! a commit follows after the files that it names are durable, so it names nothing that is missing, and whatever it does not name is left over.
+//! `_manifest.jsonl`: the files of an archive, the directory that it is of, and the address of the log that it reaches. The text only grows, and each line has
+//! a checksum. The line of a commit follows after its files are durable, so it names nothing that is missing, and files that no line names are left over.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -17,20 +17,20 @@ use super::position::Position;
 use crate::output::columns::{ArchivedField, Unsigned};
 
 const NAME: &str = "_manifest.jsonl";
-/// Of versions that replaced the whole of it with each commit.
+/// The name in versions that replaced the whole manifest with each commit.
 const EARLIER_NAME: &str = "_manifest.json";
 const FORMAT: u64 = 2;
 
-/// What an archive holds.
+/// The sources and files of an archive.
 pub(super) struct Manifest {
     path: PathBuf,
-    /// Its sound lines, and their bytes.
+    /// The number of its sound lines, and their bytes.
     lines: u64,
     bytes: u64,
     header: Header,
     pub sources: Vec<ArchivedSource>,
     places: HashMap<String, usize>,
-    /// How far the sources reach that are not behind, those too of which nothing is archived.
+    /// The address that all sources reach that are not behind, also those without anything in the archive.
     reached: Address,
     behind: BTreeSet<String>,
 }
@@ -60,7 +60,7 @@ enum Entry {
     Reached(Reached),
 }
 
-/// What a commit added to a source.
+/// The additions of a commit to a source.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Commit {
@@ -68,7 +68,7 @@ struct Commit {
     /// Its folder.
     path: String,
     position: Address,
-    /// All of them, where they changed.
+    /// All fields, if they changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fields: Vec<ArchivedField>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -77,7 +77,7 @@ struct Commit {
     files: Vec<ArchivedFile>,
 }
 
-/// How far a pass came: all sources that there were, apart from some, or only some.
+/// The end of a pass: all sources reach it, apart from some, or only some do.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reached {
@@ -93,13 +93,13 @@ pub(super) struct ArchivedSource {
     pub name: String,
     /// Its folder.
     pub path: String,
-    /// Up to where its own lines reach.
+    /// The address that its own lines reach.
     position: Address,
     fields: Vec<ArchivedField>,
     pub files: Vec<ArchivedFile>,
 }
 
-/// Addresses whose records are not in the archive. What stood there, of all sources together, is `bytes`; how many records, nobody knows.
+/// Addresses whose records are not in the archive. `bytes` is their size with the records of all sources; the number of records is unknown.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NotedGap {
@@ -109,7 +109,7 @@ pub(super) struct NotedGap {
     pub chunks: u64,
     /// `retention`: it removed them before. `damage`: they do not verify.
     pub reason: String,
-    /// What is damaged, and how.
+    /// The damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
     /// The oldest record that retention had left.
@@ -197,7 +197,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// A new one, which is written before any file.
+    /// A new manifest, which is written before any file.
     pub fn create(
         archive: &Path,
         directory: &Directory,
@@ -248,7 +248,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The archive holds what stands below this address of a source and is not in a gap, each record once.
+    /// The archive holds each record of a source below this address once, unless it is in a gap.
     pub fn position(&self, name: &str) -> Address {
         let own = self.find_source(name).map(|source| source.position);
         let own = own.unwrap_or(Address::ZERO);
@@ -272,7 +272,7 @@ impl Manifest {
             return Ok(known.path.clone());
         }
         let folder = super::place::source_folder(name);
-        // Only what ends in a checksum can be another's.
+        // Only a name that ends in a checksum can be another's.
         let mut cut = self.sources.iter().filter(|_| folder.contains('~'));
         match cut.find(|other| other.path == folder) {
             None => Ok(folder),
@@ -283,7 +283,7 @@ impl Manifest {
         }
     }
 
-    /// Adds what is in its place to a source; durable when this returns.
+    /// Adds files that are in their place to a source; durable when this returns.
     pub fn commit(
         &mut self,
         source: &Source,
@@ -304,7 +304,7 @@ impl Manifest {
         }))
     }
 
-    /// Notes that a pass has archived all sources up to an address, apart from those that failed; if only some were asked for, those.
+    /// Notes that a pass has archived all sources up to an address, apart from those that failed; or only those that it was asked for.
     pub fn reach(
         &mut self,
         reached: Address,
@@ -322,7 +322,7 @@ impl Manifest {
         let line = seal_object(self.lines, &serde_json::to_string(&entry)?);
         let write = || {
             let mut file = File::options().write(true).open(&self.path)?;
-            // What an append that failed, or was killed, left is no line.
+            // An append that failed, or was killed, may have left a part of a line.
             file.set_len(self.bytes)?;
             file.seek(SeekFrom::Start(self.bytes))?;
             file.write_all(line.as_bytes())?;
@@ -350,7 +350,7 @@ impl Manifest {
                 except,
                 only,
             }) if only.is_empty() => {
-                // What they had reached with the others is their own now.
+                // From now on, each of them has its own position.
                 for name in &except {
                     let position = self.position(name);
                     if position > Address::ZERO {
@@ -391,7 +391,7 @@ impl Manifest {
         proven::at_mut(&mut self.sources, at)
     }
 
-    /// How far each source reaches, for who needs no more.
+    /// The reach of each source, without the files.
     pub fn positions(&self) -> Position {
         let names = self.sources.iter().map(|source| &source.name);
         let apart = names.chain(&self.behind).filter_map(|name| {
@@ -406,14 +406,11 @@ impl Manifest {
         }
     }
 
-    /// Fails where a file is missing; removes files that no commit named, whose records are still to be archived from the log, which begins at `begin`.
-    /// Returns those that it keeps aside, because the log no longer has all of their records.
+    /// Fails if a file is missing; removes files that no commit named, whose records are still to be archived from the log, which begins at `begin`.
+    /// Returns the files that it keeps aside, because the log no longer has all of their records.
     pub fn clean_up(&self, archive: &Path, begin: Address) -> anyhow::Result<Vec<String>> {
-        let named: BTreeSet<&str> = self
-            .sources
-            .iter()
-            .flat_map(|source| source.files.iter().map(|file| file.path.as_str()))
-            .collect();
+        let files = self.sources.iter().flat_map(|source| &source.files);
+        let named: BTreeSet<&str> = files.map(|file| file.path.as_str()).collect();
         for file in &named {
             if !archive.join(file).is_file() {
                 bail!(
@@ -438,7 +435,7 @@ impl Manifest {
     }
 }
 
-/// What each format has.
+/// The common part of all formats.
 #[derive(Deserialize)]
 struct FormatOnly {
     format: u64,

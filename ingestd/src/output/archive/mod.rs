@@ -1,7 +1,7 @@
 //! An archive: the records of a directory as sorted Parquet files, each exactly once, in a folder that other engines read.
 //!
 //! A pass reads like any query, from the address that the last commit reached up to its snapshot's, source by source, and commits every few million
-//! records: files first, under their names, then a line of the manifest that names them. Whatever ends it in between, the next pass starts from the manifest.
+//! records: files first, under their names, then a line of the manifest that names them. However it ends, the next pass starts from the manifest.
 
 mod manifest;
 mod place;
@@ -26,7 +26,7 @@ use super::copy::{self, Cause, Taker};
 
 const LOCK_NAME: &str = "_lock";
 const TMP_NAME: &str = "_tmp";
-/// How often a pass that goes on says how far it is.
+/// The least interval between two writes of the position within a pass.
 const POSITION_EVERY: Duration = Duration::from_secs(1);
 
 /// An archive that this process alone writes.
@@ -36,31 +36,31 @@ pub struct Archive {
     manifest: Manifest,
     unsigned: Unsigned,
     sizes: Sizes,
-    /// When the position was written last.
+    /// The time of the last write of the position.
     positioned: Instant,
     /// Files that no line of the manifest names and that may be the only copy of their records, until a pass has reported them.
     kept: Vec<String>,
     _lock: File,
 }
 
-/// What a pass wrote.
+/// The outcome of a pass.
 #[derive(Default)]
 pub struct Passed {
     pub records: u64,
     pub files: u64,
     pub bytes: u64,
-    /// What it found to be missing, in sentences.
+    /// Lists what is missing.
     pub gaps: Vec<String>,
-    /// What the first source failed with that failed; the others were archived.
+    /// The error of the first source that failed; the others were archived.
     pub failed: Option<anyhow::Error>,
 }
 
 impl Archive {
-    /// Opens the archive of a directory, or begins it. What an earlier process left unfinished is removed.
+    /// Opens the archive of a directory, or begins it. Unfinished files of an earlier process are removed.
     ///
     /// # Errors
     /// A folder that cannot be written, or is not an archive and not empty; the archive of another directory, one that another process writes; a
-    /// missing file. A folder that is refused stays as it is.
+    /// missing file. A refused folder is not changed.
     pub fn open(
         directory: &Arc<Directory>,
         path: &Path,
@@ -80,7 +80,7 @@ impl Archive {
         fs::remove_dir_all(&tmp)
             .and_then(|()| fs::create_dir(&tmp))
             .with_context(|| format!("cannot empty '{}'", tmp.display()))?;
-        // A process that was killed may have come further than it said.
+        // A killed process may have come further than it had written.
         manifest.positions().write(path)?;
         Ok(Archive {
             path: path.to_owned(),
@@ -94,11 +94,11 @@ impl Archive {
         })
     }
 
-    /// Archives what arrived before `until` and is not archived yet, of these sources, or of all if none are named. A source that fails holds up no other;
-    /// what is damaged is passed over, and noted as a gap.
+    /// Archives the records that arrived before `until` and are not archived yet, of these sources, or of all if none are named. A source that fails
+    /// holds up no other; damage is skipped, and noted as a gap.
     ///
     /// # Errors
-    /// An unknown source, a directory or a manifest that cannot be read or written, [`Error::Interrupted`]. What was committed before stays.
+    /// An unknown source, a directory or a manifest that cannot be read or written, [`Error::Interrupted`]. Earlier commits remain.
     pub fn pass(
         &mut self,
         sources: &[String],
@@ -112,10 +112,10 @@ impl Archive {
         };
         let chosen: Vec<Arc<Source>> = match sources {
             [] => snapshot.catalog().sources().map(Arc::clone).collect(),
-            names => names
-                .iter()
-                .map(|name| snapshot.source(name))
-                .collect::<Result<_, _>>()?,
+            names => {
+                let named = names.iter().map(|name| snapshot.source(name));
+                named.collect::<Result<_, _>>()?
+            }
         };
         let mut passed = Passed {
             gaps: self.kept.drain(..).map(|file| kept_aside(&file)).collect(),
@@ -177,7 +177,7 @@ impl Archive {
         let tmp = self.path.join(TMP_NAME);
         let folder = self.manifest.folder(&source.name)?;
         let source = match &snapshot {
-            // The snapshot's, which may have more fields than when the pass began.
+            // The snapshot's source may have more fields than when the pass began.
             Some(snapshot) => snapshot.source_by_id(source.id)?,
             None => Arc::new(source.clone()),
         };
@@ -216,7 +216,7 @@ impl Archive {
         spanning.commit(end)
     }
 
-    /// Says how far the archive is.
+    /// Writes the present position.
     fn position(&mut self) -> anyhow::Result<()> {
         self.manifest.positions().write(&self.path)?;
         self.positioned = Instant::now();
@@ -226,7 +226,7 @@ impl Archive {
 
 fn kept_aside(file: &str) -> String {
     format!(
-        "no line of the manifest names '{file}', and the log no longer has all of its records: it is kept in '{}', where no reader takes it for a part",
+        "no line of the manifest names '{file}', and the log no longer has all of its records: it is kept in '{}', which readers ignore",
         place::ASIDE
     )
 }
@@ -236,7 +236,7 @@ struct Spanning<'a> {
     archive: &'a mut Archive,
     source: &'a Source,
     span: Span<'a>,
-    /// Those that no commit has noted.
+    /// Gaps that no commit has noted.
     gaps: Vec<NotedGap>,
     passed: &'a mut Passed,
 }
@@ -288,7 +288,7 @@ impl Taker for Spanning<'_> {
 }
 
 impl Spanning<'_> {
-    /// Commits what is written, and the gaps so far, if there is any.
+    /// Commits the files that are written, and the gaps so far, if there are any.
     fn commit(&mut self, position: Address) -> anyhow::Result<()> {
         let files = self.span.move_in(&self.archive.path)?;
         let gaps = std::mem::take(&mut self.gaps);
@@ -296,15 +296,12 @@ impl Spanning<'_> {
             return Ok(());
         }
         let passed = &mut self.passed;
-        let (count, records, bytes) = files
-            .iter()
-            .fold((0, 0, 0), |(count, records, bytes), file| {
-                (count + 1, records + file.records, bytes + file.bytes)
-            });
+        let count = files.len() as u64;
+        let records: u64 = files.iter().map(|file| file.records).sum();
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let archive = &mut self.archive;
-        archive
-            .manifest
-            .commit(self.source, position, files, gaps)?;
+        let manifest = &mut archive.manifest;
+        manifest.commit(self.source, position, files, gaps)?;
         passed.files += count;
         passed.records += records;
         passed.bytes += bytes;
@@ -315,7 +312,7 @@ impl Spanning<'_> {
     }
 }
 
-/// Keeps every other process from writing into the archive, until this one ends.
+/// Keeps other processes from writing into the archive until this one ends.
 fn lock(archive: &Path) -> anyhow::Result<File> {
     let path = archive.join(LOCK_NAME);
     let file = File::options()
@@ -341,13 +338,12 @@ mod tests {
 
     use arrow::array::AsArray;
     use arrow::datatypes::Int64Type;
-    use loom_engine::ingest::{Writer, WriterOptions};
-    use loom_engine::log::LogOptions;
     use loom_engine::schema::{SourceDef, TimeKind};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     use super::*;
     use crate::output::columns::BatchMost;
+    use crate::testing::small_writer;
 
     /// The addresses in the files that the manifest names, file by file.
     fn addresses(archive: &Archive, source: usize) -> Vec<Vec<i64>> {
@@ -370,19 +366,7 @@ mod tests {
     #[test]
     fn a_long_pass_commits_again_and_again_and_each_record_is_in_one_file() {
         let place = tempfile::tempdir().unwrap();
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [1 << 20; 3].into(),
-            staging: Some(place.path().to_owned()),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let dir = place.path().join("loom");
-        let mut writer = Writer::open(&dir, options).unwrap();
+        let (dir, mut writer) = small_writer(place.path());
         let mut own = SourceDef::new("own");
         own.time = TimeKind::Own;
         let sources = [SourceDef::new("arrival"), own];
@@ -421,7 +405,7 @@ mod tests {
         }
         assert_eq!(archive.pass(&[], None, &Poll::never()).unwrap().records, 0);
         drop(archive);
-        // What was committed is whole: every file is there, and nothing is left over.
+        // The commits are whole: every file is there, and nothing is left over.
         let again = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
         assert_eq!(addresses(&again, 0).concat().len(), 20_000);
     }

@@ -1,6 +1,6 @@
-//! Where the files of an archive stand: a folder for each source, date and hour, as Hive names them, and a file by the address of its first record.
+//! The places of an archive's files: a folder for each source, date and hour, as Hive names them, and a file by the address of its first record.
 //!
-//! A folder's name gives no path away: a source may be called `../x`. Readers take no name that starts with `_` for data.
+//! A source may be called `../x`, so its folder's name is encoded. Readers ignore names that start with `_`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ pub(super) const ASIDE: &str = "_left_over";
 /// Enough for every address, so that names sort as addresses do.
 const ADDRESS_DIGITS: usize = 20;
 
-/// The hour that a time lies in.
+/// The hour of a time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Hour(i64);
 
@@ -52,7 +52,7 @@ pub(super) fn source_folder(name: &str) -> String {
     format!("{FOLDER_KEY}{part}")
 }
 
-/// Refuses a path where no archive can be: a file, and what is a Loom directory or inside one.
+/// Refuses a path where no archive can be: a file, and a Loom directory or a folder inside one.
 pub(super) fn require_outside(archive: &Path) -> anyhow::Result<()> {
     if archive.exists() && !archive.is_dir() {
         bail!(
@@ -62,7 +62,7 @@ pub(super) fn require_outside(archive: &Path) -> anyhow::Result<()> {
     }
     let failed = || format!("cannot find '{}'", archive.display());
     let absolute = std::path::absolute(archive).with_context(failed)?;
-    // What does not exist yet stands in the nearest folder that does.
+    // A path that does not exist yet belongs to the nearest folder that does.
     let existing = absolute.ancestors().find(|path| path.exists());
     let real = fs::canonicalize(existing.unwrap_or(&absolute)).with_context(failed)?;
     if let Some(dir) = real
@@ -70,7 +70,7 @@ pub(super) fn require_outside(archive: &Path) -> anyhow::Result<()> {
         .find(|path| path.join("loom.json").exists())
     {
         bail!(
-            "cannot archive into '{}': the Loom directory '{}' is no place for other files; give --to a folder outside",
+            "cannot archive into '{}': the Loom directory '{}' may not hold other files; give --to a folder outside",
             archive.display(),
             dir.display()
         );
@@ -78,9 +78,9 @@ pub(super) fn require_outside(archive: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder with files of others; `manifest` is the name of what is missing in it.
+/// Refuses a folder with files of others; `manifest` is the name of the missing file.
 pub(super) fn require_empty(archive: &Path, manifest: &str) -> anyhow::Result<()> {
-    // A run that was killed before its first commit leaves names that begin so.
+    // A run that was killed before its first commit has left such names.
     let own = |name: &String| name.starts_with("./_");
     if let Some(other) = children(archive, ".")?.iter().find(|name| !own(name)) {
         bail!(
@@ -135,8 +135,8 @@ pub(super) fn source_folders(archive: &Path) -> anyhow::Result<Vec<String>> {
     Ok(all.filter(|name| name.starts_with(FOLDER_KEY)).collect())
 }
 
-/// Removes the files of a source's folder that the archiver wrote and no commit names; all below `position` are named. One with records that the log, which
-/// begins at `begin`, no longer has is kept aside: it may be the only copy, such as beside a manifest from a backup. Returns these.
+/// Removes the files of a source's folder that the archiver wrote and no commit names; all below `position` are named. A file with records that the log, which
+/// begins at `begin`, no longer has may be the only copy, such as beside a manifest from a backup: it is kept aside. Returns these.
 pub(super) fn remove_left_over(
     archive: &Path,
     folder: &str,
@@ -163,7 +163,7 @@ pub(super) fn remove_left_over(
                         kept.push(file);
                     }
                     _ => bail!(
-                        "'{}' is in the archive and not in its manifest; readers would take it for a part: move it away",
+                        "'{}' is in the archive and not in its manifest; readers would read it as a part: move it away",
                         path.display()
                     ),
                 }
@@ -173,7 +173,7 @@ pub(super) fn remove_left_over(
     Ok(kept)
 }
 
-/// The address that a file's name says.
+/// The address in a file's name.
 fn address(file: &str) -> Option<u64> {
     let (_, name) = file.rsplit_once('/')?;
     let digits = name.strip_suffix(SUFFIX)?;
@@ -182,7 +182,7 @@ fn address(file: &str) -> Option<u64> {
         .flatten()
 }
 
-/// What stands in a folder of the archive, as paths from the archive.
+/// The names in a folder of the archive, as paths from the archive.
 fn children(archive: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     let path = archive.join(folder);
     let failed = || format!("cannot read '{}'", path.display());
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(source_folder("redis_request"), "source=redis_request");
         assert_eq!(source_folder("../x"), "source=%2E%2E%2Fx");
         assert_eq!(source_folder("a=ä"), "source=a%3D%C3%A4");
-        // What fits keeps its name; of what does not, the checksum of all of it ends the folder's.
+        // A name that fits is kept; a longer one ends in the checksum of the whole name.
         let fits = "x".repeat(248);
         assert_eq!(source_folder(&fits), format!("source={fits}"));
         let long = ["y", "z"].map(|end| source_folder(&(fits.clone() + end)));

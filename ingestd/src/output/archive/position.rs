@@ -1,6 +1,6 @@
-//! `_position.json`: up to where the sources of an archive reach, and no more. Retention reads it instead of the manifest, which names every file.
+//! `_position.json`: the reach of each source in an archive. Retention reads it instead of the manifest, which names every file.
 //!
-//! It is replaced as a whole after the lines of the manifest that it stands for are durable, so it never says too much.
+//! It is replaced as a whole after the lines of the manifest are durable, so it never promises too much.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,16 +16,16 @@ use loom_engine::schema::Source;
 use serde::{Deserialize, Serialize};
 
 const NAME: &str = "_position.json";
-/// As much as 65,000 sources with long names take.
+/// The room for 65,000 sources with long names.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Position {
     pub uuid: String,
-    /// Of the directory that is archived, when the archive was begun.
+    /// The path of the archived directory when the archive was begun.
     pub directory: PathBuf,
-    /// How far all sources reach that are not apart.
+    /// The reach of all sources that are not apart.
     pub reached: Address,
     pub apart: BTreeMap<String, Address>,
 }
@@ -67,13 +67,13 @@ impl Position {
     }
 }
 
-/// How far an archive reaches, as it was read last.
+/// The reach of an archive, as it was read last.
 #[derive(Clone, Default)]
 pub struct Archived {
     known: Option<(Identity, Arc<Position>)>,
 }
 
-/// Which file was read: each is another one.
+/// Identifies the file that was read: each is replaced by another one.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Identity {
     inode: u64,
@@ -82,10 +82,10 @@ struct Identity {
 }
 
 impl Archived {
-    /// Reads how far the archive of the directory with this UUID reaches, if that is not known.
+    /// Reads the position of the archive of the directory with this UUID, unless it is known.
     ///
     /// # Errors
-    /// There is none that can be read, or it is another directory's.
+    /// It cannot be read, or belongs to another directory.
     pub fn look(&mut self, archive: &Path, uuid: &str) -> anyhow::Result<()> {
         let path = archive.join(NAME);
         let found = fs::metadata(&path).with_context(|| {
@@ -99,11 +99,7 @@ impl Archived {
             modified_ns: i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()),
             bytes: found.len(),
         };
-        if self
-            .known
-            .as_ref()
-            .is_some_and(|(known, _)| *known == identity)
-        {
+        if self.known.as_ref().is_some_and(|known| known.0 == identity) {
             return Ok(());
         }
         self.known = None;
@@ -111,13 +107,13 @@ impl Archived {
         Ok(())
     }
 
-    /// Below which address nothing of a source is missing from the archive, as far as it is known.
+    /// The archive misses nothing of a source below this address, as far as it is known.
     pub fn below(&self, source: &Source) -> Address {
         let first = source.layouts.first().map(|(since, _)| *since);
         self.reached(source).max(first.unwrap_or(Address::ZERO))
     }
 
-    /// Whether the archive has passed over anything of a source.
+    /// True if the archive has passed over anything of a source.
     pub fn holds(&self, source: &Source) -> bool {
         self.reached(source) > Address::ZERO
     }

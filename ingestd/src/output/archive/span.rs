@@ -1,6 +1,6 @@
 //! The records of a source between two commits: sorted by time within each group, a file for each hour and for each break of the order.
 //!
-//! Each file is read back before it counts (`parquet`). Nothing of it is visible to readers before `move_in`.
+//! Each file is read back before it counts (`parquet`). Readers see nothing of it before `move_in`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::output::columns::{BatchMost, Columns, Form, Unsigned};
 use crate::output::out::Out;
 use crate::output::parquet::{GROUP_ROWS, ParquetFile};
 
-/// How much is gathered before it is written, and written before it is committed.
+/// The amounts that are gathered before they are written, and written before they are committed.
 #[derive(Copy, Clone)]
 pub(super) struct Sizes {
     /// Rows that are sorted together, and are a row group.
@@ -38,13 +38,13 @@ impl Sizes {
 }
 
 pub(super) struct Span<'a> {
-    /// Where files are written.
+    /// The folder for files before they are moved in.
     tmp: &'a Path,
-    /// The source's.
+    /// The source's folder.
     folder: String,
     columns: Columns,
     sizes: Sizes,
-    /// In groups that are written.
+    /// Records in groups that are written.
     records: u64,
     open: Option<OpenFile>,
     closed: Vec<(PathBuf, ArchivedFile)>,
@@ -103,12 +103,12 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Whether these rows belong to the next group.
+    /// True if these rows belong to the next group.
     pub fn is_full(&self, rows: &Rows<'_>) -> bool {
         self.columns.is_full_before(rows, self.sizes.group)
     }
 
-    /// Whether what is written is to be committed.
+    /// True if the written files are to be committed.
     pub fn is_due(&self) -> bool {
         self.records >= self.sizes.span_records
     }
@@ -117,7 +117,7 @@ impl<'a> Span<'a> {
         self.columns.append(rows);
     }
 
-    /// Writes what was appended.
+    /// Writes the gathered rows.
     pub fn end_group(&mut self) -> anyhow::Result<()> {
         if self.columns.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl<'a> Span<'a> {
         Ok(())
     }
 
-    /// Rows of one hour, in order.
+    /// Writes rows of one hour, in order.
     fn write(&mut self, hour: Hour, rows: &RecordBatch) -> anyhow::Result<()> {
         let keys = Keys::of(rows);
         let (Some(&first), Some(&last)) = (keys.ts_ns().first(), keys.ts_ns().last()) else {
@@ -178,7 +178,7 @@ impl<'a> Span<'a> {
         Ok(())
     }
 
-    /// Puts the files in their places in the archive, and begins again. Returns what they hold.
+    /// Puts the files in their places in the archive, and begins again. Returns their entries.
     pub fn move_in(&mut self, archive: &Path) -> anyhow::Result<Vec<ArchivedFile>> {
         self.close()?;
         self.records = 0;
@@ -195,13 +195,13 @@ impl Drop for Span<'_> {
     fn drop(&mut self) {
         self.open = None;
         for entry in fs::read_dir(self.tmp).into_iter().flatten().flatten() {
-            // What stays behind is removed at the next start.
+            // The next start removes the others.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// By time, and by address where times are equal. Arrival times are so already.
+/// Sorts by time, and by address where times are equal. Arrival times are sorted already.
 fn sorted(batch: RecordBatch) -> anyhow::Result<RecordBatch> {
     let keys = Keys::of(&batch);
     if keys.ts_ns().is_sorted() {
