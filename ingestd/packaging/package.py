@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
 
-Both hold one tree: the daemon, the extension files, man pages, completions, the clients, the units and the configuration. The
+Both have the same files: the daemon, the extension files, man pages, completions, the clients, the units and the configuration. The
 same inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
 
     package.py target/release/ingestd dist
@@ -28,7 +28,7 @@ import versions  # noqa: E402
 
 import pages  # noqa: E402
 
-# What is copied, and its place below the root of a machine. The first page stands with all that it leads to, so that no link is dead.
+# The copied files, and their places below the root of a machine. All pages that the first one leads to are copied, so that no link is dead.
 FILES = [
     *((ROOT / f"dist/{folder}/loom.duckdb_extension", f"usr/lib/loom/{folder}/loom.duckdb_extension") for folder in versions.FILES),
     (ROOT / "sql/macros.sql", "usr/share/loom/macros.sql"),
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def stage(ingestd: Path, tree: Path) -> None:
-    """Put every file into its place, with its mode and time."""
+    """Put every file into its place with its mode and time."""
     for source, target in FILES:
         if not source.exists():
             raise SystemExit(f"package.py: {source} is missing; run 'make package'")
@@ -102,7 +102,7 @@ def stage(ingestd: Path, tree: Path) -> None:
 
 
 def tarball(tree: Path, dist: Path, version: str) -> Path:
-    """Pack what is below `usr`, and the configuration, into one folder that may stand anywhere."""
+    """Pack `usr` and the configuration into one folder that may be anywhere."""
     name = f"loom-{version}-linux-{platform.machine()}"
     path = dist / f"{name}.tar.xz"
     with tarfile.open(path, "w:xz", preset=9) as tar:
@@ -113,7 +113,7 @@ def tarball(tree: Path, dist: Path, version: str) -> Path:
 
 
 def of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out who built it."""
+    """Remove the user who built it."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     return entry
@@ -137,9 +137,9 @@ def debian(tree: Path, dist: Path, version: str) -> Path:
 
 
 def libraries(tree: Path) -> str:
-    """Return which packages, of which versions, hold the symbols that the binaries use."""
+    """Return the packages, with versions, that have the symbols of the binaries."""
     with tempfile.TemporaryDirectory() as place:
-        # The tool reads the name of a source package from here, and nothing else.
+        # The tool only reads the name of a source package from here.
         Path(place, "debian").mkdir()
         Path(place, "debian/control").write_text("Source: loom\n\nPackage: loom\nArchitecture: any\n")
         binaries = [tree / "usr/bin/ingestd", tree / "usr/lib/libloom_client.so", *(tree / "usr/lib/loom").rglob("*.duckdb_extension")]
@@ -154,7 +154,7 @@ def place(path: Path) -> Path:
 
 
 def settle(tree: Path) -> None:
-    """Set the mode and time of everything: not the umask and the hour of who builds."""
+    """Set the mode and time of everything, whatever the umask and the time of the build."""
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     for path in [tree, *tree.rglob("*")]:
         if not path.is_symlink():

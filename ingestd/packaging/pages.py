@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The links of Markdown pages: where they lead, and whether anything is there.
+"""Finds the links of Markdown pages, and the dead ones among them.
 
     pages.py PAGE...
 
-prints each dead link of these pages; the exit status is 1 if there is one. Packages take the pages that the first one leads to.
+prints each dead link of these pages; the exit status is 1 if there is one. Packages contain the pages that the first one leads to.
 """
 
 import re
@@ -18,18 +18,18 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
 def without_code(text: str) -> str:
-    """Return the text, as long as before, with what is code made unreadable."""
+    """Return the text with its code replaced by characters without meaning, in the same length."""
     text = FENCE.sub(lambda found: re.sub(".", " ", found[0]), text)
     return SPAN.sub(lambda found: re.sub("[^\n]", "x", found[0]), text)
 
 
 def links(text: str) -> Iterator[re.Match]:
-    """Find the links: group 1 is the text, group 2 the target. Those in code are none."""
+    """Find the links outside code: group 1 is the text, group 2 the target."""
     return LINK.finditer(without_code(text))
 
 
 def anchors(text: str) -> set[str]:
-    """Return what follows '#' in a link to a heading, as GitHub makes it."""
+    """Return the anchors of the headings, as GitHub makes them."""
     found: set[str] = set()
     for heading in HEADING.findall(FENCE.sub("", text)):
         plain = LINK.sub(r"\1", heading).lower()
@@ -45,7 +45,7 @@ def leads_away(target: str) -> bool:
 
 
 def dead(page: Path) -> Iterator[str]:
-    """Find the links of a page that lead nowhere, and say why."""
+    """Describe the dead links of a page."""
     for found in links(page.read_text()):
         target = found[2]
         if leads_away(target):
@@ -61,7 +61,7 @@ def dead(page: Path) -> Iterator[str]:
 
 
 def reachable(first: Path) -> set[Path]:
-    """Return a page, and the files to which it and the pages behind it lead."""
+    """Return a page and all files that its links lead to, directly or through other pages."""
     found, new = set(), {first.resolve()}
     while new:
         file = new.pop()
@@ -73,7 +73,7 @@ def reachable(first: Path) -> set[Path]:
 
 
 def alone(text: str) -> str:
-    """Return a page without its pictures, and with the text of a link to another file in place of the link."""
+    """Return a page without its pictures, and with links to other files replaced by their texts."""
     parts, end = [], 0
     for found in links(text):
         if leads_away(found[2]) or found[2].startswith("#"):

@@ -1,4 +1,4 @@
-//! `ingestd check` as a user runs it: what it says, and how it ends.
+//! Tests the messages and the exit status of `ingestd check`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -21,7 +21,7 @@ fn ingestd(args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A directory with some thousand rows, as `load` leaves it.
+/// A directory with some thousand rows, from `load`.
 fn loaded(home: &Path) -> String {
     let (dir, csv) = (home.join("loom"), home.join("rows.csv"));
     let rows: String = (0..20_000)
@@ -122,7 +122,7 @@ fn repair_makes_the_index_logs_anew() {
     assert_eq!(check(&[&dir]).0, Some(0));
 }
 
-/// What stands where a segment's file was: a folder, or a link to the file.
+/// An object in place of a segment's file: a folder, or a link to the file.
 fn displace(segment: &Path, by_link: bool) {
     let elsewhere = segment.with_file_name("elsewhere");
     fs::rename(segment, &elsewhere).unwrap();
@@ -202,7 +202,7 @@ fn a_folder_in_place_of_records_is_damage_and_ends_no_check() {
     let named = segment.display();
     let line = format!("damaged: {named}: record log, address 0: {found}\n");
     assert!(said.starts_with(&line), "{said}");
-    // The log ends in that segment: what is appended would stand beside records that may be put back.
+    // The log ends in that segment, so appended records would be beside records that may be put back.
     let csv = home.path().join("rows.csv");
     let output = ingestd(&["load", &dir, "--source", "s", csv.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
@@ -252,7 +252,7 @@ fn pending_losses_are_counted_and_damage_of_their_table_is_named() {
     says("3 causes");
     writer.publish().unwrap();
     says("2 causes");
-    // Dropped without being closed, a writer leaves what a kill leaves.
+    // A writer that is dropped without being closed leaves the same as a kill.
     drop(writer);
     says("2 causes");
     let staged = fs::read_dir(home.path())
@@ -291,7 +291,7 @@ fn repair_writes_the_files_beside_the_logs_as_a_start_does() {
         let mut bytes = whole.clone();
         *bytes.get_mut(20).unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
-        // Told before what is wrong with the logs.
+        // This is reported before the faults of the logs.
         let segment = flip(&dir, "chunks", 100);
         let (code, said) = check(&[&dir]);
         assert_eq!(code, Some(1), "{name}: {said}");

@@ -1,4 +1,4 @@
-//! `ingestd compact` as a user runs it: what becomes smaller, and that every answer stays as it is.
+//! Tests `ingestd compact`: the log becomes smaller, and every answer stays the same.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -101,7 +101,7 @@ fn a_directory_becomes_smaller_and_says_the_same() {
         "{}",
         said(&output)
     );
-    // The last segment is too short to gain anything.
+    // The last segment is too short to become smaller.
     let again = ingestd(&["compact", &dir]);
     assert!(
         said(&again).starts_with("compacted 0 segments"),
@@ -130,7 +130,7 @@ fn a_directory_that_is_written_or_is_none_is_refused() {
     assert!(!none.exists());
 }
 
-/// A daemon that was killed leaves what only staging holds; it is made durable first.
+/// A killed daemon leaves records that are only in staging; they are made durable first.
 #[test]
 fn a_directory_whose_writer_was_killed_is_compacted() {
     let home = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn a_directory_whose_writer_was_killed_is_compacted() {
         writer.push(sale, &payload).unwrap();
     }
     writer.publish().unwrap();
-    // Dropped, it is not closed.
+    // A dropped writer is not closed.
     drop(writer);
     let output = ingestd(&["compact", &dir]);
     assert!(output.status.success(), "{}", said(&output));

@@ -1,4 +1,4 @@
-//! `ingestd export` as a user runs it: the Parquet file holds what was loaded, of the records that were asked for.
+//! Tests `ingestd export`: the Parquet file has the loaded records that were selected.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -93,7 +93,7 @@ impl Home {
             .unwrap()
     }
 
-    /// The rows of an export with these arguments, columns apart by a bar.
+    /// The rows of an export with these arguments, with a bar between columns.
     fn export(&self, args: &[&str]) -> Vec<String> {
         let out = self.path("out.parquet");
         let all = [&["--source", "s", "--out", out.to_str().unwrap()], args].concat();
@@ -212,7 +212,7 @@ fn standard_output_and_a_pipe_get_the_rows_that_a_file_gets() {
     let redirected = home.path("redirected.parquet");
     fs::write(&redirected, &output.stdout).unwrap();
     assert_eq!(read(&redirected), rows);
-    // A pipe that has a name stays one.
+    // A named pipe stays a pipe.
     let pipe = home.path("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());

@@ -1,4 +1,4 @@
-//! What helps at the command line: what shells offer at the cursor, asked as they ask, and the manual's pages.
+//! Tests the help at the command line: the completions of shells, through the shells themselves, and the pages of the manual.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const SOURCES: &str = "[[source]]\nname = 'request'\n[[source.field]]\nname = 'latency_ns'\ntype = 'u64'\n\
                        [[source.index]]\nname = 'latency'\nvalue = 'latency_ns'\n[[source]]\nname = 'logs'\n";
 
-/// Each shell, and a script that prints what it offers for the words after the first argument: the folder that `generate` wrote.
+/// Each shell, and a script that prints its completions of the words after the first argument, which is the folder of `generate`.
 const SHELLS: [(&str, &[&str], &str); 3] = [
     (
         "bash",
@@ -22,7 +22,7 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _clap_complete_ingestd ingestd "${COMP_WORDS[COMP_CWORD]}"
 printf '%s\n' "${COMPREPLY[@]}""#,
     ),
-    // As the first completion of a session has it: the file becomes a function.
+    // The first completion of a session does the same: the file becomes a function.
     (
         "zsh",
         &["-f", "-c"],
@@ -41,11 +41,11 @@ complete -C (string join ' ' -- $argv[2..])"#,
     ),
 ];
 
-/// A folder with a Loom directory, and below `share` what `generate` writes.
+/// A folder with a Loom directory, and the output of `generate` in `share`.
 fn place() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("sources.toml"), SOURCES).unwrap();
-    // The row that is refused makes the source loom_losses.
+    // The refused row creates the source loom_losses.
     std::fs::write(place.path().join("rows.csv"), "a,b\n1,2\n3\n").unwrap();
     let rows = "[[source]]\nname = 'rows'\nfield = [{ name = 'a', type = 'i64' }, { name = 'b', type = 'i64' }]\n";
     std::fs::write(place.path().join("rows.toml"), rows).unwrap();
@@ -75,7 +75,7 @@ fn place() -> TempDir {
     place
 }
 
-/// The shells that are here; CI has all.
+/// The installed shells; CI has all.
 fn shells() -> impl Iterator<Item = (&'static str, &'static [&'static str], &'static str)> {
     SHELLS.into_iter().filter(|(shell, ..)| {
         let is_here = Command::new(shell).arg("--version").output().is_ok();
@@ -90,7 +90,7 @@ fn shells() -> impl Iterator<Item = (&'static str, &'static [&'static str], &'st
     })
 }
 
-/// What is offered for the last of the words that follow `ingestd`; folders without their slash.
+/// The completions of the last of the words that follow `ingestd`; folders without their slash.
 fn offered(
     (shell, options, script): (&str, &[&str], &str),
     place: &Path,

@@ -1,4 +1,4 @@
-//! `ingestd load` as a user runs it: what it prints, how it ends, and what then stands in the directory.
+//! Tests `ingestd load`: its output, its exit status, and the records in the directory.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -203,7 +203,7 @@ fn errors_are_one_sentence_and_make_no_directory() {
     assert!(stdout(&help).contains("Examples:"));
 }
 
-/// Polls until `done` or half a minute has gone.
+/// Polls until `done`, for half a minute at most.
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -212,10 +212,10 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A load into the source `s` that goes on while its standard input is open.
+/// A load into the source `s` that runs while its standard input is open.
 fn load_from_pipe(dir: &Path, format: &str) -> (Child, ChildStdin) {
     let dir = dir.to_str().unwrap();
-    // For the next daemon, if one ends.
+    // This applies to the next daemon, if one ends.
     let patience = ["--patience", "500ms"];
     let fields = declared(Path::new(dir), "s", "n i64");
     let fields = ["--fields", &fields];
@@ -257,7 +257,7 @@ fn a_pipe_is_visible_while_it_is_written() {
 
 #[test]
 fn a_signal_or_a_closed_terminal_ends_a_silent_pipe_and_keeps_what_came() {
-    // A child ignores what its parent ignores, as under nohup, but not what its parent catches.
+    // A child ignores the signals that its parent ignores, as under nohup, but not those that its parent catches.
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let home = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ fn a_signal_or_a_closed_terminal_ends_a_silent_pipe_and_keeps_what_came() {
         eventually("the row is visible", || {
             dir.join("staging").exists() && records(&dir, "s").len() == 1
         });
-        // What the load says from here on, nobody reads.
+        // Nobody reads the load's messages from here on.
         drop(child.stderr.take());
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -286,7 +286,7 @@ fn a_daemon_that_is_gone_before_the_first_row_is_named_with_what_to_do() {
     let dir = home.path().join("loom");
     let daemon = Daemon::start(&dir, &Config::default(), false).unwrap();
     let (child, mut stdin) = load_from_pipe(&dir, "json");
-    // It reads once it is connected.
+    // The load reads when it is connected.
     stdin.write_all(b"{\"n\":").unwrap();
     eventually("the load reads", || ioctl_fionread(&stdin).unwrap() == 0);
     daemon.stop().unwrap();
@@ -346,7 +346,7 @@ fn a_running_daemon_takes_the_load() {
     assert_eq!(records(&dir, "s").len(), 4);
 }
 
-/// What the ledger of a directory says of a source: reasons and numbers of records.
+/// The losses of a source in a directory: reasons and numbers of records.
 fn lost(dir: &Path, name: &str) -> Vec<(String, Option<u64>)> {
     let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
     let losses = snapshot.losses(&Poll::never()).unwrap();
@@ -505,7 +505,7 @@ fn an_input_of_which_nothing_is_stored_makes_no_source_and_no_directory() {
         stdout(&refused),
         "received=2 stored=1 refused=1 dropped=0\n"
     );
-    // Of a source that exists, refused rows stand in the ledger.
+    // The ledger has refused rows of a source that exists.
     assert_eq!(
         stdout(&load("a,b\n3\n", &[])),
         "received=1 stored=0 refused=1 dropped=0\n"
@@ -604,7 +604,7 @@ fn add_fields_extends_a_source_that_exists_with_and_without_a_daemon() {
         let note = "field 'late' of type i64 is added to source 's'";
         assert!(added.contains(note), "{added}");
         assert!(!added.contains("left out"), "{added}");
-        // Of text, the declaration adds them.
+        // For text, the declaration adds them.
         let fields = declared(dir, "s", "n i64?, s i64?, late i64?, later i64?");
         let added = load(dir, &third, &["--fields", &fields]);
         let note = "field 'later' of type i64 is added to source 's'";

@@ -1,4 +1,4 @@
-//! `ingestd load` without a daemon, on a disk that fills on the way.
+//! Tests `ingestd load` without a daemon on a disk that becomes full during the load.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -22,7 +22,7 @@ const CONFIG: &str =
     "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n";
 const ROWS: u64 = 1_500_000;
 
-/// A directory of small segments on a small disk, and a file of more rows than it has room for.
+/// A directory of small segments on a small disk, and a file with more rows than fit.
 struct Scene {
     small: Small,
     home: tempfile::TempDir,
@@ -49,7 +49,7 @@ impl Scene {
         self.home.path().join("rows.csv")
     }
 
-    /// Loads the file, and says how long that took.
+    /// Loads the file, and returns how long that took.
     fn load(&self) -> (Output, Duration) {
         let since = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
@@ -63,7 +63,7 @@ impl Scene {
     }
 }
 
-/// The option that declares the fields of a file's rows, in a file beside it.
+/// The option that declares the fields of a file's rows, in a second file.
 fn fields(rows: &Path) -> [OsString; 2] {
     let toml = rows.with_extension("toml");
     let fields = "[{ name = 'n', type = 'i64' }, { name = 's', type = 'utf8', nullable = true }]";
@@ -175,7 +175,7 @@ fn min_free_holds_while_the_log_allocates_its_files() {
     assert!(status.success());
     let evicted = daemon.status().unwrap().evicted_segments;
     assert!(evicted > 0, "the load is longer than the disk");
-    // At this rate a file is full within milliseconds, and may be allocated before one that was given up is gone.
+    // At this rate a file is full within milliseconds, and another may be allocated before one that was given up is gone.
     assert!(free_least > 44 * MIB, "{} MiB", free_least / MIB);
     daemon.stop().unwrap();
     assert!(check(&dir).unwrap().is_sound());
@@ -199,7 +199,7 @@ fn a_load_that_fills_the_disk_ends_with_its_counts_and_loses_no_row_that_it_coun
         format!("received={stored} stored={stored} refused=0 dropped=0\n")
     );
     let first_left = format!(
-        "cannot store row {} of '{}' and those behind it: ",
+        "cannot store row {} of '{}' and the rows after it: ",
         stored + 1,
         scene.file().display()
     );

@@ -1,4 +1,4 @@
-//! What a load takes of memory, whatever a file claims and unpacks to: measured from outside, as the most that the process ever had.
+//! Tests how much memory a load takes, whatever a file claims and decompresses to. It is measured from outside, as the peak of the process.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -16,7 +16,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
-/// Runs a command, prints what it printed, and at last the most memory that it had, in MiB.
+/// Runs a command, prints its output, and then its peak of memory in MiB.
 const MEASURED: &str = "
 import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
@@ -24,11 +24,11 @@ print(done.stdout + done.stderr)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 ";
 
-/// What a load takes before it reads anything, most of it staging, is about 170 MiB.
+/// A load takes about 170 MiB before it reads anything, most of it for staging.
 const REFUSED_MIB_MAX: u64 = 250;
 const UNPACKED_MIB_MAX: u64 = 1000;
 
-/// What a load of a file printed, and the most memory that it had, in MiB.
+/// The output of a load of a file, and its peak of memory in MiB.
 fn measured(path: &Path) -> (String, u64) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new("python3")
@@ -43,7 +43,7 @@ fn measured(path: &Path) -> (String, u64) {
     (told.to_owned(), peak_mib.parse().unwrap())
 }
 
-/// Rows of a text of 100 KB, which both formats hold once.
+/// Rows of a text of 100 KB, which both formats store once.
 fn one_text_for_all(path: &Path) {
     let long = "x".repeat(100_000);
     let column: DictionaryArray<Int32Type> = std::iter::repeat_n(long.as_str(), 20_000).collect();
@@ -82,7 +82,7 @@ fn pages_of_nothing(path: &Path) {
     writer.close().unwrap();
 }
 
-/// Lists that are all the same one of 100,000 numbers.
+/// Equal lists of 100,000 numbers.
 fn one_list_for_all(path: &Path) {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1_000_000_000; 100_000]));
     let field = Arc::new(Field::new_list_field(DataType::Int64, true));

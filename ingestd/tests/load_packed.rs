@@ -1,4 +1,4 @@
-//! `ingestd load` with compressed files: whole, in several members, damaged, cut short, and with something behind them.
+//! Tests `ingestd load` with compressed files: whole, in several members, damaged, cut short, and with further bytes after the data.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -19,7 +19,7 @@ use place::{ALL, Place};
 const CSV: &str = "n,s\n1,a\n2,b\n3,c\n";
 const FIELDS: &str = "n i64?, s utf8?";
 
-/// The bytes as a program of this name packs them; `None` where it is missing.
+/// The bytes that a program of this name compresses; `None` if it is missing.
 fn packed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut child = Command::new(program)
         .arg("-c")
@@ -35,7 +35,7 @@ fn packed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// Each program that packs, with the ending of its files; those that are missing are skipped.
+/// Each program that compresses, with the ending of its files; missing programs are skipped.
 fn programs() -> Vec<(&'static str, &'static str)> {
     let all = [
         ("gzip", "gz"),
@@ -73,7 +73,7 @@ fn a_compressed_file_and_standard_input_load_as_what_they_hold() {
                 .gives(ALL, &[]);
         }
         cat.wait().unwrap();
-        // The first bytes say it, not the name; those inside say the format.
+        // The first bytes decide it, not the name; the decompressed bytes decide the format.
         let json = packed(program, b"{\"n\":1,\"s\":\"a\"}\n").unwrap();
         place
             .load_into(FIELDS, &[], &place.file("unnamed", &json))
@@ -114,7 +114,7 @@ fn every_member_of_a_compressed_file_is_read() {
     }
 }
 
-/// Rows that pack badly, so that a damaged byte in the middle has rows before it.
+/// Rows that compress badly, so that a damaged byte in the middle has rows before it.
 fn many_rows() -> String {
     let mut random = 1_u64;
     let rows = (0..150_000).map(|row| {
@@ -199,7 +199,7 @@ fn the_rows_before_damage_in_compressed_data_are_stored_and_the_file_is_named() 
                 )),
                 "{said}"
             );
-            // Damage may show up only where a checksum follows it; the row there may be refused for what it holds.
+            // Damage may be detected only at a later checksum; the row with it may be refused for its content.
             assert!(said.contains(words), "{program}: {said}");
             let counts = String::from_utf8(loaded.output.stdout.clone()).unwrap();
             let stored = counts.split("stored=").nth(1).unwrap();

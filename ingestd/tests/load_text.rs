@@ -1,5 +1,4 @@
-//! `ingestd load` with text of others: times of any form, CSV and JSON as programs write them. The files of `tests/inputs/` are loaded as they
-//! are.
+//! Tests `ingestd load` with text from other programs: times of any form, CSV and JSON. The files of `tests/inputs/` are loaded unchanged.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -15,7 +14,7 @@ use loom_engine::log::LogReader;
 use loom_engine::query::read_catalog;
 use place::{ALL, Loaded, Place};
 
-/// The own times of the only source's records, by export to nothing but their count: the summary's bounds.
+/// The own times of the only source's records, from the bounds of the summary.
 fn times(loaded: &Loaded) -> Vec<i64> {
     use loom_engine::LogKind;
     use loom_engine::format::RecordIter;
@@ -202,7 +201,7 @@ fn dates_beyond_nanoseconds_become_null_in_a_nullable_field_and_are_counted() {
         let place = Place::new();
         let file = place.file(name, text.as_bytes());
         let loaded = place.load_into("t timestamp_ns?, n u8", &[], &file);
-        // The third row is refused for its number, and its time does not count.
+        // The third row is refused because of its number, so its time does not count.
         loaded.gives(
             "received=4 stored=2 refused=2 dropped=0",
             &["row 3 of", "row 4 of", "1 time of field 't' in '"],
@@ -443,7 +442,31 @@ fn text_without_declared_fields_is_one_message_with_the_statement_that_loads_it(
         assert_eq!(loaded.output.status.code(), Some(1));
         assert!(!loaded.dir.exists());
     }
-    // The words of the pipe are those of a shell, and DuckDB does not unpack every file.
+    // The statement repeats the options, and reads the other files of the same kind.
+    let second = place.file("b.csv", b"3,4\n").display().to_string();
+    let options = [
+        "--delimiter",
+        ";",
+        "--no-header",
+        "--ts",
+        "column0",
+        "--ts-unit",
+        "s",
+    ];
+    let index = ["--index", "column1", &second];
+    let errors = place.load(&[&options[..], &index].concat(), &csv).said();
+    let read = format!(
+        "read_csv(['{second}', '{}'], delim = ';', header = false)",
+        csv.display()
+    );
+    for part in [
+        format!("SELECT * FROM {read}) TO '/dev/stdout'"),
+        "TS 'column0', TS_UNIT 's', INDEX ('column1'))".to_owned(),
+        " --ts column0 --ts-unit s --index column1 --format parquet -".to_owned(),
+    ] {
+        assert!(errors.contains(&part), "{part}: {errors}");
+    }
+    // The pipe is written for a shell, and DuckDB does not decompress every file.
     let mut packed = Vec::new();
     let best = bzip2::Compression::best();
     let mut packer = bzip2::read::BzEncoder::new(&b"a,b\n1,2\n"[..], best);
@@ -452,20 +475,20 @@ fn text_without_declared_fields_is_one_message_with_the_statement_that_loads_it(
     let errors = place.load(&["--ts", "it's"], &odd).said();
     let path = odd.with_extension("").display().to_string();
     for part in [
-        "unpack it, for DuckDB reads no .bz2, and let DuckDB 2 load it: ".to_owned(),
+        "unpack it, because DuckDB does not read .bz2, and let DuckDB 2 load it: ".to_owned(),
         format!("read_csv('{path}')) TO '"),
         format!("read_csv('{}')) TO '/dev/stdout'", path.replace('$', "\\$")),
         r"--ts 'it'\''s' ".to_owned(),
     ] {
         assert!(errors.contains(&part), "{part}: {errors}");
     }
-    // A source that exists decides.
+    // An existing source decides.
     place.load_into("a i64, b i64?", &[], &csv);
     let one = "received=1 stored=1 refused=0 dropped=0";
     place.load(&[], &json).gives(one, &[]);
 }
 
-/// A file, arguments, the counts, the fields, and what is said on standard error.
+/// A file, arguments, the counts, the fields, and the text on standard error.
 type Case<'a> = (&'a str, Words<'a>, &'a str, &'a str, Words<'a>);
 type Words<'a> = &'a [&'a str];
 

@@ -1,16 +1,17 @@
-//! Queries from other processes while the daemon writes at full rate: every snapshot holds every record below its position, whole
-//! and once, although the staged blocks are recycled under the readers.
+//! Queries from other processes while the daemon writes at full rate: every snapshot has every record below its position, whole
+//! and once, although the staged blocks are recycled under the readers. This also holds when the daemon is killed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ingestd::client::Client;
 use ingestd::protocol::Shape;
-use loom_tests::daemon::Daemon;
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::probe;
+use loom_tests::producer::Life;
 use loom_tests::seed::Seed;
 
 const BLOCK_BYTES: u64 = 4 << 20;
@@ -18,6 +19,7 @@ const RECYCLES_MIN: u64 = 20;
 const SNAPSHOTS_MIN: u64 = 10;
 const RECORDS_MIN: u64 = 4_000_000;
 const BATCH_RECORDS: u64 = 1000;
+const KILLS: u32 = 5;
 
 /// What the producer and the readers tell each other.
 #[derive(Default)]
@@ -69,7 +71,7 @@ fn no_snapshot_of_a_full_rate_stream_lacks_repeats_or_tears_a_record() -> Result
         }
         sides
             .into_iter()
-            .map(|side| side.join().map_err(|_| anyhow::anyhow!("a side panicked")))
+            .map(|side| side.join().map_err(|_| anyhow!("a side panicked")))
             .collect::<Vec<_>>()
     });
     for outcome in outcomes {
@@ -90,6 +92,66 @@ fn no_snapshot_of_a_full_rate_stream_lacks_repeats_or_tears_a_record() -> Result
         );
     }
     daemon.stop()
+}
+
+// G1, G5
+#[test]
+fn open_sessions_of_both_versions_read_on_when_the_daemon_is_killed() -> Result<()> {
+    let mut seed = Seed::announced("killed");
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("killed.loom");
+    let config = "[log]\nblock = \"2MiB\"\n";
+    let mut sessions = Version::ALL
+        .into_iter()
+        .map(Session::open)
+        .collect::<Result<Vec<_>>>()?;
+    let from = probe::scan(&dir.display().to_string(), "");
+    let mut agreed = || -> Result<u64> {
+        let counts = sessions
+            .iter_mut()
+            .map(|session| probe::count_sound(session, &from))
+            .collect::<Result<Vec<_>>>()?;
+        match counts.as_slice() {
+            [first, others @ ..] if others.iter().all(|count| count == first) => Ok(*first),
+            _ => bail!("the sessions see {counts:?} records"),
+        }
+    };
+    let mut there = 0;
+    for _ in 0..KILLS {
+        let daemon = Daemon::start(&dir, config)?;
+        if there > 0 {
+            ensure!(agreed()? == there, "the start changed the records");
+        }
+        let enough = there + seed.between(1, 200_000).unsigned_abs();
+        let acknowledged = AtomicU64::new(there);
+        let mut life = Life::from(there);
+        thread::scope(|scope| {
+            let producer = scope.spawn(|| {
+                life.live(&dir, |pushing| {
+                    for _ in 0..7 {
+                        pushing.push(500)?;
+                    }
+                    pushing.sync()?;
+                    acknowledged.store(pushing.life.acknowledged(), Ordering::Relaxed);
+                    Ok(true)
+                })
+            });
+            let is_enough = || acknowledged.load(Ordering::Relaxed) >= enough;
+            ensure!(
+                wait_until(|| Ok(is_enough() || producer.is_finished()))? && is_enough(),
+                "the daemon does not acknowledge {enough} records"
+            );
+            daemon.kill()?;
+            producer
+                .join()
+                .map_err(|_| anyhow!("the producer panicked"))?
+        })?;
+        there = agreed()?;
+        life.hold(there)?;
+    }
+    Daemon::start(&dir, config)?.stop()?;
+    ensure!(agreed()? == there, "the last start changed the records");
+    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
 /// Runs one side, and tells the others where it fails.

@@ -1,4 +1,4 @@
-// libloom_client: records through shared memory into a running ingestd. Made by cbindgen of src/lib.rs; a test holds it equal.
+// libloom_client pushes records to a running ingestd through shared memory. cbindgen makes this file from src/lib.rs; a test compares them.
 
 #ifndef LOOM_CLIENT_H
 #define LOOM_CLIENT_H
@@ -9,13 +9,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
-// time, and no fork of the process. It outlives the daemon: while none runs, records gather in memory of its own, and the next daemon stores
-// them; a minute without a daemon makes calls fail.
+// A connection to the daemon of one directory, with a ring of shared memory for each source that it defines. One thread may use it at a time,
+// and no fork of the process. It outlives the daemon: while none runs, records wait in its own memory, and the next daemon stores them. After
+// a minute without a daemon, calls fail.
 typedef struct loom_client loom_client;
 
-// What became of the records of this connection, or since the daemon that runs now took its rings over: received = stored + refused +
-// dropped.
+// The counts of this connection's records, or the counts since the current daemon took over its rings: received = stored + refused + dropped.
 typedef struct {
   uint64_t received;
   uint64_t stored;
@@ -29,12 +28,11 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Connects to the daemon that runs on a Loom directory. `ring_bytes` is the room in each ring: a power of two from 64 KiB to 64 MiB, or 0
-// for 8 MiB. Returns 0, or -1. A client is stored in `client` in both cases: `loom_error` says why it is not connected, and `loom_close`
-// frees it.
+// Connects to the daemon that runs on a Loom directory. `ring_bytes` is the size of each ring: a power of two from 64 KiB to 64 MiB, or 0 for
+// 8 MiB. Returns 0, or -1. In both cases it stores a client in `client`: `loom_error` says why it is not connected, and `loom_close` frees it.
 //
 // # Safety
-// `dir` is a string that ends with NUL, and `client` points to where the client goes.
+// `dir` is a string that ends with NUL, and `client` points to a place for the client.
 int loom_connect(const char *dir,
                  uint64_t ring_bytes,
                  loom_client **client);
@@ -42,14 +40,14 @@ int loom_connect(const char *dir,
 // Defines the first `[[source]]` of a TOML text, and opens a ring for it. A source that exists is not an error. Returns 0, or -1.
 //
 // # Safety
-// `client` comes from `loom_connect`, `toml` is a string that ends with NUL, and `source` points to where its number goes.
+// `client` comes from `loom_connect`, `toml` is a string that ends with NUL, and `source` points to a place for its number.
 int loom_define(loom_client *client,
                 const char *toml,
                 uint16_t *source);
 
-// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. No system
-// call is made unless the ring is full or no daemon runs. If it is full, this waits for room, or the record is dropped and counted, as the source's
-// `on_overload` says. Returns 0, or -1.
+// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. It makes no
+// system call unless the ring is full or no daemon runs. If the ring is full, it waits for space, or drops and counts the record, as the
+// source's `on_overload` says. Returns 0, or -1.
 //
 // # Safety
 // `client` comes from `loom_connect`, and `payload` points to so many bytes.
@@ -58,20 +56,20 @@ int loom_push(loom_client *client,
               const uint8_t *payload,
               size_t bytes);
 
-// Returns when everything pushed before is visible to queries. `counts` may be NULL. Returns 0, or -1.
+// Returns when everything that was pushed before is visible to queries. `counts` may be NULL. Returns 0, or -1.
 //
 // # Safety
-// `client` comes from `loom_connect`, and `counts` points to where the counts go, or is NULL.
+// `client` comes from `loom_connect`, and `counts` points to a place for the counts, or is NULL.
 int loom_sync(loom_client *client, loom_counts *counts);
 
-// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. What waits for the next
-// daemon goes to it if it runs by now, and is lost otherwise. NULL is allowed.
+// Ends the connection and frees the client. The daemon takes the records in the rings; only a sync before it shows that. Records that wait for
+// the next daemon go to it if it runs by now, and are lost otherwise. NULL is allowed.
 //
 // # Safety
 // `client` comes from `loom_connect` and is not used any more.
 void loom_close(loom_client *client);
 
-// Why the latest call that failed did so; empty if none did. The text is valid until the next call.
+// Returns the error of the latest call that failed; empty if none did. The text is valid until the next call.
 //
 // # Safety
 // `client` comes from `loom_connect`.

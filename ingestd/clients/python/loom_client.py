@@ -1,4 +1,4 @@
-"""Pushes records to a running ingestd: one page, standard library only. PROTOCOL.md specifies the bytes.
+"""Pushes records to a running ingestd: one file, standard library only. PROTOCOL.md specifies the bytes.
 
     loom = loom_client.connect("/var/lib/loom")         # or: with loom_client.connect(…) as loom: it syncs at its end
     loom.define('[[source]]\\nname = "ticks"\\n[[source.field]]\\nname = "n"\\ntype = "u64"')
@@ -6,8 +6,8 @@
     loom.push("ticks", struct.pack("<3Q", 3, 4, 5))     # or packed little-endian payloads, all of one size
     print(loom.sync())                                  # visible now: {'position': …, 'stored': 5, …}
 
-A client outlives its daemon: a call that finds it gone connects to the next one, for as long as `patience` says. Where records were pushed
-since the last sync, it raises `Disconnected` then, whose `unsure` counts them: the log has some, all or none. The client can go on.
+A client outlives its daemon: a call that finds it gone connects to the next one within `patience`. If records were pushed since the last
+sync, it then raises `Disconnected`, whose `unsure` counts them: the log has some, all or none of them. The client can go on.
 
 With time = "own", a row's first value, called "ts" by name, is its time in ns since the epoch.
 """
@@ -24,7 +24,7 @@ BATCH = 64 * 1024
 
 
 class LoomError(Exception):
-    """What the daemon refused, and why it is gone; `code` is that of PROTOCOL.md, `counts` those of a goodbye."""
+    """The daemon refused a request, or is gone. `code` is a number of PROTOCOL.md; `counts` comes from a goodbye."""
 
     def __init__(self, message, code=None, counts=None):
         super().__init__(message)
@@ -32,13 +32,13 @@ class LoomError(Exception):
 
 
 class Disconnected(LoomError):
-    """The daemon has ended. It may have stored `unsure` records that were pushed since the last sync; what was synced is stored."""
+    """The daemon has ended. It may have stored `unsure` records that were pushed since the last sync; synced records are stored."""
 
     unsure = 0
 
 
 class RowError(LoomError, ValueError):
-    """A row that does not fit its source. The `pushed` rows before it are on their way; it and those after it are not."""
+    """A row does not fit its source. The `pushed` rows before it are on their way; this row and the rows after it are not."""
 
     def __init__(self, message, pushed):
         super().__init__(message)
@@ -52,7 +52,7 @@ class Source:
         self.id, self.fields = described["id"], described["fields"]
         self.own = described["time"] == "own"
         self.columns = ["ts"] * self.own + [field["name"] for field in self.fields]
-        # bytes[6] and char[6] are 6s; what varies in length has no place among the fixed ones.
+        # bytes[6] and char[6] are 6s; fields of varying length are not among the fixed ones.
         self.formats = [FORMATS.get(f["type"]) if "[" not in f["type"] else f["type"].split("[")[1][:-1] + "s"
                         for f in self.fields]
         self.labels = [{text: int(n) for n, text in (f.get("labels") or {}).items()} for f in self.fields]
@@ -110,7 +110,7 @@ class Client:
         directory = self.directory
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         opened = None
-        try:  # through a descriptor, for a socket's path is at most 107 bytes long
+        try:  # through a descriptor, because a socket's path is at most 107 bytes long
             opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
             self.socket.connect(f"/proc/self/fd/{opened}/ingest.sock")
         except PermissionError as error:
@@ -127,7 +127,7 @@ class Client:
         self._receive(0x81)
 
     def _connect_again(self, error):
-        """Connects to the next daemon, and says how many records are unsure, if any."""
+        """Connects to the next daemon, and reports unsure records."""
         deadline, pause = time.monotonic() + self.patience, 0.01
         error.unsure, self.unsynced = self.unsynced, 0
         while True:
@@ -155,7 +155,7 @@ class Client:
             self.socket.close()
 
     def define(self, toml):
-        """Defines the [[source]] tables of a TOML text; {name: id}. A source that exists is not an error."""
+        """Defines the [[source]] tables of a TOML text, and returns {name: id}. A source that exists is not an error."""
         body, ids, at = self._ask(0x05, toml.encode(), 0x85), {}, 6
         while at < len(body):
             number, length = struct.unpack_from("<HH", body, at)
@@ -165,7 +165,7 @@ class Client:
         return ids
 
     def push(self, source, records):
-        """Adds rows, or packed payloads of one size, to the batch. Full batches are sent."""
+        """Adds rows, or packed payloads of one size, to the batch. A full batch is sent."""
         if source not in self.sources:
             self.sources = {described["name"]: Source(described) for described in self.catalog()}
         if source not in self.sources:
@@ -194,7 +194,7 @@ class Client:
             self._push(0x02, layout.id, struct.pack("<HH", layout.size, 0) + part, len(part) // layout.size)
 
     def sync(self, durable=False):
-        """Waits until all that was pushed is visible, or durable; what became of this connection's records."""
+        """Waits until all pushed records are visible, or durable, and returns the counts of this connection."""
         counts = self._counts(self._ask(0x04, bytes([durable, 0, 0, 0]), 0x84))
         self.unsynced = 0
         return counts
@@ -216,7 +216,7 @@ class Client:
         try:
             self.socket.sendall(data)
         except OSError as error:
-            self._receive(None)  # what the daemon said last says more
+            self._receive(None)  # the daemon's last message explains more
             raise Disconnected(f"the connection failed: {error}") from error
 
     def close(self):
@@ -282,5 +282,5 @@ class Client:
 
 
 def connect(directory, name="python", patience=60):
-    """Connects to the daemon that runs on a Loom directory. `patience`: how many seconds a call waits for the next daemon."""
+    """Connects to the daemon that runs on a Loom directory. A call waits up to `patience` seconds for the next daemon."""
     return Client(directory, name, patience)

@@ -1,4 +1,4 @@
-"""Pushes records to a running ingestd through shared memory: `libloom_client` by ctypes, standard library only.
+"""Pushes records to a running ingestd through shared memory, with `libloom_client` and ctypes; standard library only.
 
     loom = loom_ring.connect("/var/lib/loom")           # or: with loom_ring.connect(…) as loom: it syncs at its end
     source = loom.define('[[source]]\\nname = "ticks"\\ntime = "own"\\n[[source.field]]\\nname = "n"\\ntype = "u64"')
@@ -6,10 +6,10 @@
     print(loom.sync())                                  # visible now: {'received': 1, 'stored': 1, …}
     loom.close()
 
-The library is `libloom_client.so` beside this file, else the one that the loader finds; `library` names another. A client outlives its
-daemon: what is pushed meanwhile waits in shared memory, and the next daemon stores it; after 60 s without a daemon, calls raise an error.
+The library is `libloom_client.so` beside this file; without one, the one that the loader finds. `library` names another. A client outlives
+its daemon: records wait in shared memory, and the next daemon stores them; after 60 s without a daemon, calls raise an error.
 
-A call through ctypes takes about a microsecond; rows and batches go faster through `loom_client`, over the socket.
+A call through ctypes takes about a microsecond; rows and batches are faster with `loom_client`, over the socket.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import os
 
 
 class LoomError(Exception):
-    """What the library or the daemon refused."""
+    """The library or the daemon refused a call."""
 
 
 class Counts(ctypes.Structure):
@@ -58,7 +58,7 @@ class RingClient:
             self.close()
 
     def define(self, toml):
-        """Defines the first [[source]] of a TOML text, and opens a ring for it; its number."""
+        """Defines the first [[source]] of a TOML text, opens a ring for it, and returns its number."""
         source = ctypes.c_uint16()
         self._check(self.library.loom_define(self.client, toml.encode(), ctypes.byref(source)))
         return source.value
@@ -69,13 +69,13 @@ class RingClient:
             self._check(-1)
 
     def sync(self):
-        """Waits until all that was pushed is visible; what became of this connection's records."""
+        """Waits until all pushed records are visible, and returns the counts of this connection."""
         counts = Counts()
         self._check(self.library.loom_sync(self.client, ctypes.byref(counts)))
         return {name: getattr(counts, name) for name, _ in Counts._fields_}
 
     def close(self):
-        """Ends the connection. The daemon takes what was pushed; only a sync before it shows that."""
+        """Ends the connection. The daemon takes the pushed records; only a sync before it shows that."""
         client, self.client = self.client, ctypes.c_void_p()
         self.library.loom_close(client)
 
@@ -85,7 +85,7 @@ class RingClient:
 
 
 def connect(directory, ring_bytes=0, library=None):
-    """Connects to the daemon that runs on a Loom directory. `ring_bytes`: room in each ring, 0 for 8 MiB."""
+    """Connects to the daemon that runs on a Loom directory. `ring_bytes` is the size of each ring, 0 for 8 MiB."""
     if library is None:
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libloom_client.so")
         library = beside if os.path.exists(beside) else "libloom_client.so"

@@ -1,6 +1,6 @@
-//! The whole file: its tables, their defaults, and the checks that look at several keys at once.
+//! The tables of the configuration file, their defaults, and the checks of several keys together.
 //!
-//! `ingestd run` and `ingestd validate` parse it. A key that is absent has its default; an unknown key is an error with its line.
+//! `ingestd run` and `ingestd validate` parse it. A missing key has its default; an unknown key is an error with its line.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::rule::{RuleDef, check_rules};
 use super::scrape::{ScrapeDef, check_scrapes};
 use super::units::{ByteSize, FreeSpace, Span};
 
-/// Everything a configuration file says.
+/// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -28,9 +28,9 @@ pub struct Config {
     pub archive: ArchiveConfig,
     pub access: AccessConfig,
     pub metrics: MetricsConfig,
-    /// Nothing is received unless it is given.
+    /// OTLP is received only if this table exists.
     pub otlp: Option<OtlpDef>,
-    /// With those of `[otlp]`.
+    /// The sources, with those of `[otlp]`.
     #[serde(rename = "source")]
     pub sources: Vec<SourceDef>,
     #[serde(rename = "rule")]
@@ -39,36 +39,36 @@ pub struct Config {
     pub scrapes: Vec<ScrapeDef>,
 }
 
-/// `[log]`: how records are staged, written and made durable.
+/// `[log]`: staging, writing and durability of records.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// Unit of indexing; fixed when the directory is created.
+    /// The unit of indexing; fixed when the directory is created.
     pub chunk: Spanned<ByteSize>,
-    /// Unit of eviction; two are staged.
+    /// The unit of staging; two are in memory.
     pub block: Spanned<ByteSize>,
-    /// Size of a file of the record log; fixed when the directory is created.
+    /// The size of a file of the record log; fixed when the directory is created.
     pub segment: Spanned<ByteSize>,
-    /// The folder of the staging file; if it does not fit there, it is in the Loom directory.
+    /// The folder of the staging file; if the file does not fit there, it is in the Loom directory.
     pub staging: Spanned<PathBuf>,
     pub durability: DurabilityConfig,
     /// Whether the daemon rewrites old files of the record log as columns.
     pub compact: Compact,
-    /// How long a file has been full and durable before it is rewritten.
+    /// The time after which a full and durable file is rewritten.
     pub compact_after: Span,
 }
 
-/// When old files of the record log become columns.
+/// Whether old files of the record log become columns.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compact {
-    /// While the daemon runs, as far as the machine has time.
+    /// Yes, while the daemon runs and the machine has time.
     #[default]
     Auto,
     Off,
 }
 
-/// `"none"`, `"batch"`, or how late an fsync may be.
+/// `"none"`, `"batch"`, or the greatest delay of an fsync.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DurabilityConfig {
     None,
@@ -76,7 +76,7 @@ pub enum DurabilityConfig {
     Batch,
 }
 
-/// `[retention]`: what is evicted, and what happens when the disk fills.
+/// `[retention]`: the limits of the log, and the reaction to a full disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionConfig {
@@ -84,76 +84,76 @@ pub struct RetentionConfig {
     pub max_bytes: Option<Spanned<ByteSize>>,
     /// Unlimited unless given.
     pub max_age: Option<Span>,
-    /// What the pins of rules may take, beside the log.
+    /// The limit of all pins of rules, beside the log.
     pub pin_max_bytes: ByteSize,
     pub min_free: FreeSpace,
     pub on_full: OnFull,
 }
 
-/// `[archive]`: what `ingestd archive` has to do with retention.
+/// `[archive]`: the relation of `ingestd archive` to retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArchiveConfig {
     /// The folder that `ingestd archive` writes.
     pub to: Option<PathBuf>,
-    /// Retention removes nothing that is not archived there.
+    /// Retention removes only archived records.
     pub required: bool,
-    /// The sources that must be archived; all if there is none.
+    /// The sources that must be archived; empty for all.
     pub sources: Vec<String>,
-    /// Sources that retention does not wait for.
+    /// Sources that need not be archived.
     pub except: Vec<String>,
 }
 
-/// What happens when less than `min_free` of the disk is left.
+/// The reaction when less than `min_free` of the disk is free.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFull {
-    /// The oldest segments make room.
+    /// Remove the oldest segments.
     Evict,
-    /// New records are refused, and counted.
+    /// Refuse and count new records.
     Refuse,
 }
 
-/// `[access]`: who may read and push, apart from the owner.
+/// `[access]`: permissions to read and push, apart from the owner's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// This group may read the directory, and so query it.
+    /// The group that may read and query the directory.
     pub group: Option<Spanned<String>>,
     pub socket: SocketAccess,
 }
 
-/// `[metrics]`: what the daemon reports about itself.
+/// `[metrics]`: metrics about the daemon itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// A loopback address and port for `/metrics`, `/livez` and `/readyz`; not served unless given.
+    /// The loopback address of `/metrics`, `/livez` and `/readyz`; `None` does not serve them.
     #[serde(deserialize_with = "loopback")]
     pub listen: Option<SocketAddr>,
-    /// How often `loom_metrics` gets records; never if zero.
+    /// The interval of records in `loom_metrics`; zero means none.
     pub interval: Span,
 }
 
-/// Who may push.
+/// The permission to push.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocketAccess {
     #[default]
     Owner,
-    /// The members of `group` too.
+    /// The owner and the members of `group`.
     Group,
 }
 
-/// What is wrong with a configuration, and where.
+/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Counted from 1; None where the whole is meant.
+    /// The line, from 1; `None` for the whole file.
     pub line: Option<usize>,
     pub message: String,
 }
 
 const CHUNK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
-/// What a source should have of each chunk, about, and for how many the longest chunk has it.
+/// The approximate share of a source in a chunk, and the number of sources for which the longest chunk suffices.
 const SOURCE_CHUNK_BYTES: u32 = 1 << 10;
 const CHUNK_SOURCES_MAX: usize = 1 << 10;
 const _: () = assert!(SOURCE_CHUNK_BYTES as usize * CHUNK_SOURCES_MAX == 1 << 20);
@@ -176,24 +176,16 @@ impl Config {
             config.sources.extend(otlp.sources());
         }
         validate_sources(text, &config.sources).map_err(|error| ConfigError::numbered(&error))?;
-        let sound = check_rules(config.rules.iter());
-        sound
-            .and_then(|()| {
-                config
-                    .rules
-                    .iter()
-                    .try_for_each(|rule| config.retention.keeps(rule))
-            })
+        let mut rules = config.rules.iter();
+        check_rules(rules.clone())
+            .and_then(|()| rules.try_for_each(|rule| config.retention.keeps(rule)))
             .and_then(|()| check_scrapes(&config.scrapes))
-            .map_err(|message| ConfigError {
-                line: None,
-                message,
-            })?;
+            .map_err(ConfigError::of)?;
         Ok(config)
     }
 
-    /// What the engine is to be opened with. Unless a chunk is given, a new directory has longer ones where there are many sources, or
-    /// targets, which get a source each: a source of a chunk takes a place in its summary, however few its records.
+    /// The options of the engine. Unless `chunk` is given, a new directory with many sources (each scrape target is one) has longer chunks, because
+    /// each source in a chunk takes a place in its summary.
     pub fn log_options(&self) -> LogOptions {
         let mut options = self.log.options();
         let is_given = !self.log.chunk.span().is_empty();
@@ -207,28 +199,26 @@ impl Config {
         options
     }
 
-    /// Reads and checks the configuration in a file; that the machine has the group too.
+    /// Reads and checks a configuration file, including the existence of the group.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
-            line: None,
-            message: format!("cannot read the configuration: {error}"),
-        })?;
+        let unread = |error| ConfigError::of(format!("cannot read the configuration: {error}"));
+        let text = std::fs::read_to_string(path).map_err(unread)?;
         let config = Config::parse(&text)?;
-        config.access.group_id().map_err(|message| ConfigError {
-            line: (config.access.group.as_ref()).map(|group| line_at(&text, group.span().start)),
-            message,
-        })?;
+        if let Some(group) = &config.access.group {
+            let found = config.access.group_id();
+            found.map_err(|message| ConfigError::at(&text, group, message))?;
+        }
         Ok(config)
     }
 }
 
 impl LogConfig {
-    /// What the engine is to be opened with.
+    /// The options of the engine.
     pub fn options(&self) -> LogOptions {
         let PerLog { chunks, times, .. } = LogOptions::default().segment_bytes;
         let [chunk, block, segment] =
             [&self.chunk, &self.block, &self.segment].map(|size| size.get_ref().0);
-        // The index logs have shorter files where the record log has, in whole blocks of theirs.
+        // The files of the index logs shrink with those of the record log, to whole blocks.
         let index_block_bytes_min = chunk.max(*BLOCK_BYTES.start());
         let share = |part: u64, most: u64| {
             let whole = (segment / part).next_multiple_of(index_block_bytes_min);
@@ -256,13 +246,9 @@ impl LogConfig {
                 return Ok(());
             }
             let (least, most) = (ByteSize(*range.start()), ByteSize(*range.end()));
-            Err(ConfigError {
-                line: Some(line_at(text, size.span().start)),
-                message: format!(
-                    "{what} is {}; use a power of two from {least} to {most}",
-                    size.get_ref()
-                ),
-            })
+            let given = size.get_ref();
+            let message = format!("{what} is {given}; use a power of two from {least} to {most}");
+            Err(ConfigError::at(text, size, message))
         };
         power("chunk", &self.chunk, CHUNK_BYTES)?;
         let chunk_bytes = self.chunk.get_ref().0;
@@ -270,20 +256,14 @@ impl LogConfig {
         power("block", &self.block, block_bytes_min..=*BLOCK_BYTES.end())?;
         let (segment, block) = (self.segment.get_ref(), self.block.get_ref());
         if segment.0 == 0 || !segment.0.is_multiple_of(block.0) || segment.0 > SEGMENT_BYTES_MAX {
-            return Err(ConfigError {
-                line: Some(line_at(text, self.segment.span().start)),
-                message: format!(
-                    "segment is {segment}; use a multiple of the block, {block}, up to {}",
-                    ByteSize(SEGMENT_BYTES_MAX)
-                ),
-            });
+            let most = ByteSize(SEGMENT_BYTES_MAX);
+            let message =
+                format!("segment is {segment}; use a multiple of the block, {block}, up to {most}");
+            return Err(ConfigError::at(text, &self.segment, message));
         }
         if !self.staging.get_ref().is_absolute() {
-            return Err(ConfigError {
-                line: Some(line_at(text, self.staging.span().start)),
-                message: "staging is a relative path; use the absolute path of a directory"
-                    .to_owned(),
-            });
+            let message = "staging is a relative path; use the absolute path of a directory";
+            return Err(ConfigError::at(text, &self.staging, message));
         }
         Ok(())
     }
@@ -292,10 +272,9 @@ impl LogConfig {
 impl MetricsConfig {
     fn check(&self, otlp: &OtlpDef) -> Result<(), ConfigError> {
         match self.listen {
-            Some(own) if own.port() != 0 && otlp.listen.contains(&own) => Err(ConfigError {
-                line: None,
-                message: format!("[otlp] listen and [metrics] listen are both {own}; change one"),
-            }),
+            Some(own) if own.port() != 0 && otlp.listen.contains(&own) => Err(ConfigError::of(
+                format!("[otlp] listen and [metrics] listen are both {own}; change one"),
+            )),
             _ => Ok(()),
         }
     }
@@ -303,15 +282,10 @@ impl MetricsConfig {
 
 impl RetentionConfig {
     fn check(&self, text: &str, log: &LogConfig) -> Result<(), ConfigError> {
-        let least = log.options().bytes_min().map_err(|error| ConfigError {
-            line: None,
-            message: error.to_string(),
-        })?;
+        let least = log.options().bytes_min();
+        let least = least.map_err(|error| ConfigError::of(error.to_string()))?;
         match (&self.max_bytes, self.too_little(least)) {
-            (Some(given), Some(message)) => Err(ConfigError {
-                line: Some(line_at(text, given.span().start)),
-                message,
-            }),
+            (Some(given), Some(message)) => Err(ConfigError::at(text, given, message)),
             _ => Ok(()),
         }
     }
@@ -337,7 +311,7 @@ impl RetentionConfig {
         }
     }
 
-    /// Why `max_bytes` cannot be kept, if the files take at least so many bytes.
+    /// Says why `max_bytes` is impossible, if the files take at least `least` bytes.
     pub fn too_little(&self, least: u64) -> Option<String> {
         let given = self.max_bytes.as_ref()?.get_ref();
         (given.0 < least).then(|| {
@@ -360,26 +334,23 @@ impl ArchiveConfig {
             }
             _ => return Ok(()),
         };
-        Err(ConfigError {
-            line: None,
-            message: message.to_owned(),
-        })
+        Err(ConfigError::of(message))
     }
 
-    /// Whether retention waits until a source is archived.
+    /// Whether retention must wait until this source is archived.
     pub fn requires(&self, source: &str) -> bool {
         let is_in = |names: &[String]| names.iter().any(|name| name == source);
         (self.sources.is_empty() || is_in(&self.sources)) && !is_in(&self.except)
     }
 
-    /// The archive that retention waits for.
+    /// The archive that retention must wait for.
     pub fn awaited(&self) -> Option<&Path> {
         self.to.as_deref().filter(|_| self.required)
     }
 }
 
 impl AccessConfig {
-    /// The group that may read, as a number.
+    /// The id of the group that may read.
     pub fn group_id(&self) -> Result<Option<u32>, String> {
         let Some(name) = self.group.as_ref().map(Spanned::get_ref) else {
             return Ok(None);
@@ -397,33 +368,39 @@ impl AccessConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         if self.socket == SocketAccess::Group && self.group.is_none() {
-            return Err(ConfigError {
-                line: None,
-                message:
-                    "[access] socket is \"group\", but no group is given; add group = \"NAME\""
-                        .to_owned(),
-            });
+            let message =
+                "[access] socket is \"group\", but no group is given; add group = \"NAME\"";
+            return Err(ConfigError::of(message));
         }
         Ok(())
     }
 }
 
 impl ConfigError {
-    /// Takes a leading `line N: ` off the engine's message.
+    fn of(message: impl Into<String>) -> ConfigError {
+        ConfigError {
+            line: None,
+            message: message.into(),
+        }
+    }
+
+    fn at<T>(text: &str, value: &Spanned<T>, message: impl Into<String>) -> ConfigError {
+        ConfigError {
+            line: Some(line_at(text, value.span().start)),
+            message: message.into(),
+        }
+    }
+
+    /// Splits a leading `line N: ` from the engine's message.
     fn numbered(error: &loom_engine::Error) -> ConfigError {
         let message = error.to_string();
         let split = message
             .strip_prefix("line ")
             .and_then(|rest| rest.split_once(": "));
-        match split.and_then(|(line, rest)| Some((line.parse().ok()?, rest))) {
-            Some((line, rest)) => ConfigError {
-                line: Some(line),
-                message: one_line(rest),
-            },
-            None => ConfigError {
-                line: None,
-                message: one_line(&message),
-            },
+        let split = split.and_then(|(line, rest)| Some((line.parse().ok()?, rest)));
+        ConfigError {
+            line: split.map(|(line, _)| line),
+            message: one_line(split.map_or(&*message, |(_, rest)| rest)),
         }
     }
 }
@@ -439,7 +416,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Where staging is unless configured otherwise.
+/// The default folder of staging.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 impl Default for LogConfig {
@@ -484,7 +461,7 @@ impl Default for MetricsConfig {
     }
 }
 
-/// An address that only this machine reaches.
+/// Parses an address that only this machine can reach.
 fn loopback<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(from)?;
     match text.parse::<SocketAddr>() {
@@ -513,7 +490,7 @@ impl<'de> Deserialize<'de> for DurabilityConfig {
     }
 }
 
-/// The line, from 1, of a byte of the text.
+/// The line, from 1, of a position in the text.
 fn line_at(text: &str, offset: usize) -> usize {
     1 + text
         .bytes()
@@ -637,7 +614,7 @@ mod tests {
         ] {
             named_in_line_of(from, from, to, word);
         }
-        // Of a source, the tables have lines.
+        // An error in a source has the line of its table.
         for (place, from, to, word) in [
             (
                 "[[source]]",
@@ -651,7 +628,7 @@ mod tests {
         }
     }
 
-    /// Checks that a mistake is reported with the line in which `place` stands, and with a word.
+    /// Checks that a mistake is reported with the line of `place` and with a word.
     fn named_in_line_of(place: &str, from: &str, to: &str, word: &str) {
         let line = line_at(EXAMPLE, EXAMPLE.find(&format!("\n{place}")).unwrap() + 1);
         let error = refused(from, to);
@@ -668,7 +645,7 @@ mod tests {
                 "[log]\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
             ))
         };
-        // Of the record log two segments, of the chunk index two of 128 KiB, of the timestamp index one and two blocks.
+        // This is two segments of the record log, two of 128 KiB of the chunk index, and one with two blocks of the timestamp index.
         let least = 2048 + 256 + 192;
         assert!(config("1MiB", &format!("{least}KiB")).is_ok());
         let error = config("1MiB", &format!("{}KiB", least - 1)).unwrap_err();

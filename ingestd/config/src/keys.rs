@@ -1,7 +1,7 @@
-//! The reference of the configuration: each key with its type, its default and a sentence, as the comments of [`EXAMPLE`] give them.
+//! The reference of the configuration: each key with its type, default and meaning, from the comments of [`EXAMPLE`].
 //!
-//! loom.toml(5) is made of it, and the tables of the pages are compared with it. Each key is described once, where it first stands. Its last
-//! comment line is `type; default VALUE` or `type; required`; a key that conflicts with another one stands in a comment itself.
+//! loom.toml(5) is made from it, and the tables of the pages are compared with it. Each key is described where it first occurs. The last comment line
+//! is `type; default VALUE` or `type; required`; a key that conflicts with another one is commented out.
 
 use super::EXAMPLE;
 
@@ -18,18 +18,18 @@ pub struct KeyTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     pub name: &'static str,
-    /// In words: `size`, `list of texts`, `"auto" or "off"`.
+    /// The type in words: `size`, `list of texts`, `"auto" or "off"`.
     pub ty: &'static str,
     pub default: KeyDefault,
     pub meaning: String,
-    /// A value, in TOML.
+    /// An example value in TOML.
     pub example: &'static str,
 }
 
-/// What holds where a key is omitted.
+/// The value of an omitted key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum KeyDefault {
-    /// It cannot be omitted.
+    /// The key cannot be omitted.
     Required,
     /// A value in TOML, or words such as `unlimited`.
     Is(&'static str),
@@ -43,7 +43,7 @@ pub fn key_tables() -> Vec<KeyTable> {
         if let Some(text) = line.strip_prefix("# ") {
             comment.push(text);
         } else if line.starts_with('[') {
-            // A table that stands there twice is described once.
+            // A table that occurs twice is described once.
             if !comment.is_empty() {
                 let about = comment.join(" ");
                 tables.push(KeyTable {
@@ -86,7 +86,7 @@ mod tests {
     use super::super::Config;
     use super::*;
 
-    /// The path of a table in TOML, and what its required keys are, with examples.
+    /// A table with its required keys, as TOML.
     fn minimal(heading: &str) -> String {
         let tables = key_tables();
         let table = tables
@@ -106,7 +106,7 @@ mod tests {
         format!("{before}{heading}\n{}", lines.collect::<String>())
     }
 
-    /// The keys that the code accepts in a table, as its error for an unknown one lists them.
+    /// The keys that the code accepts in a table, from its error for an unknown one.
     fn accepted(text: &str) -> Vec<String> {
         let error = Config::parse(text).unwrap_err().message;
         let (_, list) = error.split_once("expected ").expect(&error);
@@ -165,7 +165,7 @@ mod tests {
                 let KeyDefault::Is(value) = key.default else {
                     continue;
                 };
-                // The others are words.
+                // Other defaults are words.
                 if format!("x = {value}").parse::<toml::Table>().is_err() {
                     continue;
                 }
@@ -195,12 +195,12 @@ mod tests {
                     &format!("\n#{} = ", key.name),
                     &format!("\n{} = ", key.name),
                 );
-                // What conflicts with it stands in a comment then.
+                // Keys that conflict with it are commented out.
                 let text = match key.name {
                     "run" => text
                         .replace("\nwebhook =", "\n#webhook =")
                         .replace("\ntls = { ca", "\n#tls = { ca"),
-                    // The example's fields hold no series.
+                    // The fields of the example have no series.
                     "series" => format!(
                         "[[source]]\nname = 's'\n[[source.field]]\nname = 'n'\ntype = 'f64'\nseries = {}",
                         key.example

@@ -1,6 +1,6 @@
-//! The daemon's configuration: TOML in which every key has a default and an unknown key is an error with its line.
+//! The daemon's configuration in TOML. Every key has a default unless it is required, and an unknown key is an error with its line.
 //!
-//! `ingestd` starts with it and validates it, and the fuzzer reads anything as one; producers do not link it.
+//! `ingestd` and the fuzzer read it; producers do not link it.
 
 mod config;
 mod keys;
@@ -22,5 +22,5 @@ pub use scrape::{BasicAuthDef, ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scr
 pub use units::{ByteSize, FreeSpace, Span, Unit};
 pub use when::{Shown, When, Window};
 
-/// A configuration with every key, described in comments. The values are the defaults where there are any, and examples elsewhere.
+/// A configuration with every key, described in comments. The values are the defaults if there are any, and examples otherwise.
 pub const EXAMPLE: &str = include_str!("example.toml");

@@ -1,4 +1,4 @@
-//! `[otlp]`: where a daemon receives metrics, logs and traces over OpenTelemetry's protocol, and what the sources of logs and spans hold.
+//! `[otlp]`: the receiver of metrics, logs and traces over OpenTelemetry's protocol, and the sources of logs and spans.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,28 +13,28 @@ use super::units::{ByteSize, Span};
 pub const LOGS_SOURCE: &str = "logs";
 pub const SPANS_SOURCE: &str = "spans";
 
-/// The field of `logs` that orders severities; in `severity` they are names.
+/// The numeric field of severities in `logs`; `severity` has their names.
 const SEVERITY_NUMBER: &str = "severity_number";
-/// What the fields of both sources have begun with in all versions.
+/// The number of leading fields that both sources have had in all versions.
 const FIRST_FIELDS: usize = 10;
 
 const CATALOG_MAX: ByteSize = ByteSize(64 << 20);
-/// The rest of the catalog is for what the owner of the directory defines.
+/// The rest of the catalog is for the sources of the directory's owner.
 const CATALOG_MAX_MAX: ByteSize = ByteSize(192 << 20);
 const OUT_OF_ORDER: Duration = Duration::from_secs(300);
-/// A restart reads so much of the log, and memory holds it.
+/// A restart reads this part of the log into memory.
 const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(3600);
-/// How many attributes may have a field of their own.
+/// The limit of attributes with a field of their own.
 const PROMOTED_MAX: usize = 100;
 const ADDRESSES_MAX: usize = 16;
 
-/// The names of severities, from number 1.
+/// The names of severities from 1 on.
 pub const SEVERITIES: [&str; 24] = [
     "TRACE", "TRACE2", "TRACE3", "TRACE4", "DEBUG", "DEBUG2", "DEBUG3", "DEBUG4", "INFO", "INFO2",
     "INFO3", "INFO4", "WARN", "WARN2", "WARN3", "WARN4", "ERROR", "ERROR2", "ERROR3", "ERROR4",
     "FATAL", "FATAL2", "FATAL3", "FATAL4",
 ];
-/// The names of the kinds of spans, from number 0, and of the codes of their status.
+/// The names of the kinds of spans and of their status codes, from 0 on.
 const KINDS: [&str; 6] = [
     "unspecified",
     "internal",
@@ -45,29 +45,29 @@ const KINDS: [&str; 6] = [
 ];
 const STATUSES: [&str; 3] = ["unset", "ok", "error"];
 
-/// What stands in a configuration.
+/// The checked table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct OtlpDef {
-    /// At each, gRPC and HTTP are spoken.
+    /// The addresses, each for gRPC and HTTP.
     pub listen: Vec<SocketAddr>,
-    /// The attributes of logs and spans that have a field of their own.
+    /// The attributes of logs and spans with a field of their own.
     pub promote: Vec<Promote>,
-    /// The most series of a sender in one request, and the most that a day adds.
+    /// The limit of a sender's series in one request, and of its new series in a day.
     pub series_max: usize,
-    /// How long series of senders may make the catalog file, in bytes.
+    /// The limit of the catalog file for series of senders, in bytes.
     pub catalog_bytes_max: u64,
-    /// The longest request, in bytes, also after it is unpacked.
+    /// The limit of a request in bytes, also after decompression.
     pub body_bytes_max: usize,
-    /// How much older than the newest sample of its series a sample may be.
+    /// The greatest age of a sample relative to the newest of its series.
     pub out_of_order: Duration,
-    /// The file of a bearer token that senders must give.
+    /// The file of a bearer token that senders must send.
     pub bearer_file: Option<PathBuf>,
-    /// With `cert` and `key`.
+    /// TLS with `cert` and `key`.
     pub tls: Option<TlsDef>,
 }
 
-/// One attribute with a field.
+/// An attribute with a field of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promote {
@@ -191,7 +191,6 @@ impl TryFrom<Written> for OtlpDef {
 }
 
 impl OtlpDef {
-    /// The sources of logs and of spans.
     pub fn sources(&self) -> [SourceDef; 2] {
         let index = |name, field| IndexDef::new(name, Some(field));
         let severities = ["severity", SEVERITY_NUMBER].map(|name| index(name, name));
@@ -202,8 +201,7 @@ impl OtlpDef {
         ]
     }
 
-    /// The fields of one of its sources in the order of those that the catalog has, and behind them the others. A field that only the catalog
-    /// has stays NULL.
+    /// Arranges the fields of a source in the order of the catalog, with new fields at the end. A field that is only in the catalog stays NULL.
     pub fn arranged(fields: &[FieldDef], known: &[FieldDef]) -> Vec<FieldDef> {
         let named = |fields: &[FieldDef], name: &str| {
             let mut fields = fields.iter();
@@ -211,7 +209,7 @@ impl OtlpDef {
         };
         let mut first = fields.iter().zip(known).take(FIRST_FIELDS);
         if known.len() < FIRST_FIELDS || !first.all(|(one, other)| one.name == other.name) {
-            // A source of the same name that is not OTLP's: to define it is an error.
+            // The source has another origin; defining it again is an error.
             return fields.to_vec();
         }
         let before = known.iter();
@@ -325,7 +323,7 @@ mod tests {
             let behind = fields.iter().skip(FIRST_FIELDS);
             behind.map(|field| field.name.clone()).collect()
         };
-        // Of a directory from before there was a number.
+        // This directory is older than the numeric field.
         let mut known = fields("promote = [{ name = 'a' }, { name = 'b' }]");
         known.remove(FIRST_FIELDS);
         let wanted = fields("promote = [{ name = 'c' }, { name = 'b' }]");

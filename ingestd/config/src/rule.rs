@@ -1,6 +1,6 @@
-//! `[[rule]]`: what a daemon watches, over which window, and what it does once the condition holds.
+//! `[[rule]]`: a condition over a window that a daemon watches, and its action.
 //!
-//! A rule with a program or a webhook comes from a configuration file only; what a client adds has neither.
+//! A rule with a program or a webhook comes from a configuration file only; rules that clients add have neither.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use super::table::table;
 use super::units::{Span, Unit};
 use super::when::When;
 
-/// More rules are refused.
+/// The limit of rules.
 pub const RULES_MAX: usize = 1000;
-/// Rules are evaluated at most so often.
+/// The shortest interval of evaluations.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 const OVER_MAX: Duration = Duration::from_secs(7 * 86_400);
 const PIN_MAX: Duration = Duration::from_secs(3600);
 
-/// One rule, sound in itself. That its source and index exist is known where the directory is.
+/// One valid rule. The directory decides whether its source and index exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleDef {
     pub name: String,
     pub source: String,
-    /// Its values are aggregated, and its filter applies.
+    /// The index whose values are aggregated; its filter applies.
     pub index: String,
     pub when: When,
-    /// What the values of the index count; without it, the name of their field ends in it, where the condition has a duration.
+    /// The unit of the values; `None` uses the end of the field's name, if the condition has a duration.
     pub unit: Option<Unit>,
     /// The length of the window.
     pub over: Duration,
-    /// From the end of a window to the end of the next.
+    /// The time from the end of a window to the end of the next.
     pub every: Duration,
-    /// For so long the condition must hold before the rule fires.
+    /// The time for which the condition must hold before the rule fires.
     pub hold: Duration,
     pub action: Option<Action>,
     pub pin: Option<PinSpan>,
 }
 
-/// How long before the end of the window that fires, and after it, records are kept.
+/// The times before and after the end of the firing window for which records are kept.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PinSpan {
     pub before: Duration,
     pub after: Duration,
 }
 
-/// What happens when a rule fires, and when it no longer does.
+/// The action when a rule begins to fire, and when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A program and its arguments.
@@ -61,7 +61,7 @@ pub struct Webhook {
     pub tls: Option<TlsDef>,
 }
 
-/// A rule as it is written.
+/// A rule as written in TOML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -91,37 +91,27 @@ impl TryFrom<Written> for RuleDef {
 
     fn try_from(written: Written) -> Result<RuleDef, String> {
         check_name("rule", &written.name).map_err(|error| error.to_string())?;
-        let of_rule = |why: String| format!("rule '{}': {why}", written.name);
+        let wrong = |why: &str| Err(format!("rule '{}': {why}", written.name));
         let over = written.over.0;
         let every = written.every.map(|every| every.0);
         let every = every.unwrap_or_else(|| (over / 10).max(EVERY_MIN));
         let hold = written.hold.map_or(Duration::ZERO, |hold| hold.0);
         if over < EVERY_MIN {
-            return Err(of_rule(
-                "over, the length of the window, is less than 10ms; use 10s".to_owned(),
-            ));
+            return wrong("over, the length of the window, is less than 10ms; use 10s");
         }
         if every < EVERY_MIN {
-            return Err(of_rule(
-                "every is less than 10ms; use 10ms or more".to_owned(),
-            ));
+            return wrong("every is less than 10ms; use 10ms or more");
         }
         if every > over {
-            return Err(of_rule(
-                "every is longer than over, so that records would be in no window; raise over, or lower every".to_owned(),
-            ));
+            return wrong(
+                "every is longer than over, so that records would be in no window; raise over, or lower every",
+            );
         }
         if over > OVER_MAX || hold > OVER_MAX {
-            return Err(of_rule(
-                "over or hold is longer than 7d; lower it".to_owned(),
-            ));
+            return wrong("over or hold is longer than 7d; lower it");
         }
         let pin = match (written.pin, written.pin_after) {
-            (None, Some(_)) => {
-                return Err(of_rule(
-                    "pin_after has no pin; add pin = \"30s\"".to_owned(),
-                ));
-            }
+            (None, Some(_)) => return wrong("pin_after has no pin; add pin = \"30s\""),
             (None, None) => None,
             (Some(before), after) => Some(PinSpan {
                 before: before.0,
@@ -129,40 +119,32 @@ impl TryFrom<Written> for RuleDef {
             }),
         };
         if pin.is_some_and(|pin| pin.before.is_zero() || pin.before.max(pin.after) > PIN_MAX) {
-            return Err(of_rule(
-                "pin is 0s, or pin or pin_after longer than 1h; use 30s".to_owned(),
-            ));
+            return wrong("pin is 0s, or pin or pin_after longer than 1h; use 30s");
         }
         let has_tls = written
             .webhook
             .as_ref()
             .map(|url| url.starts_with("https://"));
         if written.tls.is_some() && has_tls != Some(true) {
-            return Err(of_rule(
-                "tls has no webhook that begins with https://; add one, or remove tls".to_owned(),
-            ));
+            return wrong("tls has no webhook that begins with https://; add one, or remove tls");
         }
         let action = match (&written.run, &written.webhook) {
-            (Some(_), Some(_)) => {
-                return Err(of_rule(
-                    "it has both run and webhook; use two rules".to_owned(),
-                ));
-            }
+            (Some(_), Some(_)) => return wrong("it has both run and webhook; use two rules"),
             (Some(words), None) => {
                 let is_absolute = words
                     .first()
                     .is_some_and(|program| program.starts_with('/'));
                 if !is_absolute || words.iter().any(|word| word.contains('\0')) {
-                    return Err(of_rule(
-                        "run does not begin with the absolute path of a program; use [\"/usr/local/bin/page\", \"{rule}\"]".to_owned(),
-                    ));
+                    return wrong(
+                        "run does not begin with the absolute path of a program; use [\"/usr/local/bin/page\", \"{rule}\"]",
+                    );
                 }
                 Some(Action::Run(words.clone()))
             }
             (None, Some(address)) if has_tls == Some(false) && !address.starts_with("http://") => {
-                return Err(of_rule(format!(
+                return wrong(&format!(
                     "webhook '{address}' does not begin with http:// or https://; use http://127.0.0.1:8080/alert"
-                )));
+                ));
             }
             (None, Some(address)) => Some(Action::Webhook(Webhook {
                 address: address.clone(),
@@ -186,10 +168,10 @@ impl TryFrom<Written> for RuleDef {
 }
 
 impl RuleDef {
-    /// What the values of this field count, if the condition has a duration.
+    /// The unit of a field's values, if the condition has a duration.
     ///
     /// # Errors
-    /// It has one, and the unit is not known.
+    /// The condition has a duration, and the unit is unknown.
     pub fn unit_of(&self, field: Option<&FieldDef>) -> Result<Option<Unit>, String> {
         let Some(duration) = self.when.duration() else {
             return Ok(None);
@@ -214,7 +196,7 @@ impl RuleDef {
         })
     }
 
-    /// What it watches, in a form that is equal if and only if the same alerts follow from the same records.
+    /// The definition in a form that is equal if and only if the same records cause the same alerts.
     pub fn definition(&self) -> String {
         let RuleDef {
             source,
@@ -231,7 +213,7 @@ impl RuleDef {
     }
 }
 
-/// Refuses rules that have one name, and more of them than there may be.
+/// Refuses rules with equal names, and too many rules.
 ///
 /// # Errors
 /// A sentence that names the rule.

@@ -1,6 +1,6 @@
-//! `[[scrape]]`: which targets a daemon asks for their metrics, how often and how.
+//! `[[scrape]]`: the targets from which a daemon fetches metrics.
 //!
-//! A target is `host:port`, or an address with a path; its instance is `host:port`, as Prometheus has it.
+//! A target is `host:port` or an address with a path; its instance is `host:port`, as in Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,61 +11,61 @@ use serde::{Deserialize, Deserializer};
 use super::table::table;
 use super::units::{ByteSize, Span};
 
-/// More targets are refused: each has a thread.
+/// The limit of targets, because each has a thread.
 pub const TARGETS_MAX: usize = 1000;
 const EVERY_MIN: Duration = Duration::from_millis(100);
 const EVERY_MAX: Duration = Duration::from_secs(3600);
-/// How long a target may take, unless it is asked more often.
+/// The default time limit, unless `every` is shorter.
 const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const SERIES_MAX: usize = 100_000;
 pub(super) const BODY_MAX: ByteSize = ByteSize(1 << 30);
-/// The longest name of a job and of an instance: both stand in the names of sources.
+/// The longest name of a job and of an instance, which are parts of source names.
 const PART_BYTES_MAX: usize = 100;
 
-/// One job: targets that are asked alike.
+/// One job: targets with the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeDef {
     pub job: String,
     pub targets: Vec<Target>,
     pub every: Duration,
     pub timeout: Duration,
-    /// Besides `job` and `instance`.
+    /// Labels besides `job` and `instance`.
     pub labels: BTreeMap<String, String>,
     /// The file of a bearer token, read for each scrape.
     pub bearer_file: Option<PathBuf>,
     pub basic_auth: Option<BasicAuthDef>,
-    /// A label that a target gives goes before the target's own of that name.
+    /// Labels from the target replace those of the configuration.
     pub honor_labels: bool,
-    /// Samples have the times that a target gives them.
+    /// Samples have the times from the target.
     pub honor_timestamps: bool,
     pub tls: Option<TlsDef>,
-    /// The most series of a target in one scrape, and the most that a day adds.
+    /// The limit of a target's series in one scrape, and of its new series in a day.
     pub series_max: usize,
-    /// The longest answer, in bytes.
+    /// The limit of an answer in bytes.
     pub body_bytes_max: u64,
 }
 
-/// Where one target answers.
+/// One target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub url: String,
     pub instance: String,
 }
 
-/// Who the daemon is, by name and password.
+/// The name and password of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasicAuthDef {
     pub username: String,
-    /// Read for each scrape, so that no configuration holds the password.
+    /// The file is read for each scrape, so that the configuration does not contain the password.
     pub password_file: PathBuf,
 }
 
-/// How targets prove who they are, and the daemon itself. PEM files.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsDef {
-    /// Whom to trust; those whom the machine trusts unless given.
+    /// The trusted authority; `None` for those of the machine.
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
@@ -108,6 +108,7 @@ impl TryFrom<Written> for ScrapeDef {
             ));
         }
         let of_job = |why: &str| format!("job '{job}': {why}");
+        let wrong = |why: &str| Err(of_job(why));
         let every = written
             .every
             .map_or(Duration::from_secs(15), |every| every.0);
@@ -115,52 +116,41 @@ impl TryFrom<Written> for ScrapeDef {
             .timeout
             .map_or(TIMEOUT.min(every), |timeout| timeout.0);
         if !(EVERY_MIN..=EVERY_MAX).contains(&every) {
-            return Err(of_job("every is not from 100ms to 1h; use 15s"));
+            return wrong("every is not from 100ms to 1h; use 15s");
         }
         if timeout.is_zero() || timeout > every {
-            return Err(of_job(
-                "timeout is 0s or longer than every; use a shorter one",
-            ));
+            return wrong("timeout is 0s or longer than every; use a shorter one");
         }
         if let Some(label) = written.labels.keys().find(|label| !is_free_label(label)) {
-            return Err(of_job(&format!(
+            return wrong(&format!(
                 "'{}' cannot be a label; use letters, digits and _, and not job, instance or __ in front",
                 label.escape_debug()
-            )));
+            ));
         }
         let series_max = written.series_max.unwrap_or(10_000);
         if !(1..=SERIES_MAX).contains(&series_max) {
-            return Err(of_job("series_max is not from 1 to 100000; use 10000"));
+            return wrong("series_max is not from 1 to 100000; use 10000");
         }
         let body_max = written.body_max.unwrap_or(ByteSize(16 << 20));
         if body_max.0 == 0 || body_max > BODY_MAX {
-            return Err(of_job("body_max is 0 or more than 1GiB; use 16MiB"));
+            return wrong("body_max is 0 or more than 1GiB; use 16MiB");
         }
-        if written
-            .tls
-            .as_ref()
-            .is_some_and(|tls| tls.cert.is_some() != tls.key.is_some())
-        {
-            return Err(of_job("tls has one of cert and key; give both"));
+        let tls = written.tls.as_ref();
+        if tls.is_some_and(|tls| tls.cert.is_some() != tls.key.is_some()) {
+            return wrong("tls has one of cert and key; give both");
         }
-        if let Some(auth) = &written.basic_auth {
+        if let Some(BasicAuthDef { username, .. }) = &written.basic_auth {
             if written.bearer_file.is_some() {
-                return Err(of_job(
-                    "it has bearer_file and basic_auth; give one of them",
-                ));
+                return wrong("it has bearer_file and basic_auth; give one of them");
             }
-            if auth.username.is_empty()
-                || auth.username.contains(|c: char| c == ':' || c.is_control())
-            {
-                return Err(of_job(
+            if username.is_empty() || username.contains(|c: char| c == ':' || c.is_control()) {
+                return wrong(
                     "the username of basic_auth is empty or has a ':' or a control character; use another one",
-                ));
+                );
             }
         }
         if written.targets.is_empty() {
-            return Err(of_job(
-                "targets is empty; give host:port, or remove the job",
-            ));
+            return wrong("targets is empty; give host:port, or remove the job");
         }
         let scheme = if written.tls.is_some() {
             "https"
@@ -180,10 +170,10 @@ impl TryFrom<Written> for ScrapeDef {
         if written.tls.is_some()
             && let Some(target) = targets.iter().find(in_clear)
         {
-            return Err(of_job(&format!(
+            return wrong(&format!(
                 "it has tls, and the target '{}' would be asked without; write https://, or give it a job of its own",
                 target.url
-            )));
+            ));
         }
         Ok(ScrapeDef {
             targets,
@@ -203,7 +193,7 @@ impl TryFrom<Written> for ScrapeDef {
 }
 
 impl Target {
-    /// `host:port`, or an address.
+    /// Parses `host:port` or an address.
     fn parse(text: &str, scheme: &str) -> Option<Target> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
@@ -233,7 +223,7 @@ impl Target {
     }
 }
 
-/// Whether a text can stand between two slashes of a source's name.
+/// Whether a text can be a part of a source's name, between slashes.
 fn is_part(text: &str) -> bool {
     let is_short = (1..=PART_BYTES_MAX).contains(&text.len());
     is_short && !text.contains(|c: char| c == '/' || c.is_control())
@@ -247,7 +237,7 @@ fn is_free_label(label: &str) -> bool {
     is_name && begins && !label.starts_with("__") && !matches!(label, "job" | "instance")
 }
 
-/// Whether jobs can stand beside each other.
+/// Checks the jobs together.
 ///
 /// # Errors
 /// A sentence that names the job.

@@ -1,4 +1,4 @@
-//! A table of a list, such as a `[[rule]]`, that is checked as a whole: an error of the check has the table's own line.
+//! Reads a table such as `[[rule]]` and checks it as a whole, so that an error of the check has the table's line.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,8 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Reads a table as it is written, and makes of it what it stands for. The check belongs to the reading: what an error of it is about, TOML knows
-/// only until the table has been read.
+/// Reads a table as `W`, and converts it to `T`. The conversion must be part of the reading, because TOML knows the table's line only until then.
 pub fn table<'de, W, T, D>(from: D) -> Result<T, D::Error>
 where
     W: Deserialize<'de>,

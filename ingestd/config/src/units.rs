@@ -1,4 +1,4 @@
-//! Sizes (`64MiB`), durations (`500ms`), shares of a disk (`5%`) and units of time (`us`), as a configuration writes them.
+//! Sizes (`64MiB`), durations (`500ms`), shares of a disk (`5%`) and units of time (`us`) in a configuration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A length of time of at most 584 years: `500ms`, `10s`, `24h`, `1h 30m`, `7d`.
+/// A duration of at most 584 years: `500ms`, `10s`, `24h`, `1h 30m`, `7d`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// How much of a disk stays free: `5%` of it, or a size.
+/// The part of a disk that stays free: `5%`, or a size.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum FreeSpace {
     Percent(f64),
     Bytes(u64),
 }
 
-/// What the values of a field count, where they are durations.
+/// The unit of a field with durations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -32,7 +32,7 @@ pub enum Unit {
     S,
 }
 
-/// How the name of a field ends that counts a unit; the long ones are those of Prometheus and OpenTelemetry.
+/// The ends of field names that show a unit; the long ones are those of Prometheus and OpenTelemetry.
 const UNIT_SUFFIXES: [(&str, Unit); 8] = [
     ("ns", Unit::Ns),
     ("us", Unit::Us),
@@ -74,7 +74,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = humantime::parse_duration(text).ok();
-        // Longer ones cannot be added to a clock's time.
+        // Longer durations cannot be added to a time.
         parsed
             .filter(|span| u64::try_from(span.as_nanos()).is_ok())
             .map(Span)
@@ -83,7 +83,7 @@ impl FromStr for Span {
 }
 
 impl Unit {
-    /// By the end of a field's name, such as `latency_us`.
+    /// The unit from the end of a field's name, such as `latency_us`.
     pub fn of_field(name: &str) -> Option<Unit> {
         let (_, suffix) = name.rsplit_once('_')?;
         let mut known = UNIT_SUFFIXES.iter();
@@ -91,7 +91,7 @@ impl Unit {
         Some(*unit)
     }
 
-    /// How often a duration holds the unit, exactly.
+    /// Converts a duration to this unit exactly.
     pub fn count(self, span: Duration) -> Number {
         let scale = match self {
             Unit::Ns => 0,
@@ -99,7 +99,7 @@ impl Unit {
             Unit::Ms => 6,
             Unit::S => 9,
         };
-        // At most 94 bits: 64 of seconds, and 30.
+        // This takes at most 94 bits: 64 for seconds, and 30.
         let value = span.as_nanos() as i128;
         Number::Decimal { value, scale }
     }
@@ -138,7 +138,7 @@ impl FromStr for FreeSpace {
 }
 
 impl ByteSize {
-    /// For people: one decimal, in the greatest binary unit that is not above it.
+    /// Formats with one decimal in the greatest fitting binary unit.
     pub fn approximately(self) -> String {
         let binary = SIZE_UNITS.iter().take(4).rev();
         match binary.into_iter().find(|(_, scale)| self.0 >= *scale) {
@@ -149,7 +149,7 @@ impl ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// In the greatest binary unit that gives a whole number.
+    /// Formats a whole number in the greatest possible binary unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = SIZE_UNITS.iter().take(4).rev();
         match binary
@@ -162,7 +162,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A number, whole or decimal, before one of the units of size; None if it is neither or does not fit.
+/// Parses a whole or decimal number with a unit of size; `None` if it is neither or does not fit.
 fn scaled(text: &str) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at_checked(digits_end)?;
@@ -175,7 +175,7 @@ fn scaled(text: &str) -> Option<u64> {
     (exact.fract() == 0.0 && exact < (1u64 << 53) as f64).then_some(exact as u64)
 }
 
-/// Deserializes from the text form; sizes may be plain numbers too.
+/// Deserializes from text; a size may be a plain number.
 macro_rules! deserialize_from_text {
     ($($unit:ty),*) => {$(
         impl<'de> Deserialize<'de> for $unit {

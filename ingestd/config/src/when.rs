@@ -1,8 +1,8 @@
-//! The condition of a rule: `p99_99 > 5ms AND count >= 100 OR max > 1s`. Its text becomes comparisons, and the aggregates of a window decide them.
+//! Parses the condition of a rule, such as `p99_99 > 5ms AND count >= 100 OR max > 1s`, and evaluates it over the aggregates of a window.
 //!
-//! Pure: what the window holds comes from the engine as an [`AggregateRow`]. Numbers are compared as they are written, durations in the unit of
-//! the values. AND binds more tightly than OR; there are no parentheses. Where the
-//! bins of an index leave a quantile's value open, so is the answer, until the row holds the exact value.
+//! The engine provides the aggregates as an [`AggregateRow`]. Numbers are compared as written, durations in the unit of the values. AND binds more
+//! tightly than OR; there are no parentheses. If the bins of an index leave a quantile open, the answer is open too, until the row has the exact
+//! value.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,17 +16,17 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::units::{Span, Unit};
 
-/// Longer conditions are refused.
+/// The length limit of a condition.
 const TEXT_BYTES_MAX: usize = 4096;
-/// What a comparison may begin with.
+/// The possible first words of a comparison, for messages.
 const TERMS: &str = "count, rate, sum, min, max, avg or a percentile such as p99_99";
 const ORDER: &str = "AND binds more tightly than OR";
 
-/// A condition over the records of a window.
+/// A condition over a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct When {
     text: String,
-    /// It holds if every comparison of one of these does.
+    /// It holds if all comparisons of one of these lists hold.
     any: Vec<Vec<Comparison>>,
     quantiles: Vec<Quantile>,
 }
@@ -38,7 +38,7 @@ struct Comparison {
     threshold: Threshold,
 }
 
-/// What a comparison is with.
+/// The right side of a comparison.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Threshold {
     Number(Number),
@@ -48,7 +48,7 @@ enum Threshold {
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Term {
     Count,
-    /// Records a second.
+    /// Records per second.
     Rate,
     Sum,
     Min,
@@ -58,19 +58,19 @@ enum Term {
     Quantile(usize),
 }
 
-/// The values of a window: what the index found, and what its keys stand for.
+/// The aggregates of a window, and the meaning of its keys.
 #[derive(Copy, Clone, Debug)]
 pub struct Window<'a> {
     pub row: &'a AggregateRow,
     pub domain: Domain,
-    /// What the values count; known where the condition has a duration.
+    /// The unit of the values; known if the condition has a duration.
     pub unit: Option<Unit>,
     pub over: Duration,
-    /// It begins with the rule, so that it is shorter than `over`. Then a count, a rate or a sum says nothing by being small.
+    /// The window begins with the rule and is shorter than `over`. Then a small count, rate or sum means nothing.
     pub is_cut: bool,
 }
 
-/// A comparison as an alert shows it. The value is absent where the window holds no record.
+/// A comparison for an alert. The value is `None` if the window has no records.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Shown {
     pub value: Option<f64>,
@@ -78,12 +78,12 @@ pub struct Shown {
 }
 
 impl When {
-    /// The quantiles whose bounds decide it, in the order in which a row must have them.
+    /// The quantiles that decide the condition, in the order in which a row must have them.
     pub fn quantiles(&self) -> &[Quantile] {
         &self.quantiles
     }
 
-    /// The first duration that values are compared with.
+    /// The first duration in the condition.
     pub fn duration(&self) -> Option<Duration> {
         let thresholds = self.any.iter().flatten().map(|one| one.threshold);
         thresholds
@@ -94,7 +94,7 @@ impl When {
             })
     }
 
-    /// Whether it holds of a window; `None` where the exact value of a quantile is needed to know.
+    /// Whether the condition holds; `None` if the exact value of a quantile is needed.
     pub fn holds(&self, window: Window<'_>) -> Option<bool> {
         let mut answer = Some(false);
         for all in &self.any {
@@ -107,7 +107,7 @@ impl When {
         answer
     }
 
-    /// The comparison that an alert shows: the first of those that hold together, or else the first of all.
+    /// The comparison for an alert: the first of those that hold together, or else the first of all.
     pub fn shown(&self, window: Window<'_>) -> Shown {
         let holds = |all: &&Vec<Comparison>| {
             every(all.iter().map(|comparison| comparison.holds(window))) == Some(true)
@@ -123,7 +123,7 @@ impl When {
     }
 }
 
-/// Whether all hold; `None` where that is open.
+/// Whether all hold; `None` if that is open.
 fn every(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     for answer in answers {
@@ -137,13 +137,13 @@ fn every(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 impl Comparison {
-    /// Values of an empty window compare with nothing.
+    /// In an empty window, comparisons with values are false.
     fn holds(&self, window: Window<'_>) -> Option<bool> {
         let is_empty = window.row.count == 0;
         self.answer(window).or(is_empty.then_some(false))
     }
 
-    /// What it compares with, in the unit of the values.
+    /// The right side, in the unit of the values.
     fn number(&self, window: Window<'_>) -> Number {
         match self.threshold {
             Threshold::Number(number) => number,
@@ -213,7 +213,7 @@ impl Comparison {
     }
 }
 
-/// A value from `min` to `max`: open where some of these are among the keys that do and others not.
+/// Compares an unknown value from `min` to `max`: the answer is open if only some of these are among the keys.
 fn within(keys: &RangeSet<Key>, min: Key, max: Key) -> Option<bool> {
     match keys.overlaps(min, max) {
         false => Some(false),
@@ -221,13 +221,13 @@ fn within(keys: &RangeSet<Key>, min: Key, max: Key) -> Option<bool> {
     }
 }
 
-/// `numerator / denominator` compared with a number, exactly.
+/// Compares `numerator / denominator` with a number exactly.
 fn compare(numerator: i128, denominator: u128, number: Number) -> Ordering {
     let denominator = i128::try_from(denominator).expect("counts and windows are below 128 bits");
     let (value, unit) = match number {
         Number::Int(value) => (value, 1),
         Number::Decimal { value, scale } => (value, 10i128.pow(scale.into())),
-        // Beyond every sum, or nearer to zero than every fraction of one: only its side counts.
+        // Such a number exceeds every sum, or is nearer to zero than every fraction, so only its side counts.
         Number::Float(value) => {
             let quotient = numerator as f64 / denominator as f64;
             return quotient.partial_cmp(&value).unwrap_or(Ordering::Less);
@@ -236,7 +236,7 @@ fn compare(numerator: i128, denominator: u128, number: Number) -> Ordering {
     compare_fractions((numerator, denominator), (value, unit))
 }
 
-/// Compares fractions with positive denominators, by their whole parts, and then by the reciprocals of what is left: no product can overflow.
+/// Compares fractions with positive denominators by their whole parts, and then by the reciprocals of the rests, so that no product can overflow.
 fn compare_fractions(mut left: (i128, i128), mut right: (i128, i128)) -> Ordering {
     loop {
         let whole = |(numerator, denominator): (i128, i128)| {
@@ -336,7 +336,7 @@ impl When {
         let word = words.next();
         let threshold = threshold(word.unwrap_or_default()).ok_or_else(|| match word {
             Some(word) if word.parse::<f64>().is_ok() && !is_spelt(word) => format!(
-                "the number '{word}' has more than 38 digits, or is beyond what a double holds; round it"
+                "the number '{word}' has more than 38 digits, or is out of the range of a double; round it"
             ),
             _ => format!(
                 "expected a number or a duration such as 5ms, found {}",
@@ -377,7 +377,7 @@ impl When {
     }
 }
 
-/// `p99_99` is the quantile 0.9999.
+/// Parses a percentile: `p99_99` is the quantile 0.9999.
 fn quantile(word: &str) -> Option<Quantile> {
     let percent = word.strip_prefix('p')?;
     let (whole, decimals) = percent.split_once('_').unwrap_or((percent, ""));
@@ -390,18 +390,18 @@ fn quantile(word: &str) -> Option<Quantile> {
     format!("{ones}.{rest}").parse().ok()
 }
 
-/// Whether a word that is no term was meant as a percentile: `p101`, `p99.9`.
+/// Whether an invalid word was meant as a percentile: `p101`, `p99.9`.
 fn is_percentile(word: &str) -> bool {
     let rest = word.strip_prefix(['p', 'P']);
     rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether a word makes a duration of a number before it.
+/// Whether a word is a unit of durations.
 fn is_unit(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic()) && format!("1{word}").parse::<Span>().is_ok()
 }
 
-/// A plain number, or a duration.
+/// Parses a plain number or a duration.
 fn threshold(word: &str) -> Option<Threshold> {
     if let Ok(nearest) = word.parse::<f64>() {
         let is_held =
@@ -413,12 +413,11 @@ fn threshold(word: &str) -> Option<Threshold> {
     Some(Threshold::Duration(span.0))
 }
 
-/// Whether a number is `nan`, `inf` or `infinity`.
 fn is_spelt(word: &str) -> bool {
     word.contains(['n', 'N'])
 }
 
-/// The words and operators of a condition; what separates them is white space or a change between the two kinds.
+/// Splits a condition into words and operators, at white space and between the two kinds.
 fn words(text: &str) -> Vec<&str> {
     let is_operator = |c: char| matches!(c, '<' | '>' | '=' | '!');
     let mut words = Vec::new();
@@ -460,7 +459,7 @@ mod tests {
 
     const U64: Domain = Domain::Unsigned { greatest: u64::MAX };
 
-    /// What the engine answers of these values.
+    /// The engine's aggregates of these values.
     fn row(when: &When, values: &[u64]) -> AggregateRow {
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
@@ -486,16 +485,17 @@ mod tests {
 
     fn holds(text: &str, values: &[u64]) -> bool {
         let when: When = text.parse().unwrap();
-        let row = row(&when, values);
-        let over = Duration::from_secs(10);
-        let window = Window {
-            row: &row,
+        when.holds(window(&row(&when, values))).unwrap()
+    }
+
+    fn window(row: &AggregateRow) -> Window<'_> {
+        Window {
+            row,
             domain: U64,
             unit: Some(Unit::Ns),
-            over,
+            over: Duration::from_secs(10),
             is_cut: false,
-        };
-        when.holds(window).unwrap()
+        }
     }
 
     #[test]
@@ -534,13 +534,10 @@ mod tests {
                 },
                 ..row(&when, &[1])
             };
-            let over = Duration::from_secs(1);
             when.holds(Window {
-                row: &row,
                 domain: Domain::F64,
                 unit: Some(Unit::S),
-                over,
-                is_cut: false,
+                ..window(&row)
             })
         };
         for (text, value, wanted) in [
@@ -603,14 +600,11 @@ mod tests {
         let holds = |text: &str, is_cut: bool| {
             let when: When = text.parse().unwrap();
             let row = row(&when, &[7, 8]);
-            let window = Window {
-                row: &row,
-                domain: U64,
-                unit: Some(Unit::Ns),
-                over: Duration::from_secs(10),
+            let cut = Window {
                 is_cut,
+                ..window(&row)
             };
-            when.holds(window).unwrap()
+            when.holds(cut).unwrap()
         };
         for text in ["count < 5", "rate <= 1", "sum = 15", "count <> 9"] {
             assert!(holds(text, false) && !holds(text, true), "{text}");
@@ -627,14 +621,7 @@ mod tests {
         let mut answer = |min, max| {
             let [min, max] = [min, max].map(Key::from_u64);
             row.bounds = vec![Some(ValueRange { min, max })];
-            let over = Duration::from_secs(1);
-            when.holds(Window {
-                row: &row,
-                domain: U64,
-                unit: Some(Unit::Ns),
-                over,
-                is_cut: false,
-            })
+            when.holds(window(&row))
         };
         assert_eq!(answer(5_000_001, 5_100_000), Some(true));
         assert_eq!(answer(4_900_000, 5_000_000), Some(false));
@@ -660,7 +647,7 @@ mod tests {
                 "max > 1e309",
                 "'1e309' has more than 38 digits, or is beyond",
             ),
-            ("max > 1e-400", "beyond what a double holds"),
+            ("max > 1e-400", "out of the range of a double"),
             ("max > 0.0000000001s", "expected a number or a duration"),
             ("max => 5", "found '=>'"),
             ("max > 5 6", "expected AND"),
@@ -677,17 +664,7 @@ mod tests {
     #[test]
     fn an_alert_shows_the_comparison_that_broke() {
         let when: When = "count > 100 OR max > 3".parse().unwrap();
-        let shown = |values: &[u64]| {
-            let row = row(&when, values);
-            let over = Duration::from_secs(1);
-            when.shown(Window {
-                row: &row,
-                domain: U64,
-                unit: Some(Unit::Ns),
-                over,
-                is_cut: false,
-            })
-        };
+        let shown = |values: &[u64]| when.shown(window(&row(&when, values)));
         let max = Shown {
             value: Some(9.0),
             threshold: 3.0,
@@ -720,10 +697,7 @@ mod tests {
         #[test]
         fn any_text_is_a_condition_or_refused(text in "(count|p[0-9_]{0,6}|max|>|<=|and|OR| |[0-9.eE+-]{1,8}|ms){0,12}") {
             if let Ok(when) = text.parse::<When>() {
-                let row = row(&when, &[3, 7]);
-                let over = Duration::from_secs(1);
-                let window = Window { row: &row, domain: U64, unit: Some(Unit::Ns), over, is_cut: false };
-                prop_assert!(when.holds(window).is_some());
+                prop_assert!(when.holds(window(&row(&when, &[3, 7]))).is_some());
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The body of a request. All bodies share one room, which is counted in bytes and not in requests, so that a slow sender takes little of it. A body
-//! is read to its end also if the request is refused, because a sender that is cut off does not read why.
+//! The body of a request. All bodies share one limit of bytes, not of requests, so a slow sender takes little of it. A body is read to its end even
+//! if the request is refused, because a sender that is cut off does not read the reason.
 
 use std::error::Error;
 use std::iter::successors;
@@ -20,7 +20,7 @@ use tower_http::timeout::TimeoutError;
 /// How long the rest of a refused request is read.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A body with two readers in turn: the route of its request, and then the answer to a refused one.
+/// A body with two readers: first the route of its request, then the answer to a refused one.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<Body>>);
 
@@ -57,7 +57,7 @@ impl http_body::Body for Shared {
     }
 }
 
-/// A body that is collected. It ends with an error if all bodies together take too much.
+/// A body that is collected. It ends with an error if all bodies together are too long.
 pub(crate) struct Metered {
     body: Body,
     room: Arc<Semaphore>,
@@ -100,7 +100,7 @@ impl http_body::Body for Metered {
     }
 }
 
-/// Room for some bytes, as long as it is held.
+/// A share of the limit that is freed when this is dropped.
 pub(crate) fn room_for(
     room: &Arc<Semaphore>,
     bytes: usize,
@@ -110,7 +110,7 @@ pub(crate) fn room_for(
     found.map_err(|_| Status::unavailable("too many requests are being received; try again"))
 }
 
-/// Why a body cannot be read: layers wrap their errors in each other.
+/// Why a body cannot be read. Layers wrap their errors in each other.
 pub(crate) fn unread(error: impl Into<BoxError>) -> Status {
     let error = error.into();
     let is = |found: fn(&(dyn Error + 'static)) -> bool| {

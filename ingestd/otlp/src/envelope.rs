@@ -1,4 +1,4 @@
-//! What all three signals share: records within scopes within resources. Each record is met with what stands around it.
+//! The structure that all three signals share: records in scopes in resources. Each record comes with its scope and resource.
 
 use std::cell::Cell;
 
@@ -10,20 +10,20 @@ use crate::json;
 use crate::utf8;
 use crate::wire::{Malformed, messages};
 
-/// The longest resource, scope or record that is decoded: none that is longer could become a record.
+/// The longest resource, scope or record that is decoded. A longer one could not become a record.
 const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The attributes that make a job and an instance. `host.name` is an instance only if `service.instance.id` is missing.
+/// The attributes that become the job and the instance. `host.name` is the instance only if `service.instance.id` is missing.
 const IDENTIFYING: [&str; 3] = ["service.namespace", "service.name", "service.instance.id"];
 
-/// The fields of ExportXServiceRequest, ResourceX and ScopeX: the same of each signal.
+/// The fields of ExportXServiceRequest, ResourceX and ScopeX, which are the same for each signal.
 pub(crate) const RESOURCES: u32 = 1;
 const RESOURCE: u32 = 1;
 const SCOPES: u32 = 2;
 const SCOPE: u32 = 1;
 const ITEMS: u32 = 2;
 
-/// Where records come from: their resource and their scope.
+/// The origin of records: their resource and their scope.
 #[derive(Default)]
 pub struct Origin {
     /// `service.name`.
@@ -38,10 +38,10 @@ pub struct Origin {
     pub(crate) scope_attributes: Vec<KeyValue>,
 }
 
-/// An item, and where it comes from; why not, where that is out of bounds.
+/// An item and its origin, or the reason why it is refused.
 pub(crate) type Item<'a> = (Result<&'a Origin, &'static str>, &'a [u8]);
 
-/// A message that is decoded as a whole: its name in the schema, and why one is refused that is too long, or cannot be decoded.
+/// A message that is decoded as a whole: its name in the schema, and the reasons to refuse one that is too long or cannot be decoded.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) long: &'static str,
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// Calls `each` for each record or span of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
+/// Calls `each` for each record or span of a request, or with the reason why it is refused. Returns whether it repaired texts that are not UTF-8.
 pub(crate) fn each_record<M: Message + Default>(
     body: &[u8],
     part: &Part,
@@ -88,7 +88,7 @@ pub(crate) fn each_record<M: Message + Default>(
     Ok(is_repaired.get())
 }
 
-/// Calls `each` for each record, span or metric of a resource, and gives the resource, unless it is out of bounds.
+/// Calls `each` for each record, span or metric of a resource. Returns the resource, unless it exceeds a limit.
 pub(crate) fn each_of_resource(
     resource: &[u8],
     is_repaired: &Cell<bool>,
@@ -143,7 +143,7 @@ impl Origin {
         }))
     }
 
-    /// The service with its namespace, as Prometheus names a job.
+    /// The service with its namespace, which Prometheus calls the job.
     pub fn job(&self) -> String {
         let service = self.service.as_deref().unwrap_or("unknown_service");
         match text_of(&self.resource_attributes, "service.namespace") {
@@ -152,24 +152,24 @@ impl Origin {
         }
     }
 
-    /// Which one of a job's: its `service.instance.id`, else its host.
+    /// The instance of the job: its `service.instance.id`, or else its host.
     pub fn instance(&self) -> String {
         let of = |key| text_of(&self.resource_attributes, key);
         let found = of("service.instance.id").or_else(|| of("host.name"));
         found.unwrap_or("unknown").to_owned()
     }
 
-    /// The resource's attributes that are neither its service nor the name of its instance.
+    /// The resource's attributes, without those of its service and its instance.
     pub(crate) fn other_attributes(&self) -> impl Iterator<Item = &KeyValue> {
         let all = &self.resource_attributes;
-        // If one of these is not a text, neither label has it.
+        // If one of these is not a text, it is in neither label.
         let is_known = |key| IDENTIFYING.contains(&key) && text_of(all, key).is_some();
         all.iter()
             .filter(move |attribute| !is_known(attribute.key.as_str()))
     }
 }
 
-/// An attribute that is a text, and not an empty one.
+/// An attribute that is a text and not empty.
 fn text_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     match &value_of(attributes, key)?.value {
         Some(any_value::Value::StringValue(text)) if !text.is_empty() => Some(text),

@@ -1,6 +1,6 @@
-//! Requests in JSON become the same in protobuf (ProtoJSON), and go the same way from there on. One pass writes the members of an object as fields of
-//! a message, as [`crate::schema`] says. A member that is `null` counts as missing, numbers may be texts, also `"NaN"`, `"Infinity"` and `"-Infinity"`,
-//! and ids are hexadecimal, which is OTLP's own. A mistake in a record or a data point spoils no other.
+//! Requests in JSON become protobuf (ProtoJSON), and are then handled in the same way. One pass writes the members of an object as fields of a
+//! message, as [`crate::schema`] says. A member that is `null` counts as missing, and numbers may be texts, also `"NaN"`, `"Infinity"` and
+//! `"-Infinity"`. Only in OTLP, ids are hexadecimal. A mistake in a record or a data point does not affect the others.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Formatter};
@@ -26,13 +26,13 @@ const PART_BYTES_MAX: usize = 4 << 20;
 
 const IDS: [&str; 3] = ["traceId", "spanId", "parentSpanId"];
 
-/// A request in JSON, as far as it can be read.
+/// A request in JSON, without the parts that cannot be read.
 pub(crate) struct Read {
-    /// The same in protobuf.
+    /// The request in protobuf.
     pub(crate) protobuf: Vec<u8>,
-    /// How many records, spans or data points cannot be read, and why the first.
+    /// How many records, spans or data points cannot be read, and the reason for the first.
     pub(crate) refused: Option<(u64, String)>,
-    /// Texts were not UTF-8.
+    /// Whether texts were not UTF-8.
     pub(crate) is_repaired: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn protobuf(signal: Signal, body: &[u8]) -> Result<Read, Malformed> {
     })
 }
 
-/// A message as it is written.
+/// A message that is being written.
 #[derive(Default)]
 struct Out {
     bytes: Vec<u8>,
@@ -273,7 +273,7 @@ fn of_text(text: &str) -> Result<f64, String> {
         "Infinity" => Ok(f64::INFINITY),
         "-Infinity" => Ok(f64::NEG_INFINITY),
         text => match text.parse::<f64>() {
-            // Rust takes words too, and a number that is too large for infinity.
+            // Rust also takes words, and turns a number that is too large into infinity.
             Ok(value) if value.is_finite() => Ok(value),
             _ => Err(format!("'{text}' is not a number of 64 bits")),
         },

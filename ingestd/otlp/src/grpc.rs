@@ -1,4 +1,4 @@
-//! Requests over gRPC. tonic reads and writes its frames; what they hold stays bytes.
+//! Requests over gRPC. tonic reads and writes the frames; their contents stay bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,21 +1,21 @@
-//! The handler, which the daemon gives, and the outcomes of requests that it takes or refuses.
+//! The handler, which the daemon provides, and the results of requests.
 
 use std::net::IpAddr;
 
 use crate::signal::Signal;
 use crate::wire::Malformed;
 
-/// The outcome of a request that was taken: all that it held is stored, except what is refused.
+/// The result of a request that was accepted: everything is stored, apart from the refused items.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Taken {
-    /// Records, spans or data points.
+    /// Refused records, spans or data points.
     pub refused: u64,
-    /// Why, in sentences for people; empty if there is nothing to say.
+    /// The reasons, in sentences for people; empty if there are none.
     pub why: String,
 }
 
 impl Taken {
-    /// Adds records that are refused, or words alone.
+    /// Adds refused records, or a remark alone.
     pub fn refuse(&mut self, records: u64, why: &str) {
         self.refused += records;
         if !self.why.is_empty() {
@@ -28,22 +28,22 @@ impl Taken {
     }
 }
 
-/// Why nothing of a request was taken.
+/// Why nothing of a request was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
-    /// The sender keeps it and comes again.
+    /// The sender keeps the request and tries again.
     #[error("{0}")]
     Busy(String),
-    /// A limit for new senders or series refuses all of it, which is counted.
+    /// A limit for new senders or series refuses the whole request, which is counted.
     #[error("{0}")]
     Limited(String),
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
-/// Stores what requests hold.
+/// Stores the contents of requests.
 pub trait Handler: Send + 'static {
-    /// Takes a request in protobuf that came from an address: all of it except what it reports as refused, or nothing.
+    /// Stores a request in protobuf from an address: everything except the items that it reports as refused, or nothing.
     fn take(&mut self, signal: Signal, from: IpAddr, body: &[u8]) -> Result<Taken, NotTaken>;
 
     /// Counts requests, or records of one, that could not be read.

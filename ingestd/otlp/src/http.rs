@@ -1,4 +1,4 @@
-//! Requests over HTTP: protobuf or JSON, answered in kind.
+//! Requests over HTTP, in protobuf or JSON; an answer has the form of its request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::handler::Taken;
 use crate::service::{LIMITED_RETRY_AFTER, Service};
 use crate::signal::Signal;
 
-/// How a request is written, and answered.
+/// The encoding of a request and its answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     Grpc,
@@ -30,7 +30,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// By the content type, which has no case and may have parameters (RFC 9110, 8.3.1). None: another one.
+    /// The form that the content type names, without regard to case and parameters (RFC 9110, 8.3.1); `None` if it is a different type.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Form> {
         let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
         let kind = kind.split(';').next()?.trim().to_ascii_lowercase();
@@ -49,7 +49,7 @@ impl Form {
         (code, [(CONTENT_TYPE, kind)], body).into_response()
     }
 
-    /// Every error has a google.rpc.Status for a body.
+    /// Every error has a google.rpc.Status as its body.
     pub(crate) fn refusal(self, code: StatusCode, status: &Status) -> Response {
         let message = tonic_types::Status {
             code: status.code() as i32,
@@ -71,7 +71,7 @@ impl Form {
     }
 }
 
-/// The code of HTTP for one of gRPC.
+/// The code of HTTP for a code of gRPC.
 pub(crate) fn code_of(status: &Status) -> StatusCode {
     match status.code() {
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -114,7 +114,7 @@ pub(crate) async fn export(
     }
 }
 
-/// ExportXServiceResponse, which all signals have alike in protobuf.
+/// ExportXServiceResponse, which is the same for all signals in protobuf.
 pub(crate) fn exported(taken: Taken) -> ExportLogsServiceResponse {
     let is_whole = taken == Taken::default();
     ExportLogsServiceResponse {
@@ -131,7 +131,7 @@ fn exported_json(exported: &ExportLogsServiceResponse, signal: Signal) -> Value 
     };
     let rejected = signal.names().rejected;
     json!({"partialSuccess": {
-        // JSON has numbers of 64 bits as texts.
+        // In JSON, numbers of 64 bits are texts.
         rejected: partial.rejected_log_records.to_string(),
         "errorMessage": partial.error_message,
     }})

@@ -1,4 +1,4 @@
-//! Attributes as JSON text: a text, a number, a truth value or a list each; bytes as Base64, numbers that JSON has not as texts.
+//! Attributes as JSON text. Each is a text, a number, a boolean or a list; bytes become Base64, and numbers that JSON does not have become texts.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -27,13 +27,13 @@ impl Serialize for Any<'_> {
             Some(Value::BytesValue(bytes)) => {
                 serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
             }
-            // An index into a table of texts stands in profiles alone.
+            // Only profiles have an index into a table of texts.
             Some(Value::StringValueStrindex(_)) | None => serializer.serialize_unit(),
         }
     }
 }
 
-/// Attributes, as an object.
+/// Attributes as an object.
 pub(crate) struct Object<'a>(&'a [KeyValue]);
 
 impl Serialize for Object<'_> {
@@ -43,7 +43,7 @@ impl Serialize for Object<'_> {
     }
 }
 
-/// An object of attributes; none where there are none.
+/// An object of attributes; `None` if there are none.
 pub(crate) fn object(attributes: &[KeyValue]) -> Option<Object<'_>> {
     (!attributes.is_empty()).then_some(Object(attributes))
 }
@@ -53,7 +53,7 @@ pub(crate) fn filled<T: AsRef<str>>(text: T) -> Option<T> {
     Some(text).filter(|text| !text.as_ref().is_empty())
 }
 
-/// A value as a text: a text as it is, any other as JSON.
+/// A value as a text: a text stays as it is, and any other value becomes JSON.
 pub(crate) fn plain(value: &AnyValue) -> Option<String> {
     match &value.value {
         Some(any_value::Value::StringValue(text)) => Some(text.clone()),

@@ -1,12 +1,12 @@
-//! The receiver of OpenTelemetry's protocol, OTLP: gRPC and HTTP at the same addresses, with or without TLS; and pages for monitoring, on the same
+//! The receiver of OpenTelemetry's protocol, OTLP, over gRPC and HTTP at the same addresses, with or without TLS. Pages for monitoring use the same
 //! [`server`].
 //!
-//! A request goes one way: a connection of the [`server`] hands it to the routes of the [`receiver`], whose layers read it within limits, as gRPC or
-//! HTTP says ([`grpc`], [`http`]); one at a time goes to the [`Handler`], which reads it with [`logs`], [`spans`] or [`metrics`] and says what
-//! became of it. These take a request apart record by record and never hold it decoded as a whole, so a request of empty records costs no more
-//! than its bytes. JSON becomes protobuf first ([`from_json`]).
+//! A connection of the [`server`] hands a request to the routes of the [`receiver`], whose layers apply the limits and read it as gRPC or HTTP
+//! ([`grpc`], [`http`]). One request at a time goes to the [`Handler`], which reads it with [`logs`], [`spans`] or [`metrics`] and returns the
+//! result. These read a request record by record and never decode it as a whole, so a request of empty records costs no more than its bytes. JSON
+//! becomes protobuf first ([`from_json`]).
 //!
-//! The crate knows nothing of Loom: what it gives are plain values. It alone brings tokio, axum and tonic, and runs them in one thread a server.
+//! The crate does not know Loom: it returns plain values. It alone uses tokio, axum and tonic, and each server has one thread for them.
 
 mod body;
 mod envelope;

@@ -1,4 +1,4 @@
-//! Log records of a request, one by one.
+//! The log records of a request, one by one.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -17,24 +17,24 @@ const LOG: Part = Part {
 /// One log record.
 pub struct Log<'a> {
     pub origin: &'a Origin,
-    /// When it happened, or else was observed, in nanoseconds since the Unix epoch, if the sender says so.
+    /// The time of the event, or else of its observation, in nanoseconds since the Unix epoch; `None` if the sender gives neither.
     pub time_ns: Option<u64>,
     pub severity: i32,
     pub severity_text: Option<String>,
     pub event: Option<String>,
-    /// A text as it is, anything else as JSON.
+    /// A text stays as it is; any other value becomes JSON.
     pub body: Option<String>,
     pub trace_id: Option<String>,
     pub span_id: Option<String>,
     pub promoted: Vec<Option<Scalar>>,
-    /// The others, as a JSON object.
+    /// The other attributes, as a JSON object.
     pub attributes: Option<String>,
 }
 
-/// Calls `each` for each log record of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
+/// Calls `each` for each log record of a request, or with the reason why it is refused. Returns whether it repaired texts that are not UTF-8.
 ///
 /// # Errors
-/// The bytes are none of the protocol; `each` was called for those before.
+/// The bytes are not OTLP; `each` was called for the records before.
 pub fn logs(
     body: &[u8],
     promoted: &Promoted,
@@ -65,13 +65,13 @@ fn log<'a>(
     })
 }
 
-/// The attributes that have no field.
+/// The attributes without a field of their own.
 pub(crate) fn others(mut attributes: Vec<KeyValue>, promoted: &Promoted) -> Option<String> {
     attributes.retain(|attribute| !promoted.takes(attribute));
     json::object(&attributes).as_ref().map(json::text)
 }
 
-/// An id in hexadecimal digits. `Some(None)`: it is empty or zero. `None`: it has another length.
+/// An id in hexadecimal digits. `Some(None)`: it is empty or zero. `None`: its length is wrong.
 pub(crate) fn id(bytes: &[u8], length: usize) -> Option<Option<String>> {
     if bytes.iter().all(|byte| *byte == 0) && bytes.len() <= length {
         return Some(None);

@@ -1,4 +1,4 @@
-//! Data points of a request, one by one, each as the samples of Prometheus that it stands for.
+//! The data points of a request, one by one, each as its Prometheus samples.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use crate::json;
 use crate::naming::{self, Instrument};
 use crate::wire::{Malformed, Value, fields, messages};
 
-/// The fields of a metric: its name and unit, and of each kind its data.
+/// The fields of a metric: its name, its unit, and the data of each kind.
 const NAME: u32 = 1;
 const UNIT: u32 = 3;
 const GAUGE: u32 = 5;
@@ -30,43 +30,43 @@ const IS_MONOTONIC: u32 = 3;
 
 const DELTA: &str = "its values are deltas; set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative at the sender";
 
-/// The longest labels of a data point, as long as those of a series may be, and the most buckets of one: each has all labels.
+/// The longest labels of a data point, as for a series; and the most buckets of a point, because each bucket has all labels.
 const LABEL_BYTES_MAX: usize = 4096;
 const PARTS_MAX: usize = 1000;
 const LONG: &str = "its labels take more than 4096 bytes";
 const MANY: &str = "a data point has more than 1000 buckets or quantiles";
 
-/// The metric that is always 1 and whose labels are the attributes of a resource, by OpenTelemetry's rules for Prometheus.
+/// A metric whose value is always 1 and whose labels are the attributes of a resource, by OpenTelemetry's rules for Prometheus.
 pub const TARGET_INFO: &str = "target_info";
 
 /// One sample of a series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
     pub metric: String,
-    /// Without the name, the job and the instance.
+    /// The labels without the name, the job and the instance.
     pub labels: BTreeMap<String, String>,
     pub value: f64,
 }
 
-/// One data point: a number has one sample, a histogram several.
+/// One data point: a number has one sample, and a histogram has several.
 pub struct Point {
     pub time_ns: u64,
     pub samples: Vec<Sample>,
 }
 
-/// What a request of metrics holds.
+/// An item of a request of metrics.
 pub enum Found<'a> {
     Point(&'a Origin, Point),
-    /// The name of a data point's metric, and why the point is refused.
+    /// The name of a data point's metric, and the reason why the point is refused.
     Refused(&'a str, &'static str),
-    /// A resource's labels for [`TARGET_INFO`], and the time of its latest point. It follows the points.
+    /// A resource's labels for [`TARGET_INFO`], and the time of its latest point. It comes after the points.
     Target(&'a Origin, BTreeMap<String, String>, u64),
 }
 
-/// Calls `each` for all that a request holds. Returns whether texts were repaired that are not UTF-8.
+/// Calls `each` for all items of a request. Returns whether it repaired texts that are not UTF-8.
 ///
 /// # Errors
-/// The bytes are none of the protocol; `each` was called for what stands before.
+/// The bytes are not OTLP; `each` was called for the items before.
 pub fn metrics(body: &[u8], mut each: impl FnMut(Found<'_>)) -> Result<bool, Malformed> {
     let is_repaired = Cell::new(false);
     for resource in messages(body, RESOURCES) {
@@ -116,10 +116,10 @@ const NUMBER_POINT: Part = point("metrics.v1.NumberDataPoint");
 const HISTOGRAM_POINT: Part = point("metrics.v1.HistogramDataPoint");
 const SUMMARY_POINT: Part = point("metrics.v1.SummaryDataPoint");
 
-/// What stands around the points of a metric.
+/// The metric and the origin of a point.
 struct Metric<'a> {
     name: Cow<'a, str>,
-    /// As Prometheus has it.
+    /// The name in Prometheus.
     shown: String,
     kind: u32,
     data: &'a [u8],
@@ -209,7 +209,7 @@ impl<'a> Metric<'a> {
     }
 }
 
-/// A data point as it is sent.
+/// A data point of a request.
 struct Read {
     time_ns: u64,
     flags: u32,
@@ -217,7 +217,7 @@ struct Read {
     samples: Vec<ReadSample>,
 }
 
-/// The suffix of a sample's metric, the label that it alone has, and its value.
+/// The suffix of a sample's metric, its additional label, and its value.
 type ReadSample = (&'static str, Option<(&'static str, f64)>, f64);
 
 fn number(point: NumberDataPoint) -> Result<Read, &'static str> {
@@ -284,12 +284,12 @@ fn summary(point: SummaryDataPoint) -> Result<Read, &'static str> {
     })
 }
 
-/// The sender says that it has no value now.
+/// The sender reports that there is no value now.
 fn has_none(flags: u32) -> bool {
     flags & DataPointFlags::NoRecordedValueMask as u32 != 0
 }
 
-/// A number as Prometheus writes bounds and quantiles: `1`, not `1.0`.
+/// A number in Prometheus' form for bounds and quantiles: `1`, not `1.0`.
 fn number_text(number: f64) -> String {
     match number {
         number if number == f64::INFINITY => "+Inf".to_owned(),
@@ -319,7 +319,7 @@ fn labels(
     }
 }
 
-/// Adds attributes to labels, those that have a name and a text.
+/// Adds the attributes that have a name and a text to labels.
 fn put<'a>(
     labels: &mut BTreeMap<String, String>,
     attributes: impl IntoIterator<Item = &'a KeyValue>,
@@ -330,7 +330,7 @@ fn put<'a>(
         let Some(text) = text.filter(|text| !text.is_empty() && !name.is_empty()) else {
             continue;
         };
-        // Two attributes may have one name among labels.
+        // Two attributes may become labels with the same name.
         labels
             .entry(name)
             .and_modify(|known| {

@@ -1,6 +1,6 @@
-//! Names of metrics and labels as Prometheus has them, by OpenTelemetry's rules of compatibility: a unit and `_total` stand at the end.
+//! The names of metrics and labels in Prometheus, by OpenTelemetry's rules of compatibility: a unit and `_total` are at the end.
 
-/// What an instrument is, as far as its name goes.
+/// The kind of an instrument, as far as its name needs it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Instrument {
     Gauge,
@@ -9,12 +9,12 @@ pub(crate) enum Instrument {
     Other,
 }
 
-/// Units of UCUM that have a word; any other stands as it is.
+/// Units of UCUM that have a word; other units stay as they are.
 const UNITS: &str = "d=days h=hours min=minutes s=seconds ms=milliseconds us=microseconds ns=nanoseconds \
     By=bytes KiBy=kibibytes MiBy=mebibytes GiBy=gibibytes TiBy=tibibytes KBy=kilobytes MBy=megabytes GBy=gigabytes TBy=terabytes \
     m=meters V=volts A=amperes J=joules W=watts g=grams Cel=celsius Hz=hertz %=percent";
 
-/// What a unit is counted by, behind a slash.
+/// The units that can follow a slash.
 const PER_UNITS: &str = "s=second m=minute h=hour d=day w=week mo=month y=year";
 
 /// The name of a metric; empty if it has none.
@@ -51,7 +51,7 @@ pub(crate) fn metric(name: &str, unit: &str, instrument: Instrument) -> String {
     }
 }
 
-/// What a part of a unit adds to a name: nothing if it is a remark in braces, or 1.
+/// The part of a name that comes from a part of a unit: nothing if it is a remark in braces, or 1.
 fn unit_word(unit: &str, known: &str) -> String {
     let unit = unit.trim();
     if unit.contains(['{', '}']) || unit == "1" {
@@ -64,7 +64,7 @@ fn unit_word(unit: &str, known: &str) -> String {
     }
 }
 
-/// The parts of a name between what cannot stand in one.
+/// The parts of a name between characters that are not allowed.
 fn words(name: &str) -> impl Iterator<Item = String> {
     let parts = name.split(|c: char| !c.is_ascii_alphanumeric() && c != ':');
     parts.filter(|part| !part.is_empty()).map(str::to_owned)
@@ -77,7 +77,7 @@ pub(crate) fn label(name: &str) -> String {
         .chars()
         .map(|c| if is_fit(c) { c } else { '_' })
         .collect();
-    // Two in front are Prometheus' own.
+    // Prometheus reserves names that begin with two.
     let fit = match fit.strip_prefix("__") {
         Some(rest) => format!("key_{}", rest.trim_start_matches('_')),
         None => fit,
@@ -92,7 +92,7 @@ pub(crate) fn label(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Name, unit and kind of an instrument, and the name that Prometheus has for it.
+    /// Name, unit and kind of an instrument, and its name in Prometheus.
     const NAMES: &str = "\
 http.server.duration|ms|other|http_server_duration_milliseconds
 system.cpu.time|s|counter|system_cpu_time_seconds_total

@@ -1,4 +1,4 @@
-//! Pages of text for monitoring. Each is made when a client asks for it, one a connection.
+//! Pages of text for monitoring. A page is made when a client asks for it, one at a time per connection.
 
 use std::io;
 use std::net::TcpListener;
@@ -21,14 +21,14 @@ const LIMITS: Limits = Limits {
     patience: Patience::Whole(Duration::from_secs(2)),
 };
 
-/// A page, or the reason why it cannot be made.
+/// A page, or why it is missing.
 pub type Page = Result<String, String>;
 
-/// Makes a page; it may wait.
+/// Makes a page; this may wait.
 pub type Make = Arc<dyn Fn() -> Page + Send + Sync>;
 
 impl Server {
-    /// Serves pages from now on, each at its path and with its content type.
+    /// Serves pages from now on, each at its path with its content type.
     pub fn pages(
         bound: TcpListener,
         pages: Vec<(&'static str, &'static str, Make)>,

@@ -1,10 +1,10 @@
-//! Attributes that have a field of their own: which ones, of which kind, and their values in one record.
+//! The attributes that have a field of their own, their types, and their values in a record.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 
 use crate::envelope::{Origin, value_of};
 
-/// What a promoted attribute holds. One of another kind stays among the others.
+/// The type of a promoted attribute. An attribute of a different type stays among the others.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     Text,
@@ -22,12 +22,12 @@ pub enum Scalar {
     Bool(bool),
 }
 
-/// Names and kinds of the promoted attributes, in the order of their values.
+/// The names and types of the promoted attributes, in the order of their values.
 #[derive(Clone, Default, Debug)]
 pub struct Promoted(pub Vec<(String, Kind)>);
 
 impl Promoted {
-    /// Their values in a record: the record's own, else its scope's, else its resource's.
+    /// The values in a record. The record comes before its scope, and the scope before its resource.
     pub(crate) fn values(&self, own: &[KeyValue], origin: &Origin) -> Vec<Option<Scalar>> {
         let of = |(name, kind): &(String, Kind)| {
             let places = [own, &origin.scope_attributes, &origin.resource_attributes];
@@ -37,7 +37,7 @@ impl Promoted {
         self.0.iter().map(of).collect()
     }
 
-    /// Whether an attribute of a record has a field, and so does not stand among the others.
+    /// Whether an attribute of a record has a field, and so is not among the others.
     pub(crate) fn takes(&self, attribute: &KeyValue) -> bool {
         let is_it = |(name, kind): &(String, Kind)| {
             let value = attribute.value.as_ref();

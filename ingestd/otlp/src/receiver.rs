@@ -1,5 +1,5 @@
-//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and unpack them. One function counts each refusal,
-//! also one of a layer, and answers it in the protocol of its sender.
+//! The receiver of OTLP: a server whose routes take requests over gRPC and HTTP. Layers limit, time and decompress them. One function counts each
+//! refusal, also that of a layer, and answers it in the protocol of its sender.
 
 use std::io;
 use std::net::TcpListener;
@@ -36,10 +36,10 @@ const LIMITS: Limits = Limits {
 };
 /// The time that a sender has to send a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The scheme of a token, in any case (RFC 9110, 11.1).
+/// The scheme of a token, without regard to case (RFC 9110, 11.1).
 const SCHEME: &[u8] = b"Bearer ";
 
-/// The terms on which requests are received.
+/// The limits and requirements of requests.
 #[derive(Clone)]
 pub struct Options {
     body_bytes_max: usize,
@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The longest body, in bytes, also after it is unpacked; TLS, if senders must use it; the bearer token that they must give, if any.
+    /// The longest body in bytes, also after decompression; TLS, if senders must use it; their bearer token, if they need one.
     pub fn new(
         body_bytes_max: usize,
         tls: Option<&Tls>,
@@ -96,7 +96,7 @@ fn routes(service: &Arc<Service>, token: Option<String>) -> Router {
         .with_state(Arc::clone(service))
 }
 
-/// Refuses senders without the token, if one is needed.
+/// Refuses senders without the token, if there is one.
 async fn admit(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
     match token.is_none_or(|token| has_token(request.headers(), token.as_bytes())) {
         true => next.run(request).await,
@@ -111,18 +111,18 @@ fn has_token(headers: &HeaderMap, token: &[u8]) -> bool {
     given.is_some_and(|(_, given)| is_equal(given, token))
 }
 
-/// The time of the comparison does not depend on where they differ.
+/// Compares in constant time, so that the time does not show where they differ.
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other).fold(0, |bits, (a, b)| bits | (a ^ b));
     one.len() == other.len() && differ == 0
 }
 
-/// Answers a request in the protocol of its sender, once its body has been read.
+/// Answers a request in the form of its sender, after its body has been read.
 async fn answer(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let form = Form::of(request.headers());
     let signal = Signal::at(request.uri().path());
     let (mut head, body) = request.into_parts();
-    // Encodings have no case (RFC 9110, 8.4.1), but the layer that unpacks has.
+    // Case does not matter in encodings (RFC 9110, 8.4.1), but it does in the layer that decompresses.
     match head.headers.get_mut(CONTENT_ENCODING) {
         Some(encoding) if encoding.as_bytes().trim_ascii().is_empty() => {
             head.headers.remove(CONTENT_ENCODING);
@@ -140,7 +140,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     let Some((code, status)) = refusal(&response, service.body_bytes_max) else {
         return response;
     };
-    // The handler counts what it refuses. It gives only one of these codes, with details.
+    // The handler counts its own refusals. Only it gives one of these codes with details.
     if let Some(signal) = signal
         && status.details().is_empty()
         && matches!(
@@ -157,7 +157,7 @@ async fn answer(State(service): State<Arc<Service>>, request: Request, next: Nex
     }
 }
 
-/// The codes of HTTP and of gRPC that refuse a request. Layers give the former alone.
+/// The codes of HTTP and gRPC for a refused request. Layers give only the former.
 fn refusal(response: &Response, body_bytes_max: usize) -> Option<(StatusCode, Status)> {
     let given = response.extensions().get::<Status>().cloned();
     let code = match (response.status(), &given) {

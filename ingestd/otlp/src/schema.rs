@@ -1,5 +1,5 @@
-//! The messages of OTLP with names, numbers and types of their fields, from the descriptors that come with the generated types. They say how requests
-//! in JSON are read ([`crate::from_json`]), and which fields are texts ([`crate::utf8`]).
+//! The messages of OTLP with the names, numbers and types of their fields, from the descriptors of the generated types. [`crate::from_json`] reads
+//! requests by them, and [`crate::utf8`] finds the fields that are texts.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,18 +10,18 @@ use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 pub(crate) struct Message {
-    /// With its package: `.opentelemetry.proto.logs.v1.LogRecord`.
+    /// The name with its package: `.opentelemetry.proto.logs.v1.LogRecord`.
     name: String,
     pub(crate) fields: Vec<Field>,
 }
 
 pub(crate) struct Field {
     pub(crate) number: u32,
-    /// Its name in JSON.
+    /// The name in JSON.
     pub(crate) name: String,
     pub(crate) ty: Type,
     pub(crate) is_list: bool,
-    /// The place of its message among all.
+    /// The index of its message.
     message: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ static MESSAGES: LazyLock<Vec<Message>> = LazyLock::new(|| {
     messages.collect()
 });
 
-/// Messages and those within them, by name.
+/// Messages and the messages within them, by name.
 fn collect(
     within: &str,
     messages: Vec<DescriptorProto>,
@@ -65,14 +65,14 @@ fn of(field: &FieldDescriptorProto, places: &HashMap<String, usize>) -> Field {
 }
 
 impl Message {
-    /// The message of a name without the package's beginning, as `logs.v1.LogRecord`.
+    /// The message of a name without the beginning of its package, such as `logs.v1.LogRecord`.
     pub(crate) fn named(name: &str) -> &'static Message {
         let mut all = MESSAGES.iter();
         let found = all.find(|message| message.name.strip_suffix(name).is_some());
         found.expect("OTLP has the message")
     }
 
-    /// Whether it is a record, a metric or a data point: a mistake in one spoils no other.
+    /// Whether it is a record, a metric or a data point: a mistake in one does not affect the others.
     pub(crate) fn is_part(&self) -> bool {
         ["DataPoint", ".LogRecord", ".Span", ".Metric"]
             .iter()

@@ -1,7 +1,7 @@
-//! A server over HTTP/1.1 and HTTP/2: one thread accepts connections within limits, and serves each with the routes of its owner until it ends or is
-//! silent for long. The receiver of OTLP ([`crate::receiver`]) and the pages for monitoring ([`crate::pages`]) are servers.
+//! A server over HTTP/1.1 and HTTP/2. One thread accepts connections within limits, and serves each with the routes of its owner until it ends or is
+//! silent too long. The receiver of OTLP ([`crate::receiver`]) and the pages for monitoring ([`crate::pages`]) are servers.
 //!
-//! Connections are counted here, because no layer of a route sees one before its first request.
+//! Connections are counted here, because layers of a route see a connection only at its first request.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,20 +26,20 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-/// The interval between reports of connections that were closed at once: a client may open thousands a second.
+/// The interval of reports about connections that were closed at once, because there may be thousands a second.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
-/// Requests of one connection at a time, over HTTP/2.
+/// The limit of concurrent requests of a connection over HTTP/2.
 const STREAMS_MAX: u32 = 32;
-/// The interval of pings over HTTP/2, and the time that a client has to answer one.
+/// The interval of pings over HTTP/2, and the time in which a client must answer one.
 const PING: Duration = Duration::from_secs(30);
 /// The longest head of a request, and the buffer of a connection.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const RETRY: Duration = Duration::from_millis(50);
-/// A stop waits so long for connections, and then for the threads of their requests. Clients send the rest again.
+/// How long a stop waits for connections, and then for the threads of their requests. Clients repeat requests that were cut off.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Limits {
-    /// Served at a time; one more is closed at once, and counted.
+    /// The limit of concurrent connections; a further one is closed at once, and counted.
     pub(crate) connections_max: usize,
     /// The time for a TLS handshake, and for the head of a request.
     pub(crate) head: Duration,
@@ -49,9 +49,9 @@ pub(crate) struct Limits {
 /// The time that a connection lasts.
 #[derive(Copy, Clone)]
 pub(crate) enum Patience {
-    /// So long at most, over HTTP/1 alone.
+    /// The greatest length, over HTTP/1 only.
     Whole(Duration),
-    /// It may have no request for so long; up to twice as long after one.
+    /// The connection may be without a request for this time; up to twice as long after one.
     Idle(Duration),
 }
 
@@ -62,7 +62,7 @@ struct Shared {
     routes: Router,
 }
 
-/// A server at work. It ends with [`Server::stop`].
+/// A running server. It ends with [`Server::stop`].
 pub struct Server {
     addresses: Vec<SocketAddr>,
     until: oneshot::Sender<()>,
@@ -111,12 +111,12 @@ impl Server {
         })
     }
 
-    /// The addresses that it listens on, with the port that was found for port 0.
+    /// The addresses on which it listens, with the chosen port instead of 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Accepts no more, and gives back the thread, which waits a little for requests under way and ends.
+    /// Accepts no more connections, and returns the thread, which waits a short time for running requests and ends.
     pub fn stop(self) -> JoinHandle<()> {
         drop(self.until);
         self.thread
@@ -152,7 +152,7 @@ async fn run(
                     Err(_) => closed += 1,
                 },
                 Err(error) => {
-                    // Out of descriptors, most likely: others may close soon.
+                    // Most likely there are no free descriptors, and other connections may close soon.
                     tracing::warn!("cannot accept a connection: {error}");
                     sleep(RETRY).await;
                 }
@@ -160,11 +160,11 @@ async fn run(
         }
     }
     drop(listeners);
-    // A connection that takes longer is cut off.
+    // A connection that needs longer is cut off.
     let _ = timeout(STOP_WAIT, connections.shutdown()).await;
 }
 
-/// The next connection to one of the listeners. Each is asked first in its turn, so that a flood at one starves no other.
+/// The next connection to one of the listeners. Each is polled first in turn, so that a flood at one does not starve the others.
 async fn accept(
     listeners: &[TcpListener],
     turn: &mut usize,
@@ -180,7 +180,7 @@ async fn accept(
 }
 
 async fn connection(stream: TcpStream, from: IpAddr, shared: &Shared, watcher: Watcher) {
-    // Answers are short and must not wait for more.
+    // Answers are short, and must not wait for more.
     let _ = stream.set_nodelay(true);
     let Some(tls) = &shared.tls else {
         return serve(stream, from, shared, watcher).await;

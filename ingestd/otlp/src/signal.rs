@@ -1,6 +1,6 @@
-//! The signals, one of which a request holds, and their names in OTLP. Routes, answers and the reader of JSON ask for them.
+//! The signals, and their names in OTLP. Each request has one signal; routes, answers and the reader of JSON use the names.
 
-/// What a request holds.
+/// The content of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Signal {
     Logs,
@@ -9,7 +9,7 @@ pub enum Signal {
 }
 
 pub(crate) struct Names {
-    /// Where requests go over HTTP, and over gRPC.
+    /// The paths of requests over HTTP and over gRPC.
     pub(crate) path: &'static str,
     pub(crate) method: &'static str,
     /// The message of a request, without the beginning of its package.
@@ -44,7 +44,7 @@ impl Signal {
         }
     }
 
-    /// The signal that is sent to a path.
+    /// The signal of a path.
     pub(crate) fn at(path: &str) -> Option<Signal> {
         Signal::ALL.into_iter().find(|signal| {
             let names = signal.names();

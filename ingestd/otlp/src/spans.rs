@@ -1,4 +1,4 @@
-//! Spans of a request, one by one.
+//! The spans of a request, one by one.
 
 use opentelemetry_proto::tonic::trace::v1::{Span as Sent, span};
 use serde::Serialize;
@@ -18,9 +18,9 @@ const SPAN: Part = Part {
 /// One span.
 pub struct Span<'a> {
     pub origin: &'a Origin,
-    /// In nanoseconds since the Unix epoch.
+    /// The start in nanoseconds since the Unix epoch.
     pub start_ns: u64,
-    /// None of a span that has not ended.
+    /// `None` if the span has not ended.
     pub end_ns: Option<u64>,
     pub name: String,
     pub kind: i32,
@@ -31,17 +31,17 @@ pub struct Span<'a> {
     pub parent_span_id: Option<String>,
     pub trace_state: Option<String>,
     pub promoted: Vec<Option<Scalar>>,
-    /// The others, as a JSON object.
+    /// The other attributes, as a JSON object.
     pub attributes: Option<String>,
-    /// A JSON list of objects each.
+    /// Each is a JSON list of objects.
     pub events: Option<String>,
     pub links: Option<String>,
 }
 
-/// Calls `each` for each span of a request, or with why it is refused. Returns whether texts were repaired that are not UTF-8.
+/// Calls `each` for each span of a request, or with the reason why it is refused. Returns whether it repaired texts that are not UTF-8.
 ///
 /// # Errors
-/// The bytes are none of the protocol; `each` was called for those before.
+/// The bytes are not OTLP; `each` was called for the spans before.
 pub fn spans(
     body: &[u8],
     promoted: &Promoted,
@@ -76,7 +76,7 @@ fn span<'a>(origin: &'a Origin, sent: Sent, promoted: &Promoted) -> Result<Span<
     })
 }
 
-/// An event or a link of a span, as JSON. What is empty is left out.
+/// An event or a link of a span, as JSON. Empty members are left out.
 #[derive(Default, Serialize)]
 struct Within<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

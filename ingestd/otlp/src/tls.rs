@@ -1,4 +1,4 @@
-//! Who the receiver is, and whom it serves, over TLS.
+//! The receiver's certificate, and the senders that it accepts over TLS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 pub struct Tls {
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Who signs the certificates of senders; without it, senders need none.
+    /// The authority that signs the certificates of senders; without it, senders need none.
     pub ca: Option<PathBuf>,
 }
 
-/// Why TLS cannot be used with these files.
+/// TLS cannot use these files.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {} for TLS: {why}", path.display())]
 pub struct TlsError {
@@ -69,7 +69,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = read.map_err(|error| TlsError::of(path, error))?;
     match found.is_empty() {
-        true => Err(TlsError::of(path, "it holds no certificate in PEM")),
+        true => Err(TlsError::of(path, "it has no certificate in PEM")),
         false => Ok(found),
     }
 }

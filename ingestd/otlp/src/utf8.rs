@@ -1,5 +1,5 @@
-//! Texts in protobuf that are not UTF-8, such as a text that its sender cut within a character: a decoder refuses the whole message for them. Here
-//! they are repaired: U+FFFD replaces what is wrong.
+//! Repairs texts in protobuf that are not UTF-8, such as a text that its sender cut within a character. A decoder would refuse the whole message.
+//! U+FFFD replaces each wrong part.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,13 +10,13 @@ use prost_types::field_descriptor_proto::Type;
 use crate::schema;
 use crate::wire::{Malformed, Value, fields, put};
 
-/// What a sender learns whose texts were repaired.
-pub const REPAIRED: &str = "some texts are not UTF-8: U+FFFD stands for what is wrong; let the sender cut texts between characters";
+/// The remark for a sender whose texts were repaired.
+pub const REPAIRED: &str = "some texts are not UTF-8: U+FFFD replaces the wrong parts; let the sender cut texts between characters";
 
-/// How deep messages may stand in each other: decoders go no deeper either.
+/// The limit of nested messages; decoders have the same.
 const DEPTH_MAX: usize = 100;
 
-/// Decodes a message of a name that the schema knows, repaired where it must be, which `is_repaired` then says.
+/// Decodes a message with a name of the schema, and repairs it if needed; `is_repaired` is then set.
 pub(crate) fn decoded<M: Message + Default>(
     message: &[u8],
     name: &str,
@@ -34,7 +34,7 @@ pub(crate) fn decoded<M: Message + Default>(
     })
 }
 
-/// Copies a message and repairs its texts. True if one was wrong.
+/// Copies a message and repairs its texts. Returns whether one was wrong.
 fn repair(
     message: &[u8],
     schema: &schema::Message,
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Stands in a text, and in bytes, where it must stay.
+    /// The mark is in a text, and in bytes, where it must stay.
     const MARK: &str = "mark";
     const WRONG: &[u8] = b"m\xffrk";
 
@@ -83,7 +83,7 @@ mod tests {
         AnyValue { value }
     }
 
-    /// A mark in a key, and one in a text in a list, beside bytes that are not a text.
+    /// There is a mark in a key, and one in a text in a list, beside bytes that are not a text.
     fn attributes() -> Vec<KeyValue> {
         let bytes = Some(any_value::Value::BytesValue(vec![1, 0xFF]));
         let values = vec![text(), AnyValue { value: bytes }];
@@ -127,7 +127,7 @@ mod tests {
         let is_repaired = Cell::new(false);
         let repaired: Span = decoded(&wrong, "trace.v1.Span", &is_repaired).unwrap();
         assert!(is_repaired.get());
-        // U+FFFD has three bytes in place of one, so the lengths differ: compare by putting the letter back.
+        // U+FFFD has three bytes instead of one, so the lengths differ. The comparison puts the letter back.
         let shown = format!("{repaired:?}").replace('\u{FFFD}', "a");
         assert_eq!(shown, format!("{span:?}"));
         is_repaired.set(false);

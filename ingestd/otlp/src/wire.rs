@@ -1,11 +1,11 @@
-//! The fields of one protobuf message, as they stand: nothing is copied, and nothing is allocated for what a length claims.
+//! The fields of one protobuf message. Nothing is copied, and nothing is allocated for a claimed length.
 
 use prost::DecodeError;
 use prost::encoding::{
     DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
 };
 
-/// Why bytes are not a request.
+/// Bytes are not a request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Malformed {
     #[error("the request is not OTLP in protobuf: {0}")]
@@ -28,7 +28,7 @@ pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// Number and value of each field of a message.
+/// The number and value of each field of a message.
 pub(crate) fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
@@ -61,7 +61,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// What follows.
+    /// The rest.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

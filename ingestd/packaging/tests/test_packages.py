@@ -1,4 +1,4 @@
-"""Each package as people install it, in a place that holds nothing else: a fresh Debian, a folder, a virtual environment."""
+"""Tests each package as people install it, in an empty place: a fresh Debian, a folder, a virtual environment."""
 
 import hashlib
 import json
@@ -33,20 +33,20 @@ ANSWER = (10, ROWS)
 
 
 def missing(*programs: str) -> list[str]:
-    """Return which programs this machine does not have. CI has all."""
+    """Return the programs that are missing on this machine. CI has all of them."""
     absent = [program for program in programs if shutil.which(program) is None]
     assert not (absent and "CI" in os.environ), f"CI needs {absent}"
     return absent
 
 
 def the_only(pattern: str) -> Path:
-    """Return the one file of `dist` that the pattern names."""
+    """Return the only file of `dist` that matches the pattern."""
     [path] = DIST.glob(pattern)
     return path
 
 
 def write_rows(path: Path) -> None:
-    """Write a CSV file, latencies from 1 to ROWS, and beside it what declares its fields."""
+    """Write a CSV file with latencies from 1 to ROWS, and a declaration of its fields."""
     field = "field = [{ name = 'latency_us', type = 'i64' }]"
     fields = [f"[[source]]\nname = '{name}'\n{field}\n" for name in ("request", "served")]
     path.with_suffix(".toml").write_text("".join(fields))
@@ -70,21 +70,21 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 class Debian:
-    """A fresh Debian below a folder. Its programs see its own files, this machine's shared memory, and nothing else."""
+    """A fresh Debian below a folder. Its programs see only its own files and this machine's shared memory."""
 
     def __init__(self, root: Path) -> None:
-        """Make it."""
+        """Create it."""
         self.root = root
         release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
         subprocess.run(["debootstrap", "--variant=minbase", release["VERSION_CODENAME"], root], check=True, capture_output=True)
 
     def command(self, *command: str | Path, user: str = "root:root") -> list[str]:
-        """Return how to run a program in it."""
+        """Return the command that runs a program in it."""
         mounts = 'mount --bind /dev/shm "$0/dev/shm" && mount -t proc proc "$0/proc" && exec chroot "$@"'
         return ["unshare", "--mount", "sh", "-c", mounts, self.root, f"--userspec={user}", self.root, *command]
 
     def run(self, *command: str | Path, user: str = "root:root") -> str:
-        """Run a program in it to its end; return what it prints."""
+        """Run a program in it to its end, and return its output."""
         done = subprocess.run(self.command(*command, user=user), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -92,7 +92,7 @@ class Debian:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
-    """Install the package into a fresh Debian, with what it depends on checked by dpkg."""
+    """Install the package into a fresh Debian; dpkg checks its dependencies."""
     if os.getuid() != 0:
         pytest.skip("only root can install a package")
     if absent := missing("debootstrap", "unshare", "chroot"):
@@ -106,7 +106,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
 
 @pytest.fixture
 def recording(debian: Debian) -> Iterator[Path]:
-    """Run the daemon as the unit does; return its directory as this machine sees it."""
+    """Run the daemon as the unit does, and return the path of its directory on this machine."""
     unit = (debian.root / "usr/lib/systemd/system/loom.service").read_text()
     [start] = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
     directory = debian.root / "var/lib/loom"
@@ -183,7 +183,7 @@ def test_the_unit_reaches_loopback_and_with_the_drop_in_the_networks_that_it_nam
 
 
 def allowed_networks(root: Path) -> str:
-    """Return what systemd says about the addresses that the unit may reach."""
+    """Return systemd's verdict on the addresses that the unit may reach."""
     command = ["systemd-analyze", "security", "--offline=true", f"--root={root}", "--json=short", "loom.service"]
     checks = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     [check] = [check for check in checks if check["name"] == "IPAddressDeny="]

@@ -1,10 +1,10 @@
-// Requests to block devices: issue and completion become one record, at the completion.
+// Requests to block devices: the completion of a request writes one record, which has its issue too.
 //
-// A request is known by its address, which no other has between the two. One that is issued again begins again; a part that completes
-// before the rest is no completion.
+// A request is found by its address, which is unique from issue to completion. A second issue replaces the first; the completion of a part
+// is not the completion of the request.
 #include "loom.h"
 
-// As the source `blockio` has it, after which the record has 7 bytes of padding.
+// The fields of the source `blockio`, and 7 bytes of padding.
 struct record {
     __u64 completed_ns;
     __u64 latency_ns;

@@ -1,12 +1,12 @@
-// What the programs have in common: the switch, the ring, and what is counted for each CPU.
+// The parts that the programs share: the switch, the ring, and the counters of each CPU.
 //
-// The loader (src/probe.rs) knows the maps by their names, and the counters by their numbers.
+// The loader (src/probe.rs) finds the maps by name, and the counters by number.
 #pragma once
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-// Numbers of the counters; src/counts.rs has the same.
+// src/counts.rs has the same numbers.
 enum counter {
     EMITTED,   // records that the ring took
     FAILED,    // records that found the ring full
@@ -36,10 +36,10 @@ struct {
     __type(value, __u32);
 } armed SEC(".maps");
 
-// The recorder's own process, whose events are not recorded; an id of its namespace.
+// The recorder's own process, by the id of its namespace. Its events are not recorded.
 const volatile __u32 own_pid;
 
-// The PID namespace of the recorder: events of its processes are recorded, with the ids that they have there. 0: the initial one, which has
+// The PID namespace of the recorder. Only events of its processes are recorded, with their ids in it. 0: the initial namespace, which has
 // all processes.
 const volatile __u64 namespace_device;
 const volatile __u64 namespace_inode;
@@ -50,7 +50,7 @@ static __always_inline int is_armed(void) {
     return word && *word;
 }
 
-// Process << 32 | thread, as the recorder knows them; 0: this thread is of another namespace.
+// Process << 32 | thread, by the ids of the recorder's namespace; 0: this thread is in another namespace.
 static __always_inline __u64 recorded_id(void) {
     struct bpf_pidns_info ids = {};
 
@@ -65,14 +65,14 @@ static __always_inline int is_of_namespace(__u64 id) {
     return !namespace_inode || id;
 }
 
-// An interrupt may come between: the addition is one instruction.
+// The addition is one instruction, because an interrupt on the same CPU may count too.
 static __always_inline void count(__u32 counter) {
     __u64 *total = bpf_map_lookup_elem(&counters, &counter);
     if (total)
         __sync_fetch_and_add(total, 1);
 }
 
-// Room for a record. The drainer looks by itself, so the record wakes nobody.
+// Reserves space for a record. The drainer polls, so a record wakes nobody.
 #define RESERVE(record) \
     ({ \
         void *room = bpf_ringbuf_reserve(&ring, sizeof(*(record)), 0); \

@@ -1,7 +1,7 @@
-// The page cache: a record for each folio that is added to it or deleted from it.
+// The page cache: one record for each folio that is added or deleted.
 #include "loom.h"
 
-// As the source `pagecache` has it, after which the record has 3 bytes of padding.
+// The fields of the source `pagecache`, and 3 bytes of padding.
 struct record {
     __u64 at_ns;
     __u64 inode;
@@ -13,7 +13,7 @@ struct record {
     __u8 op;
 };
 
-// What the kernel gives a tracepoint of the page cache; its BTF says where.
+// The argument of the page cache's tracepoints; the kernel's BTF has the offsets.
 struct trace_event_raw_mm_filemap_op_page_cache {
     unsigned long i_ino;
     unsigned long index;
@@ -31,7 +31,7 @@ static __always_inline int emit(struct trace_event_raw_mm_filemap_op_page_cache 
     record = RESERVE(record);
     if (!record)
         return 0;
-    // A kernel without orders has events of single pages.
+    // A kernel that has no orders has events of single pages.
     if (bpf_core_field_exists(event->order))
         order = event->order & 31;
     record->at_ns = bpf_ktime_get_ns();

@@ -1,10 +1,10 @@
-// System calls: the entry and the exit of a thread's call become one record, at the exit.
+// System calls: the exit of a call writes one record, which has its entry too.
 //
-// A slot for each thread holds the call that it is in. A slot stays for the next call, and goes when the thread ends. Slots go by the kernel's
-// id of the thread, processes by the id that the recorder knows.
+// Each thread has a slot for its current call, until the thread ends. The key of a slot is the thread's id in the initial namespace; processes
+// have their ids in the recorder's namespace.
 #include "loom.h"
 
-// As the source `syscall` has it, after which the record has 4 bytes of padding.
+// The fields of the source `syscall`, and 4 bytes of padding.
 struct record {
     __u64 returned_ns;
     __u64 latency_ns;
@@ -23,7 +23,7 @@ struct slot {
     __u64 number;
 };
 
-// Why a process is recorded.
+// The reasons why a process is recorded.
 enum { BY_PID = 1, BY_NAME = 2, FOLLOWED = 3 };
 
 struct {
@@ -58,13 +58,13 @@ struct {
     __type(value, __u32);
 } numbers SEC(".maps");
 
-// Filters: the verifier removes the code of those that are not used.
+// The verifier removes the code of filters that are off.
 const volatile __u32 by_process;
 const volatile __u32 by_name;
 const volatile __u32 by_number;
 const volatile __u32 follow;
 const volatile __u64 latency_ns_min;
-// Where the first argument and the number of a call stand among the registers.
+// The offsets of the first argument and the number of a call among the registers.
 const volatile __u32 arg0_offset;
 const volatile __u32 number_offset;
 
@@ -101,7 +101,7 @@ struct signal_struct {
     atomic_t live;
 } __attribute__((preserve_access_index));
 
-// A number that has no room in a record.
+// A number that does not fit a record.
 #define NUMBER_UNKNOWN 0xffff
 
 static __always_inline int is_selected(__u64 id) {
@@ -119,7 +119,7 @@ static __always_inline int is_selected(__u64 id) {
     bpf_get_current_comm(&name, sizeof name);
     if (!bpf_map_lookup_elem(&names, &name))
         return 0;
-    // So that all threads of the process are, by whatever name.
+    // All threads of the process are recorded then, whatever their names.
     if (bpf_map_update_elem(&processes, &pid, &why, BPF_ANY))
         count(NO_SLOT);
     return 1;
@@ -205,7 +205,7 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-// The id of a new process, as the recorder knows it; 0: it is of another namespace.
+// The id of a new process in the recorder's namespace; 0: the process is in another namespace.
 static __always_inline __u32 id_of_new(struct task_struct *task) {
     struct pid *ids;
     struct upid *last;
@@ -227,7 +227,7 @@ int process_fork(struct bpf_raw_tracepoint_args *ctx) {
     struct task_struct *child = (void *)ctx->args[1];
     __u32 pid, why = FOLLOWED, parent = bpf_get_current_pid_tgid() >> 32;
 
-    // A new thread is of a process that is known.
+    // A new thread belongs to a known process.
     if (!follow || BPF_CORE_READ(child, tgid) == parent || !is_selected(recorded_id()))
         return 0;
     pid = id_of_new(child);
@@ -236,7 +236,7 @@ int process_fork(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-// Arguments: the task, the id that its thread had before. A process that was recorded by its name has another name now.
+// Arguments: the task, the former id of its thread. A process that was recorded by its name has another name now.
 SEC("raw_tracepoint")
 int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     __u32 pid = recorded_id() >> 32, tid = bpf_get_current_pid_tgid(), old_tid = ctx->args[1];
@@ -245,7 +245,7 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     if (!follow && why && *why == BY_NAME)
         bpf_map_delete_elem(&processes, &pid);
     if (old_tid != tid) {
-        // Whichever thread executes a program takes over the id of the first.
+        // A thread that executes a program takes over the id of the first thread.
         struct slot *slot = bpf_map_lookup_elem(&slots, &old_tid);
         if (slot) {
             struct slot moved = *slot;

@@ -1,14 +1,14 @@
-//! Requests to block devices: a record for each that completes.
+//! Records requests to block devices, one record at each completion.
 
 use aya::include_bytes_aligned;
 
 use crate::probe::Hook;
 use crate::{Probe, ProbeError};
 
-/// Bytes of a payload, own time included.
+/// The length of a payload, with the own time.
 const PAYLOAD_BYTES: usize = 33;
 
-/// What a request does, by the kernel's number.
+/// The operations of requests, by the kernel's numbers.
 pub const OPERATIONS: [(u8, &str); 14] = [
     (0, "read"),
     (1, "write"),
@@ -26,10 +26,10 @@ pub const OPERATIONS: [(u8, &str); 14] = [
     (35, "driver out"),
 ];
 
-/// Which requests are recorded.
+/// Selects the requests to record.
 #[derive(Clone, Debug, Default)]
 pub struct Blockio {
-    /// Major and minor number of a device; `None`: all.
+    /// The major and minor number of a device; `None` for all.
     pub device: Option<(u32, u32)>,
 }
 
@@ -51,7 +51,7 @@ impl Blockio {
         )
     }
 
-    /// How many requests are under way; of a probe that is disarmed.
+    /// Counts the pending requests of a disarmed probe.
     pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
         let slots = probe.hash::<u64, [u64; 4]>("slots")?;
         Ok(slots.keys().count() as u64)

@@ -1,10 +1,10 @@
-//! Capabilities of this process: which are missing, and giving up those that are not needed.
+//! Checks the capabilities of this process, and drops those that are not needed.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::ProbeError;
 
-/// What recording may need.
+/// The capabilities that recording may need.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Capability {
     Bpf,
@@ -36,9 +36,9 @@ impl Capability {
     }
 }
 
-/// Fails with the names of those that are missing; `what` is who needs them.
+/// Fails with the names of missing capabilities; `what` is the capture that needs them.
 pub fn require(what: &str, wanted: &[Capability]) -> Result<(), ProbeError> {
-    // A kernel that does not answer decides when the programs are loaded.
+    // If the kernel does not answer, loading the programs will show it.
     let Ok(sets) = capabilities(None) else {
         return Ok(());
     };
@@ -55,7 +55,7 @@ pub fn require(what: &str, wanted: &[Capability]) -> Result<(), ProbeError> {
     })
 }
 
-/// Gives up all capabilities of this thread, and of those that it starts from now on, except these.
+/// Drops all other capabilities of this thread and of threads that it starts from now on.
 pub fn drop_all_except(kept: &[Capability]) -> std::io::Result<()> {
     let sets = capabilities(None)?;
     let mut wanted = CapabilitySet::empty();

@@ -1,13 +1,13 @@
-//! The kernel stamps its records by CLOCK_MONOTONIC; records carry wall time. A clock is what lies between the two.
+//! Converts the kernel's CLOCK_MONOTONIC to wall time, which records carry.
 //!
-//! It is taken again every second, since the wall clock may step or be slewed.
+//! The offset is measured again every second, because the wall clock may step or be slewed.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Of so many readings, the one that took the least time counts.
+/// The number of readings, of which the fastest counts.
 const BRACKETS: usize = 200;
 
-/// Wall time less monotonic time, and how far that may be off.
+/// The difference of wall time and monotonic time, and its error.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Clock {
     pub offset_ns: i64,
@@ -15,7 +15,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Reads both clocks.
+    /// Measures the difference.
     pub fn take() -> Clock {
         let mut best = Clock {
             offset_ns: 0,
@@ -29,7 +29,7 @@ impl Clock {
             if half.unsigned_abs() < best.error_ns {
                 best = Clock {
                     offset_ns: wall - before - half,
-                    // A half that was rounded down.
+                    // One is added because the half was rounded down.
                     error_ns: half.unsigned_abs() + 1,
                 };
             }

@@ -1,23 +1,23 @@
-//! What the programs count, summed over the CPUs; `bpf/loom.h` has the same numbers.
+//! The counters of the programs, summed over the CPUs; `bpf/loom.h` has the same numbers.
 
-/// Since the programs were armed: `emitted + failed + filtered + unpaired` ends of events.
+/// The counts since the programs were armed; `emitted + failed + filtered + unpaired` is the number of ends of events.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that the ring took.
     pub emitted: u64,
     /// Records that found the ring full.
     pub failed: u64,
-    /// Ends whose beginning was not seen: it lay before the capture, or does not belong to a call (a new thread returns from the call of another).
+    /// Ends without a beginning: it was before the capture, or does not belong to a call (a new thread returns from the call of another).
     pub unpaired: u64,
     /// Beginnings that found no slot.
     pub no_slot: u64,
-    /// Pairs that ended sooner than asked for.
+    /// Pairs with less than the minimum latency.
     pub filtered: u64,
     /// Events that came while the same CPU ran a program.
     pub missed: u64,
 }
 
-/// How many counters the programs have.
+/// The number of counters of the programs.
 pub(crate) const COUNTERS: usize = 5;
 
 impl Counts {
@@ -26,7 +26,7 @@ impl Counts {
         Counts {
             emitted,
             failed,
-            // The end of an event without a slot has no beginning either.
+            // The end of an event without a slot also counts as unpaired.
             unpaired: unpaired.saturating_sub(no_slot),
             no_slot,
             filtered,

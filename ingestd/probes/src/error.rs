@@ -1,8 +1,7 @@
-//! Why nothing can be recorded from the kernel.
+//! The errors of recording from the kernel.
 
 use thiserror::Error;
 
-/// One sentence each, with the remedy.
 #[derive(Debug, Error)]
 pub enum ProbeError {
     #[error(
@@ -34,6 +33,6 @@ pub enum ProbeError {
     ForeignProc,
     #[error("cannot read or write a map of the kernel: {0}")]
     Map(#[from] aya::maps::MapError),
-    #[error("cannot read what the kernel counted: {0}")]
+    #[error("cannot read the counts of the kernel: {0}")]
     Counts(std::io::Error),
 }

@@ -1,9 +1,8 @@
-//! Captures of what a machine does: eBPF programs that are attached to tracepoints, with the loader that drains their records, and the
-//! packets of capture files.
+//! Captures events of a machine with eBPF programs at tracepoints, drains their records, and reads packets of capture files.
 //!
-//! The programs are C (`bpf/`), kept with their objects, so that a build needs no compiler of them; `./build` compiles them and a test holds
-//! both equal. A program writes each record as the payload of its source, own time first; the loader only maps that time to the wall clock.
-//! Nothing here knows a Loom directory: `ingestd::record` takes the payloads, and `ingestd::input` the packets.
+//! The programs are C (`bpf/`) and stored with their objects, so that a build needs no compiler for them; `./build` compiles them, and a test
+//! compares them. A program writes each record as the payload of its source, beginning with the own time; the loader only converts that time to the
+//! wall clock. Nothing here knows a Loom directory: `ingestd::record` takes the payloads, and `ingestd::input` the packets.
 
 mod blockio;
 mod capabilities;

@@ -1,4 +1,4 @@
-//! The PID namespace of this process, whose ids filters and records have.
+//! The PID namespace of this process, whose ids are used in filters and records.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -7,9 +7,9 @@ use crate::ProbeError;
 /// The inode of the initial namespace, in every kernel.
 const INITIAL: u64 = 0xEFFF_FFFC;
 
-/// Device and inode of the namespace, as the kernel has them; zeroes where it is the initial one, which has all processes.
+/// The device and inode of the namespace; zeroes for the initial one, which has all processes.
 pub(crate) fn namespace() -> [u64; 2] {
-    // Kernels without namespaces, and hosts without /proc, have one alone.
+    // Kernels without namespaces have only one.
     let Ok(file) = std::fs::metadata("/proc/self/ns/pid") else {
         return [0, 0];
     };
@@ -20,7 +20,7 @@ pub(crate) fn namespace() -> [u64; 2] {
     [u64::from(major) << 20 | u64::from(minor), file.ino()]
 }
 
-/// Fails where `/proc` has the ids of another namespace than the programs.
+/// Fails if `/proc` has the ids of another namespace than the programs.
 pub(crate) fn require_own_proc() -> Result<(), ProbeError> {
     let own = std::fs::read_link("/proc/self").ok();
     let own = own.and_then(|link| link.to_str()?.parse::<u32>().ok());
@@ -30,7 +30,7 @@ pub(crate) fn require_own_proc() -> Result<(), ProbeError> {
     }
 }
 
-/// The process of a thread or process; `None`: no thread has this id.
+/// The process of a thread or process; `None` if no thread has this id.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;

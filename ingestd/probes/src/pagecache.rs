@@ -1,14 +1,14 @@
-//! The page cache: a record for each folio that is added to it or deleted from it.
+//! Records folios that are added to the page cache or deleted from it.
 
 use aya::include_bytes_aligned;
 
 use crate::probe::Hook;
 use crate::{Probe, ProbeError};
 
-/// Bytes of a payload, own time included.
+/// The length of a payload, with the own time.
 const PAYLOAD_BYTES: usize = 53;
 
-/// All events of the page cache, except those of this process.
+/// Selects all events of the page cache, except those of this process.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Pagecache;
 

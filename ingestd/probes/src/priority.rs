@@ -1,6 +1,6 @@
-//! Priorities of threads: of the drainer, before every ordinary thread where that is permitted, and of work that can wait.
+//! Sets priorities of threads: a high one for the drainer, a low one for background work.
 
-/// Gives the calling thread real-time priority (SCHED_FIFO, the lowest of its levels). Threads that it starts do not have it.
+/// Gives the calling thread real-time priority (SCHED_FIFO, the lowest level). Threads that it starts do not inherit it.
 pub fn real_time() -> std::io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -11,7 +11,7 @@ pub fn real_time() -> std::io::Result<()> {
     }
 }
 
-/// Lets the calling thread use a disk only while nobody else does, where the disk's scheduler knows priorities.
+/// Lets the calling thread use a disk only while no other thread does, if the disk's scheduler has priorities.
 pub fn idle_io() -> std::io::Result<()> {
     const OF_A_THREAD: libc::c_int = 1;
     const IDLE: libc::c_int = 3 << 13;

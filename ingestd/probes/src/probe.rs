@@ -1,7 +1,7 @@
-//! Programs in the kernel, attached and drained. `syscalls`, `blockio` and `pagecache` say which, and with what filters.
+//! Attaches programs in the kernel and drains their records. `syscalls`, `blockio` and `pagecache` choose the programs and their filters.
 //!
-//! A probe is open before anything is recorded, so that what is missing is known before a directory changes; `arm` begins the recording.
-//! After `disarm`, every record that the ring took has been drained, and the counts stand still.
+//! A probe is opened before anything is recorded, so that missing prerequisites are known before a directory changes; `arm` begins the recording.
+//! After `disarm`, every record in the ring has been drained, and the counters no longer change.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use crate::counts::{COUNTERS, Counts};
 use crate::namespace::namespace;
 use crate::{Clock, ProbeError};
 
-/// How often a ring is to be drained. Each time wakes the threads behind it, which costs as much as many records do.
+/// The interval of draining. Each time wakes the threads behind it, which costs as much as many records.
 pub const TICK: Duration = Duration::from_millis(20);
-/// The most that is taken from a ring at once.
+/// The limit of one drain.
 pub const BATCH_BYTES: usize = 256 << 10;
-/// How long records that programs were writing when they were detached are waited for.
+/// How long `disarm` waits for records that programs were still writing.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
-/// Where a program is attached.
+/// The place where a program is attached.
 pub(crate) enum Hook {
     Raw(&'static str),
     Tracepoint(&'static str, &'static str),
@@ -37,7 +37,7 @@ enum Link {
     Tracepoint(TracePointLink),
 }
 
-/// Programs that are attached, and their maps.
+/// Attached programs, and their maps.
 pub struct Probe {
     ebpf: Ebpf,
     links: Vec<Link>,
@@ -49,7 +49,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Loads an object with the bytes of its globals set, and attaches its programs. `what` is the user's word for it, in messages.
+    /// Loads an object with these globals, and attaches its programs. `what` names the capture in messages.
     pub(crate) fn open(
         what: &'static str,
         object: &[u8],
@@ -83,7 +83,7 @@ impl Probe {
         })
     }
 
-    /// A hash map of the programs, to fill or to read.
+    /// A hash map of the programs.
     pub(crate) fn hash<K: aya::Pod, V: aya::Pod>(
         &mut self,
         name: &'static str,
@@ -92,12 +92,12 @@ impl Probe {
         Ok(HashMap::try_from(found.expect("the object has its maps"))?)
     }
 
-    /// Records from now on.
+    /// Begins to record.
     pub fn arm(&mut self) -> Result<(), ProbeError> {
         Ok(self.armed.set(0, 1, 0)?)
     }
 
-    /// Takes the payloads of records that wait, with their times mapped, until `batch` is full. Returns whether none is left.
+    /// Takes waiting payloads, with their times converted, until `batch` is full. Returns whether the ring is empty.
     pub fn drain(&mut self, clock: Clock, batch: &mut Vec<u8>) -> bool {
         self.take(clock, batch, BATCH_BYTES)
     }
@@ -119,11 +119,11 @@ impl Probe {
         false
     }
 
-    /// Detaches the programs, and drains what they wrote by then.
+    /// Detaches the programs, and drains the remaining records.
     pub fn disarm(&mut self, clock: Clock, out: &mut Vec<u8>) -> Result<Counts, ProbeError> {
         self.armed.set(0, 0, 0)?;
         self.links.clear();
-        // A program that was running on another CPU may still hold room that it has not written.
+        // A program on another CPU may still be writing a record.
         let until = Instant::now() + LAST_RECORDS;
         loop {
             self.take(clock, out, usize::MAX);
@@ -135,7 +135,7 @@ impl Probe {
         }
     }
 
-    /// What the programs have counted so far.
+    /// The current counters.
     pub fn counts(&self) -> Result<Counts, ProbeError> {
         let mut totals = [0_u64; COUNTERS];
         for (place, total) in (0..).zip(&mut totals) {
@@ -144,7 +144,7 @@ impl Probe {
         Ok(Counts::of(totals, self.missed()?))
     }
 
-    /// Runs of the programs that the kernel skipped.
+    /// The program runs that the kernel skipped.
     fn missed(&self) -> Result<u64, ProbeError> {
         let mut missed = 0;
         for (_, program) in self.ebpf.programs() {
@@ -192,7 +192,7 @@ fn attach(ebpf: &mut Ebpf, name: &str, hook: &Hook) -> Result<Link, ProbeError> 
     }
 }
 
-/// What to do where a tracepoint of tracefs is not readable.
+/// A remedy for an unreadable tracepoint of tracefs.
 fn remedy() -> &'static str {
     match std::fs::read_dir("/sys/kernel/tracing/events") {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -222,7 +222,6 @@ fn unusable(program: &str, error: &ProgramError) -> ProbeError {
     }
 }
 
-/// An error with its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

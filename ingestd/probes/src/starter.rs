@@ -1,4 +1,4 @@
-//! A program that does not outlive the thread that starts it, even if that is killed.
+//! Ends a program with the thread that started it, even if that is killed.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Has the kernel kill the program when the thread that starts it ends. Programs that it starts itself are not killed.
+/// The kernel kills the program when the thread that starts it ends, but not the program's own children.
 pub fn end_with_starter(command: &mut Command) {
     let starter: Pid = getpid();
     let ask = move || {

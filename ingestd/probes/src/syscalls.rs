@@ -1,4 +1,4 @@
-//! System calls: a record for each that returns.
+//! Records system calls, one record at each return.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use crate::namespace::{process_of, require_own_proc};
 use crate::probe::Hook;
 use crate::{Probe, ProbeError};
 
-/// Bytes of a payload, own time included.
+/// The length of a payload, with the own time.
 const PAYLOAD_BYTES: usize = 60;
-/// Where the first argument and the number of a call stand in the kernel's `pt_regs`.
+/// The offsets of the first argument and the number of a call in the kernel's `pt_regs`.
 #[cfg(target_arch = "x86_64")]
 const OFFSETS: [u32; 2] = [112, 120];
 #[cfg(target_arch = "aarch64")]
 const OFFSETS: [u32; 2] = [272, 280];
 
-/// Which calls are recorded. An empty list selects all.
+/// Selects the calls to record. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Syscalls {
     pub pids: Vec<u32>,
     /// Names of processes or threads; all threads of such a process are recorded.
     pub names: Vec<String>,
     pub numbers: Vec<u16>,
-    /// Processes that a recorded one starts are recorded too.
+    /// Also record the processes that a recorded one starts.
     pub follow: bool,
     pub latency_min: Duration,
 }
 
-/// The name of a task has at most so many bytes in the kernel, and a NUL.
+/// The longest name of a task in the kernel, without the NUL.
 pub const NAME_BYTES_MAX: usize = 15;
-/// What a record has in place of a number that two bytes do not hold, as `bpf/syscalls.bpf.c` has it.
+/// Replaces a number that exceeds two bytes; `bpf/syscalls.bpf.c` has the same value.
 pub const NUMBER_UNKNOWN: u16 = 0xFFFF;
-/// Why a process is recorded, as `bpf/syscalls.bpf.c` has it.
+/// The reasons why a process is recorded, as in `bpf/syscalls.bpf.c`.
 const BY_PID: u32 = 1;
 const BY_NAME: u32 = 2;
 
@@ -98,12 +98,12 @@ impl Syscalls {
         Ok(probe)
     }
 
-    /// Whether all processes that were to be recorded by their ids, and those that followed them, have ended.
+    /// Whether all processes that were selected by id, and those that followed them, have ended.
     pub fn is_over(probe: &mut Probe) -> Result<bool, ProbeError> {
         Ok(probe.hash::<u32, u32>("processes")?.keys().next().is_none())
     }
 
-    /// How many calls are under way; of a probe that is disarmed.
+    /// Counts the pending calls of a disarmed probe.
     pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
         let slots = probe.hash::<u32, [u64; 3]>("slots")?;
         let mut count = 0;
@@ -115,7 +115,7 @@ impl Syscalls {
     }
 }
 
-/// A name as the kernel keeps it.
+/// A name in the kernel's form.
 fn kernel_name(name: &str) -> [u8; 16] {
     let mut kept = [0; 16];
     for (place, byte) in kept.iter_mut().take(NAME_BYTES_MAX).zip(name.bytes()) {
@@ -124,7 +124,7 @@ fn kernel_name(name: &str) -> [u8; 16] {
     kept
 }
 
-/// The processes that have a thread of one of these names now.
+/// The processes that now have a thread with one of these names.
 fn processes_named(names: &[[u8; 16]]) -> Vec<u32> {
     if names.is_empty() {
         return Vec::new();
@@ -146,13 +146,12 @@ fn processes_named(names: &[[u8; 16]]) -> Vec<u32> {
         .collect()
 }
 
-/// The number of a system call of this architecture.
 pub fn number_of(name: &str) -> Option<u16> {
     let number = name.parse::<Sysno>().ok()?;
     u16::try_from(number.id()).ok()
 }
 
-/// All system calls of this architecture, with their names.
+/// The numbers and names of all system calls of this architecture.
 pub fn numbers() -> impl Iterator<Item = (u16, &'static str)> {
     let known = Sysno::iter();
     known.filter_map(|number| Some((u16::try_from(number.id()).ok()?, number.name())))

@@ -1,4 +1,4 @@
-//! Into the daemon that runs on the directory, over its socket, and into the next one if it ends meanwhile.
+//! The sink that pushes to the daemon of the directory over its socket, and to the next daemon if that one ends meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::{Finished, InputBatch, Result, Sink, SinkError, existing};
 pub(super) struct DaemonSink {
     client: LastingClient,
     dir: PathBuf,
-    /// The names of the sources that were defined.
+    /// The names of the defined sources.
     names: BTreeMap<SourceId, String>,
 }
 
@@ -27,10 +27,8 @@ impl DaemonSink {
             names: BTreeMap::new(),
         }
     }
-}
 
-impl DaemonSink {
-    /// What is known now. What no daemon has got is dropped.
+    /// The result that is known now. Records that no daemon has got count as dropped.
     fn finished(&self) -> Finished {
         let outcome = self.client.outcome();
         let mut counts = outcome.counts;
@@ -48,18 +46,6 @@ impl DaemonSink {
             unconfirmed: outcome.unsure,
             reason: outcome.reason,
             note,
-        }
-    }
-}
-
-impl DaemonSink {
-    /// Why a source cannot be defined, with what to do where the daemon has ended: no row was pushed yet.
-    fn explained(error: ClientError) -> SinkError {
-        match error {
-            ClientError::NoSuccessor { .. } | ClientError::WaitStopped { .. } => {
-                SinkError::Failed(format!("{error}, and load again, or load without it"))
-            }
-            error => error.into(),
         }
     }
 }
@@ -86,10 +72,13 @@ impl Sink for DaemonSink {
                 def.name
             ))
         })?;
-        let source = self
-            .client
-            .define_one(&toml)
-            .map_err(DaemonSink::explained)?;
+        // No row was pushed yet, so the user can simply load again.
+        let source = self.client.define_one(&toml).map_err(|error| match error {
+            ClientError::NoSuccessor { .. } | ClientError::WaitStopped { .. } => {
+                SinkError::Failed(format!("{error}, and load again, or load without it"))
+            }
+            error => error.into(),
+        })?;
         self.names.insert(source, def.name.clone());
         Ok(source)
     }

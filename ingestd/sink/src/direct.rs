@@ -1,4 +1,4 @@
-//! Into the directory itself: this process is its one writer, and leaves it as a clean stop does.
+//! The sink that writes the directory itself, as its only writer, and closes it as a daemon does when it stops.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use loom_client::protocol::{Counts, Shape};
 use super::losses::{Losses, Lost, reason_of_refusal};
 use super::{Finished, InputBatch, Result, Sink, SinkError, find};
 
-/// How long the disk may take nothing before a load gives up: what is short for a moment only, such as open files, ends none.
+/// How long a load waits for a disk that takes nothing. A short shortage, for example of open files, must not end a load.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct DirectSink {
@@ -47,16 +47,14 @@ impl DirectSink {
             counts: Counts::default(),
         }
     }
-}
 
-impl DirectSink {
-    /// Enters a loss of just now; the next tick keeps it.
+    /// Adds a loss of just now; the next tick stores it.
     fn note(&mut self, lost: &Lost<'_>) {
         let now = self.writer.now();
         self.losses.note(lost, now);
     }
 
-    /// Counts what became of some payloads, and enters those that were refused among the losses.
+    /// Counts the stored and refused payloads, and adds the refused ones to the losses.
     fn count(&mut self, source: SourceId, pushed: &Pushed) {
         self.counts.received += pushed.stored + pushed.refused_count;
         self.counts.stored += pushed.stored;
@@ -115,7 +113,7 @@ impl Sink for DirectSink {
             if rest.is_empty() || self.writer.wait_for_room()? {
                 continue;
             }
-            // A flusher that is only slow reports no trouble.
+            // If the flusher is only slow, it reports no trouble.
             let Some(why) = self.writer.trouble() else {
                 stuck_since = None;
                 continue;
@@ -126,7 +124,7 @@ impl Sink for DirectSink {
                 } = batch;
                 let row = batch.row_of(taken);
                 return Err(SinkError::Failed(format!(
-                    "cannot store {row_noun} {row} of {input} and those behind it: {why}; the rows before are kept; free some space, then load \
+                    "cannot store {row_noun} {row} of {input} and the rows after it: {why}; the rows before it are kept; free some space, then load \
                      the others"
                 )));
             }

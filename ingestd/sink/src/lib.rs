@@ -1,6 +1,6 @@
-//! Where a load's payloads go: the daemon that runs on the directory, or the directory itself.
+//! The destinations of a load's payloads: the daemon that runs on the directory, or the directory itself.
 //!
-//! `ingestd load` and DuckDB's `COPY … TO` store through it.
+//! `ingestd load` and DuckDB's `COPY … TO` use it.
 
 mod batch;
 mod daemon;
@@ -25,56 +25,56 @@ use losses::Losses;
 
 pub type Result<T> = std::result::Result<T, SinkError>;
 
-/// Why payloads did not find their way.
+/// Payloads were not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     #[error(transparent)]
     Engine(#[from] Error),
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A sentence for the user, with the remedy.
+    /// A sentence for the user that says what to do.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A place for payloads. One load owns it from the first definition to the end.
+/// A destination for payloads. One load owns it from the first definition to the end.
 pub trait Sink: Send {
     /// The longest payload of a record, in bytes.
     fn payload_bytes_max(&self) -> usize;
 
-    /// The source of this name, if the directory has it, without its indexes.
+    /// The source of this name without its indexes, if the directory has it.
     fn existing(&self, source: &str) -> Result<Option<SourceDef>>;
 
-    /// Creates the source, or adds to the one that exists the fields and indexes that are new.
+    /// Creates the source, or adds new fields and indexes to the existing one.
     fn define(&mut self, def: &SourceDef) -> Result<SourceId>;
 
-    /// Stores a batch, and returns the rows that were refused, with the reasons, as far as they are known here. An error names the first row
-    /// that is not stored; those before it count.
+    /// Stores a batch, and returns the refused rows that are known here, with the reasons. An error names the first row that is not stored; the rows
+    /// before it count.
     fn push(&mut self, source: SourceId, batch: &InputBatch) -> Result<Vec<(u64, String)>>;
 
-    /// Enters rows of the source that never became payloads among its losses.
+    /// Adds rows of the source that never became payloads to its losses.
     fn note_refused(&mut self, source: SourceId, rows: u32, reason: &str) -> Result<()>;
 
-    /// Called at least every 10 ms while nothing is pushed.
+    /// The caller calls this at least every 10 ms while it pushes nothing.
     fn tick(&mut self) -> Result<()>;
 
-    /// Returns when everything pushed is safe, or with the reason why it is not, and in any case with what became of it.
+    /// Returns the counts when everything that was pushed is safe, and otherwise also the reason why it is not.
     fn finish(self: Box<Self>) -> (Finished, Result<()>);
 }
 
-/// What became of the payloads that a sink was given, and no other rows.
+/// The counts of the payloads that a sink got; other rows are not in them.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub counts: Counts,
-    /// Payloads of `received` that a daemon may have stored or not: it was killed before it could say.
+    /// Payloads of `received` that a daemon may have stored or not, because it was killed before it confirmed them.
     pub unconfirmed: u64,
-    /// Why the last of them was refused, if `push` did not return it; else empty.
+    /// Why the last refused payload was refused, if `push` did not return it; otherwise empty.
     pub reason: String,
     /// A sentence about daemons that ended meanwhile.
     pub note: Option<String>,
 }
 
-/// The source of this name as the directory has it, without its indexes; `None` also if the directory does not exist yet.
+/// The source of this name without its indexes; `None` also if the directory does not exist yet.
 pub fn existing(dir: &Path, source: &str) -> Result<Option<SourceDef>> {
     let reader = match LogReader::open(dir) {
         Err(Error::NotLoom { .. }) => return Ok(None),
@@ -91,8 +91,8 @@ fn find(catalog: &Catalog, source: &str) -> Option<SourceDef> {
     })
 }
 
-/// Opens the way to a directory: its daemon where one runs, else the directory, which is created where it is absent. For the successor of a daemon
-/// that ends, the sink waits as the options say.
+/// Opens a sink: the daemon of the directory if one runs, otherwise the directory, which is created if it is missing. If the daemon ends, the sink
+/// waits for the next one as the options say.
 pub fn open(dir: &Path, options: LastingOptions) -> Result<Box<dyn Sink>> {
     match LastingClient::connect_with(dir, options) {
         Ok(client) => Ok(Box::new(DaemonSink::new(client, dir))),
@@ -101,7 +101,7 @@ pub fn open(dir: &Path, options: LastingOptions) -> Result<Box<dyn Sink>> {
     }
 }
 
-/// Ends a writer of the directory as a load does: pending losses have a record then.
+/// Closes a writer of the directory as a load does: pending losses become records first.
 pub fn close(mut writer: Writer) -> Result<()> {
     match Losses::open(&mut writer) {
         Ok(losses) => Box::new(DirectSink::of(writer, losses)).finish().1,

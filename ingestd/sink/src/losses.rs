@@ -1,10 +1,10 @@
-//! Losses on their way into `loom_losses`: gathered for a second, kept where a kill does not reach them, recorded once.
+//! The losses on their way into `loom_losses`: they gather for a second, survive a kill, and are recorded once.
 //!
-//! What is refused or dropped is entered here at once, and stands in staging's table of pending losses before a client learns of it. A record
-//! of it follows as soon as a second has passed and the log has room. Each row is marked with the address of its record before that record is
-//! published, so readers and the next start know which rows the log holds already: none is lost and none counts twice.
+//! A loss is entered here at once, and is in staging's table of pending losses before a client learns of it. Its record follows when a second has
+//! passed and the log has space. Each row of the table gets the address of its record before that record is published, so readers and the next start
+//! know which rows are already in the log: none is lost and none counts twice.
 //!
-//! The daemon does so, and a load that writes a directory itself.
+//! The daemon uses this, and so does a load that writes a directory itself.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use loom_engine::query::{Directory, pending_since};
 use loom_engine::schema::{LossEncoder, LossReason, LossRecord, losses_source};
 use loom_engine::{Error, SourceId, TimeRange, Timestamp, proven};
 
-/// How long losses of one cause are gathered into one record.
+/// How long losses of one cause gather in one record.
 const GATHER: Duration = Duration::from_secs(1);
-/// So many causes at a time, and they are recorded without waiting.
+/// With so many causes, they are recorded without waiting.
 const ROWS_PATIENT_MAX: usize = LOSS_ROWS_MAX / 2;
-/// Causes beyond so many become one: of those joined one row may have a record that is not published yet, and one more gathers.
+/// Further causes become one. That one may need two rows: one has a record that is not published yet, and one gathers.
 const CAUSES_MAX: usize = LOSS_ROWS_MAX - 2;
 /// The longest reason that is kept, in bytes.
 const DETAIL_BYTES_MAX: usize = 160;
@@ -29,26 +29,26 @@ pub struct Lost<'a> {
     pub source: Option<SourceId>,
     pub reason: LossReason,
     pub records: u64,
-    /// Payload bytes, where they are known: what could not be read as a record has none.
+    /// The payload bytes, if they are known. Input that could not be read as a record has none.
     pub bytes: Option<u64>,
     pub detail: &'a str,
 }
 
-/// What one cause took since it was last recorded.
+/// The losses of one cause since it was last recorded.
 struct Cause {
     row: PendingLoss,
-    /// What the last of the records was refused with. A kill forgets it.
+    /// Why the last of the records was refused. A kill loses it.
     detail: String,
 }
 
 impl Cause {
-    /// Whether it gathers losses of that source and reason: none is added once it has a record.
+    /// Whether it gathers losses of that source and reason. Once it has a record, it gathers no more.
     fn is_of(&self, source: Option<SourceId>, reason: u8) -> bool {
         (self.row.source, self.row.reason) == (source, reason) && self.row.recorded_at.is_none()
     }
 
     fn add(&mut self, other: &PendingLoss) {
-        // A sum that no u64 holds is unknown, as one of unknown parts is.
+        // The sum is unknown if a part is unknown or if it overflows.
         let sum = |one: Option<u64>, other: Option<u64>| one?.checked_add(other?);
         let row = &mut self.row;
         row.records = sum(row.records, other.records);
@@ -60,17 +60,17 @@ impl Cause {
 
 pub struct Losses {
     causes: Vec<Cause>,
-    /// Staging does not hold what `causes` holds.
+    /// Staging does not have the current causes yet.
     dirty: bool,
     encoder: LossEncoder,
     source: Option<SourceId>,
     recorded: Option<Instant>,
-    /// What the last attempt to record them failed with.
+    /// Why the last attempt to record them failed.
     trouble: Option<String>,
 }
 
 impl Losses {
-    /// Takes over what the last writer of the directory had no time to record.
+    /// Takes over the losses that the last writer of the directory had no time to record.
     pub fn open(writer: &mut Writer) -> Result<Losses, Error> {
         let now = writer.now();
         let mut rows = writer.pending_losses().to_vec();
@@ -108,7 +108,7 @@ impl Losses {
         })
     }
 
-    /// Defines the source now, for a daemon that may have no room to do so once it has losses to record.
+    /// Defines the source now, because a daemon may have no space for it when it has losses to record.
     pub fn define(&mut self, writer: &mut Writer) -> Result<SourceId, Error> {
         let id = match self.source {
             Some(id) => id,
@@ -118,7 +118,7 @@ impl Losses {
         Ok(id)
     }
 
-    /// Enters records that were lost just now.
+    /// Adds records that were lost just now.
     pub fn note(&mut self, lost: &Lost<'_>, now: Timestamp) {
         let span = TimeRange {
             first: now,
@@ -127,7 +127,7 @@ impl Losses {
         self.note_span(lost, span);
     }
 
-    /// Enters records that were lost in a span of time.
+    /// Adds records that were lost in a span of time.
     pub fn note_span(&mut self, lost: &Lost<'_>, span: TimeRange) {
         self.dirty = true;
         let mut row = PendingLoss {
@@ -157,26 +157,26 @@ impl Losses {
         }
     }
 
-    /// The place of the cause that a row adds to, if it has no record yet.
+    /// The index of the cause that a row adds to, if that has no record yet.
     fn gathering(&self, row: &PendingLoss) -> Option<usize> {
         let mut causes = self.causes.iter();
         causes.position(|cause| cause.is_of(row.source, row.reason))
     }
 
-    /// What is not in the log yet, as far as the number is known.
+    /// The number of lost records that are not in the log yet, as far as it is known.
     pub fn pending(&self) -> u64 {
         let records = self.causes.iter().filter_map(|cause| cause.row.records);
-        // Rows of a killed daemon come from a file.
+        // The sum saturates because the rows of a killed daemon come from a file.
         records.fold(0, u64::saturating_add)
     }
 
-    /// Why losses are not recorded as they should be, if so.
+    /// Why losses cannot be recorded, if so.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// To be called before what was pushed with them is published, and so before any client learns of it: keeps what is new, and records
-    /// what is due.
+    /// Stores new losses in staging, and records those that are due. The caller does this before it publishes the records that were pushed with them,
+    /// so no client learns of a loss before.
     pub fn settle(&mut self, writer: &mut Writer) {
         if self.causes.is_empty() && !self.dirty {
             return;
@@ -188,7 +188,7 @@ impl Losses {
         }
     }
 
-    /// Records everything, for the last time. What the log does not take is left to the next start.
+    /// Records everything, for the last time. The next start records the losses that the log does not take now.
     pub fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
         writer.publish()?;
         self.keep_pending(writer);
@@ -198,7 +198,7 @@ impl Losses {
         Ok(())
     }
 
-    /// Records what gathers, once all that was recorded before is published: so the table has room for the rows of both.
+    /// Records the gathering causes once all earlier records are published, so that the table has space for the rows of both.
     fn record(&mut self, writer: &mut Writer) {
         let mut rows = self.causes.iter().map(|cause| cause.row);
         if self.causes.is_empty() || rows.any(|row| row.recorded_at.is_some()) {
@@ -232,10 +232,10 @@ impl Losses {
             self.encoder.encode(&record, &mut payload)?;
             match writer.try_push(id, &payload)? {
                 Some(address) => row.recorded_at = Some(address),
-                // The log is full: this very loss may be why.
+                // The log is full, which may be the reason for this loss.
                 None => return Ok(()),
             }
-            // Before anything else is appended, which could publish the record.
+            // Another append could publish the record, so this comes first.
             self.dirty = true;
             self.keep(writer);
         }
@@ -243,7 +243,7 @@ impl Losses {
         Ok(())
     }
 
-    /// Keeps in staging what has no published record.
+    /// Keeps the causes without a published record in staging.
     pub fn keep_pending(&mut self, writer: &mut Writer) {
         let position = writer.position();
         let before = self.causes.len();
@@ -275,13 +275,10 @@ pub fn reason_of_refusal(error: &Error) -> LossReason {
     }
 }
 
-/// As much of a reason as is kept.
 fn shortened(detail: &str) -> &str {
-    let mut end = detail.len().min(DETAIL_BYTES_MAX);
-    while !detail.is_char_boundary(end) {
-        end -= 1;
-    }
-    detail.split_at(end).0
+    detail
+        .split_at(detail.floor_char_boundary(DETAIL_BYTES_MAX))
+        .0
 }
 
 #[cfg(test)]
@@ -370,7 +367,7 @@ mod tests {
         assert_eq!(losses.pending(), 0);
         writer.close().unwrap();
         let listed = scene.listed();
-        // The first at once, the others together.
+        // The first loss is recorded at once, the others together.
         assert!(listed.len() <= 6, "{listed:?}");
         assert_eq!(scene.records(), 200);
         let dropped = listed
@@ -409,7 +406,7 @@ mod tests {
                     expected += 1;
                 }
                 assert_eq!(scene.records(), expected, "live at step {step}");
-                // Dropped without being closed, a writer leaves what a kill leaves.
+                // A writer that is dropped without being closed leaves the same as a kill.
                 drop((writer, losses));
                 assert_eq!(scene.records(), expected, "dead at step {step}");
             }
@@ -455,7 +452,7 @@ mod tests {
                 u64::from(round + 1) * 2 * LOSS_ROWS_MAX as u64
             );
             losses.try_record(&mut writer).unwrap();
-            // More comes before the records are published, and so before their rows go.
+            // More losses come before the records are published, and so before their rows go.
             losses.note(&lost(source, 0), writer.now());
             losses.keep(&mut writer);
             writer.publish().unwrap();
@@ -523,7 +520,7 @@ mod tests {
                 }
                 losses.settle(&mut writer);
                 writer.publish().unwrap();
-                // The log grows no faster than it is read.
+                // The log must not grow faster than it is read.
                 std::thread::sleep(std::time::Duration::from_micros(20));
             }
             reader.join().unwrap();

@@ -1,31 +1,31 @@
-//! `ingestd archive`: the records of a directory as Parquet files that other engines read, once or again and again.
+//! `ingestd archive`: copies the records of a directory into Parquet files for other engines, once or periodically.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use ingestd::config::Span;
 use ingestd::output::archive::{Archive, Passed, Unsigned};
 use ingestd::wall_clock;
 use loom_engine::query::{Directory, Poll};
 use loom_engine::{Error, Timestamp};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::sentence;
+use super::signals;
 use super::stdout::say;
 
-/// How soon a signal ends the wait for the next pass.
+/// The time within which a signal ends the wait for the next pass.
 const CHECK: Duration = Duration::from_millis(200);
 
 /// Archive records as Parquet files
 ///
-/// Each record is archived exactly once, also if the command is killed and run again. The files stand in
-/// PATH/source=NAME/loom_date=DATE/loom_hour=HOUR, sorted by time; PATH/_manifest.jsonl says up to which address of the log each source is
-/// archived. Each file is read back before it counts; what is damaged is passed over, reported, and noted in the manifest. A daemon may write meanwhile; the command runs at the lowest priority. It does not hold retention back, unless
-/// the configuration of the daemon has `[archive] required = true`: what retention removed before it was archived is reported, and noted in the manifest.
+/// Each record is archived exactly once, also if the command is killed and run again. The files are PATH/source=NAME/loom_date=DATE/loom_hour=HOUR/…,
+/// sorted by time; PATH/_manifest.jsonl lists them, and says up to which address of the log each source is archived. Each file is read back before it
+/// counts; damaged records are skipped, reported, and noted in the manifest. A daemon may write meanwhile; the command runs at the lowest priority.
+/// Retention does not wait for it, unless the configuration of the daemon has `[archive] required = true`. Records that retention removed before they
+/// were archived are reported, and noted in the manifest.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -35,7 +35,7 @@ pub struct Args {
     /// Loom directory
     dir: PathBuf,
 
-    /// Folder of the archive, which holds this directory alone; created if it does not exist
+    /// Folder of the archive of this directory alone; created if it does not exist
     #[arg(long, value_name = "PATH")]
     to: PathBuf,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     source: Vec<String>,
 
-    /// Archive again and again, at this interval, until SIGTERM or SIGINT; a pass that fails is reported, and the next one tries again
+    /// Archive at this interval, until SIGTERM or SIGINT; a pass that fails is reported, and the next one tries again
     #[arg(long, value_name = "T", value_parser = interval)]
     every: Option<Span>,
 
@@ -58,12 +58,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            signal_hook::flag::register(signal, Arc::clone(&stopped))
-                .context("cannot catch signals")?;
-        }
-        // Refused or not, the answers are the same.
+        let stopped = signals::stop()?;
+        // A lower priority is a courtesy, so a refusal is no error.
         let _ = rustix::process::nice(19);
         let directory = Directory::open(&self.dir)?;
         for name in &self.source {
@@ -91,7 +87,7 @@ impl Args {
                         "ingestd: {}; failed passes: {failed_passes}; the next one tries again",
                         sentence(&error)
                     );
-                    // What was committed is in the folder, and the next pass goes on from there.
+                    // The next pass goes on after what the folder has.
                     archive = None;
                 }
                 (Err(error), None) => return Err(error),
@@ -108,7 +104,7 @@ impl Args {
         }
     }
 
-    /// Archives what is due; opens the archive if a failed pass closed it.
+    /// Archives the records that are due; opens the archive again if a failed pass closed it.
     fn pass(
         &self,
         directory: &Arc<Directory>,

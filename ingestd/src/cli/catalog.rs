@@ -1,4 +1,4 @@
-//! Changes of a directory's catalog and rules from the command line: by its daemon, or by a writer in this process if none runs.
+//! Changes a directory's catalog and rules from the command line: through its daemon, or with a writer in this process if none runs.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use loom_engine::log::{LogOptions, LogReader};
 use loom_engine::query;
 use loom_engine::schema::{Catalog, IndexDef, parse_sources};
 
-/// What changes the catalog or the rules.
+/// A way to change the catalog and the rules.
 pub(super) enum Editor {
     Daemon(Client),
     Direct(Box<Writer>),
 }
 
 impl Editor {
-    /// The daemon of this directory, or a writer, which creates the directory if it does not exist.
+    /// Connects to the daemon of a directory, or opens a writer, which creates the directory if it does not exist.
     pub(super) fn open(dir: &Path) -> anyhow::Result<Editor> {
         match Client::connect(dir) {
             Ok(client) => Ok(Editor::Daemon(client)),
@@ -42,13 +42,13 @@ impl Editor {
         }
     }
 
-    /// The same, of a directory that exists.
+    /// Does the same, but fails if the directory does not exist.
     pub(super) fn open_existing(dir: &Path) -> anyhow::Result<Editor> {
         match LogReader::open(dir) {
             Err(error @ Error::NotLoom { .. }) => {
                 bail!("{error}; create one with 'ingestd run {}'", dir.display())
             }
-            // The writer or the daemon reports what else is wrong.
+            // The writer or the daemon reports other errors.
             _ => Editor::open(dir),
         }
     }
@@ -118,7 +118,7 @@ impl Editor {
     }
 }
 
-/// Makes a change and closes the directory, even if the change is refused, so that nothing is left to recover.
+/// Makes a change and closes the directory even if the change is refused, so that no recovery is needed.
 fn change(
     mut writer: Writer,
     make: impl FnOnce(&mut Writer) -> anyhow::Result<()>,
@@ -129,7 +129,7 @@ fn change(
     Ok(closed?)
 }
 
-/// The catalog as it stands, read from the directory's files.
+/// Reads the current catalog from the directory's files.
 pub(super) fn read_catalog(dir: &Path) -> anyhow::Result<Catalog> {
     Ok(query::read_catalog(&LogReader::open(dir)?)?)
 }

@@ -1,4 +1,4 @@
-//! `ingestd check`: whether a directory is sound, and if not, what is damaged.
+//! `ingestd check`: verifies a directory, and lists damage.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ use super::stdout::say;
 
 /// Verify every checksum and pointer of a Loom directory
 ///
-/// It also compares the index logs with the records, prints a line for each damage, and changes nothing. A daemon may run meanwhile. The exit
-/// status is 0 if the directory is sound, and 1 if it is damaged. On a terminal it shows how much is checked and how long the rest will take.
+/// It also compares the index logs with the records, prints a line for each damage, and changes nothing. A daemon may run meanwhile. The exit status
+/// is 0 if the directory is sound, and 1 if it is damaged. On a terminal it shows the progress and the remaining time.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,8 +25,8 @@ pub struct Args {
     /// Loom directory
     dir: PathBuf,
 
-    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs and directories of column segments; stop the daemon first.
-    /// Damaged records stay as they are
+    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs and directories of column segments; stop the daemon
+    /// first. Damaged records stay as they are
     #[arg(long)]
     repair: bool,
 }
@@ -88,7 +88,7 @@ impl Args {
 }
 
 fn show_damage(report: &Report) -> anyhow::Result<()> {
-    // First: what is wrong with the logs may follow from them.
+    // Damaged files come first, because they may cause the damage of the logs.
     for file in &report.files {
         say(format_args!("damaged: {file}"))?;
     }

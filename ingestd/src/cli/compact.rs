@@ -1,4 +1,4 @@
-//! `ingestd compact`: what is old of a directory, column by column.
+//! `ingestd compact`: rewrites the record log of a directory as columns.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ use super::stdout::say;
 
 /// Rewrite the record log of a Loom directory column by column
 ///
-/// Column segments take a fraction of the space, and every answer stays as it is. Segments are rewritten one by one, which takes as much room meanwhile
-/// as the columns of one segment. Stop the daemon first; when it starts again, it rewrites the last segment as rows, where it continues. Ctrl-C ends the
-/// command after what is done; the next run continues there.
+/// Column segments take a fraction of the space, and no answer changes. Segments are rewritten one by one; meanwhile the columns of one segment need
+/// additional space. Stop the daemon first; when it starts again, it rewrites the last segment as rows, where it continues. Ctrl-C ends the command;
+/// the next run goes on.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,21 +35,21 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let interrupted = signals::stop()?;
-        // Fails if there is no directory; a writer would create one.
+        // This fails if there is no directory; a writer would create one.
         let compactor = Compactor::open(&self.dir, OsStorage::default())?;
         let lock = self.lock()?;
         lock.tidy()?;
         compact(compactor, &interrupted)
     }
 
-    /// Takes the lock of whoever writes the directory. It allocates nothing, so that a disk with little room can be compacted.
+    /// Takes the writer's lock. It allocates nothing, so that a directory on a full disk can be compacted.
     fn lock(&self) -> anyhow::Result<Opening> {
         let open = || Opening::open(&self.dir, &LogOptions::default()).map_err(refused);
         let opening = open()?;
         if opening.how() == Recovered::Clean {
             return Ok(opening);
         }
-        // What the last writer left is made durable by another one.
+        // A writer makes durable what the last one left.
         drop(opening);
         let writer = Writer::open(&self.dir, WriterOptions::default()).map_err(refused)?;
         sink::close(writer)?;
@@ -101,7 +101,7 @@ fn compact(mut compactor: Compactor, interrupted: &AtomicBool) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was done so far.
+/// The results so far.
 #[derive(Default)]
 struct Done {
     segments: u64,

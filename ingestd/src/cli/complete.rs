@@ -1,7 +1,7 @@
-//! Completion: what a shell offers at the cursor. `main` calls it first; the scripts that `generate` writes call the program with the line.
+//! Completes command lines for shells. `main` calls it first; the scripts that `generate` writes call the program with the line.
 //!
-//! The line is read with the command line's own definition, so that what it names decides what is offered: the sources of its directory, and
-//! captures once the directory stands there. Nothing is written, and an unreadable directory offers nothing.
+//! The line is parsed with the command line's own definition, so that its words decide about the candidates: the sources of its directory, and the
+//! captures after a directory. Nothing is written, and an unreadable directory has no candidates.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use loom_engine::schema::{Source, is_builtin};
 use super::catalog::read_catalog;
 use super::record;
 
-/// A shell that asks sets it to its name.
+/// A shell that asks for candidates sets it to the shell's name.
 const VARIABLE: &str = "INGESTD_COMPLETE";
 
-/// Answers a shell that asks what may stand at the cursor, and ends the process then.
+/// Answers a shell that asks for candidates, and then ends the process.
 pub(super) fn answer() {
     CompleteEnv::with_factory(|| offers(std::env::args_os()))
         .var(VARIABLE)
@@ -27,23 +27,23 @@ pub(super) fn answer() {
         .complete();
 }
 
-/// The script by which a shell asks.
+/// The script that a shell needs to ask for candidates.
 pub(super) fn script(shell: &dyn EnvCompleter) -> std::io::Result<Vec<u8>> {
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "ingestd", "ingestd", "ingestd", &mut script)?;
     if shell.is(Zsh.name()) {
-        // Zsh takes the file as a function, and calls it when it first needs a completion.
+        // Zsh loads the file as a function, and calls it for the first completion.
         script.extend(b"\nif [ \"$funcstack[1]\" = \"_ingestd\" ]; then\n    _clap_dynamic_completer_ingestd \"$@\"\nfi\n");
     }
     Ok(script)
 }
 
-/// What the words of a line name.
+/// The directory, source and captures in a command line.
 #[derive(Default)]
 struct Line {
     dir: Option<PathBuf>,
     source: Option<String>,
-    /// Of `record`, with '+' between captures.
+    /// The words after the directory of `record`, with '+' between captures.
     captures: Vec<OsString>,
 }
 
@@ -66,7 +66,7 @@ impl Line {
     }
 }
 
-/// The values of an argument; none where the command does not have it.
+/// The values of an argument; none if the command does not have it.
 fn all<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<T> {
     match matches.try_get_many(id) {
         Ok(Some(values)) => values.cloned().collect(),
@@ -74,7 +74,7 @@ fn all<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<
     }
 }
 
-/// A path that begins with `~/`, which the shell has not replaced yet.
+/// Replaces a leading `~/`, which the shell has not done yet.
 fn at_home(path: PathBuf) -> PathBuf {
     if let (Ok(rest), Some(home)) = (path.strip_prefix("~"), std::env::home_dir()) {
         return home.join(rest);
@@ -82,7 +82,7 @@ fn at_home(path: PathBuf) -> PathBuf {
     path
 }
 
-/// The command line as it stands open at this line. The words follow '--'.
+/// The definition with the candidates for this line. The words follow '--'.
 fn offers(arguments: impl Iterator<Item = OsString>) -> Command {
     let line = Line::read(arguments.skip_while(|word| word != "--").skip(1));
     let parts: Vec<_> = line.captures.split(|word| word == "+").collect();
@@ -96,7 +96,7 @@ fn offers(arguments: impl Iterator<Item = OsString>) -> Command {
     with_names(definition, &line)
 }
 
-/// A capture with the '+' that begins a further one. What that offers is only needed where it stands on the line, in the parts behind this one.
+/// Adds '+' and the captures after it. They are needed only if the line has them, in the parts after this capture.
 fn with_further(capture: Command, parts: &[&[OsString]]) -> Command {
     let mut further = Command::new("+").about("Record something else at the same time");
     if let Some(([name, ..], rest)) = parts.split_first()
@@ -108,7 +108,7 @@ fn with_further(capture: Command, parts: &[&[OsString]]) -> Command {
     capture.subcommand(further)
 }
 
-/// The command and those below it, whose arguments offer what the directory of the line holds.
+/// Gives the arguments of a command and its subcommands the names in the directory of the line.
 fn with_names(command: Command, line: &Line) -> Command {
     let command = command.mut_args(|arg| match arg.get_id().as_str() {
         "dir" | "dirs" => arg.value_hint(ValueHint::DirPath),
@@ -118,7 +118,7 @@ fn with_names(command: Command, line: &Line) -> Command {
                 candidates(dir.as_deref(), |source| vec![source.name.clone()])
             }))
         }
-        // That of `load` is a column.
+        // `--index` of `load` is a column.
         "index" if arg.get_value_names().is_some_and(|names| names == ["NAME"]) => {
             let (dir, of) = (line.dir.clone(), line.source.clone());
             arg.add(ArgValueCandidates::new(move || {
@@ -137,7 +137,7 @@ fn with_names(command: Command, line: &Line) -> Command {
     command.mut_subcommands(|command| with_names(command, line))
 }
 
-/// Names from the sources of a directory; those of built-in sources are offered where nothing else fits.
+/// Names from the sources of a directory; those of built-in sources are offered only if no other matches.
 fn candidates(
     dir: Option<&Path>,
     names: impl Fn(&Source) -> Vec<String>,

@@ -1,11 +1,11 @@
-//! The source that a file of `--fields` declares, for the commands that fill one: `load` and `record command`.
+//! Reads the source that a file of `--fields` declares, for `load` and `record command`.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use loom_engine::schema::{SourceDef, parse_sources};
 
-/// The source of this name in a TOML file.
+/// Finds the source of this name in a TOML file.
 pub(super) fn declared(path: &Path, source: &str) -> anyhow::Result<SourceDef> {
     let name = path.display();
     let toml = std::fs::read_to_string(path).with_context(|| format!("cannot read '{name}'"))?;

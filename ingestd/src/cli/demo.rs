@@ -1,6 +1,6 @@
-//! `ingestd demo`: a whole daemon and a generator that feeds it over its socket, for a while.
+//! `ingestd demo`: runs a daemon, and a generator that feeds it over its socket for a while.
 //!
-//! `ingestd::demo` says what is generated: the layouts of its sources, the needles, the truth file.
+//! `ingestd::demo` defines the generated sources, the needles and the truth file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        // What goes well is no news: the query that is shown stays in sight.
+        // Only warnings are logged, so that the printed query stays visible.
         log_to_stderr(Level::WARN);
         let signals = catch_signals()?;
         let daemon = Daemon::start(&self.dir, &self.config()?, false)?;
@@ -85,7 +85,7 @@ impl Args {
             &interrupted,
         )?;
         drop(client);
-        // The signal that ended the run is not a second one.
+        // The signal that ended the run must not end the stop of the daemon.
         while signals.try_recv().is_ok() {}
         stop(daemon, &signals)?;
         let counts = report.counts;
@@ -122,7 +122,7 @@ impl Args {
     }
 }
 
-/// Differs in each run, so that only the truth file names the needles.
+/// A random seed, so that only the truth file has the needles.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

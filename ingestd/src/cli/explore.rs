@@ -1,4 +1,4 @@
-//! `ingestd explore`: hands over to the explorer of the Python package `loom_duckdb`, which shows directories in a browser.
+//! `ingestd explore`: starts the explorer of the Python package `loom_duckdb`, which shows directories in a browser.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 const PYTHON: &str = "python3";
 const MODULE: &str = "loom_duckdb.explore";
-/// Exit status of [`IS_INSTALLED`] where the package is missing.
+/// The exit status of [`IS_INSTALLED`] if the package is missing.
 const MISSING: i32 = 3;
 const IS_INSTALLED: &str =
     "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('loom_duckdb') else 3)";

@@ -1,4 +1,4 @@
-//! `ingestd export`: records of a source as Parquet, in a file or on standard output, read like any query, also while a daemon writes.
+//! `ingestd export`: writes records of a source as Parquet to a file or to standard output, also while a daemon writes.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use super::stdout::{complain, say};
 
 /// Export records of a source as Parquet
 ///
-/// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows have the order of the log. The file
-/// appears when it is complete, was read back and holds what was written. A daemon may write meanwhile. Damaged records, and those that retention
-/// removes meanwhile, are left out and named on standard error, and the exit code is 1.
+/// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows are in the order of the log. The file appears
+/// only when it is complete, was read back and is correct. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile,
+/// are missing in the file and listed on standard error, and the exit status is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "T", value_parser = time)]
     to: Option<Timestamp>,
 
-    /// Export only records that this index describes: those that its filter matches
+    /// Export only records that match the filter of this index
     #[arg(long, value_name = "NAME")]
     index: Option<String>,
 
@@ -143,7 +143,7 @@ impl Args {
     }
 }
 
-/// The keys on one side of a bound as it is typed.
+/// Converts a bound from the command line to a range of keys.
 fn keys(field: &FieldDef, op: Op, bound: &str) -> anyhow::Result<RangeSet<Key>> {
     let constant = match field.ty {
         FieldType::TimestampNs => {

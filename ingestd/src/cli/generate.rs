@@ -1,7 +1,6 @@
-//! `ingestd generate`: the man pages and shell completions of this program, which `ingestd/packaging` puts into packages.
+//! `ingestd generate`: writes the man pages and shell completions, which `ingestd/packaging` puts into packages.
 //!
-//! They are made of the command line's own definition and of the configuration's own keys, so they never differ from `--help` and from what
-//! a daemon reads.
+//! They come from the definition of the command line and the keys of the configuration, so they always agree with `--help` and with the daemon.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,16 +14,16 @@ use ingestd::config::{KeyDefault, key_tables};
 
 use super::{complete, record};
 
-/// Where each shell looks, below a `share` folder.
+/// The path of each shell's completions below a `share` folder.
 const COMPLETIONS: [(&dyn EnvCompleter, &str); 3] = [
     (&Bash, "bash-completion/completions/ingestd"),
     (&Zsh, "zsh/vendor-completions/_ingestd"),
     (&Fish, "fish/vendor_completions.d/ingestd.fish"),
 ];
 
-/// What the foot of a page names.
+/// The program in the footer of a page.
 const SOURCE: &str = concat!("Loom ", env!("CARGO_PKG_VERSION"));
-/// The same program makes the same pages. An empty word would be left out of the line.
+/// No date, so that the same program makes the same pages. An empty word would be left out of the line.
 const NO_DATE: &str = " ";
 
 /// Write man pages and shell completions
@@ -60,7 +59,7 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The command line as people see it: without what is hidden, and with the captures of `record`.
+/// The command line without hidden commands, and with the captures of `record`.
 fn shown() -> Command {
     let whole = super::definition();
     let subcommands = whole.get_subcommands().filter(|each| !each.is_hide_set());
@@ -76,7 +75,7 @@ fn shown() -> Command {
     shown
 }
 
-/// The path below `man` and the text of each page: of the command and of those below it.
+/// Collects the pages of a command and its subcommands, each with its path below `man`.
 fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Result<()> {
     for below in command.get_subcommands() {
         pages_of(below, pages)?;
@@ -110,7 +109,7 @@ fn pages_of(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Re
     Ok(())
 }
 
-/// The end of a help text: indented lines are examples and stay as they are; a line that only announces them is left out.
+/// Writes the end of a help text: indented lines are examples and stay as they are; the lines `Example:` are dropped.
 fn examples(roff: &mut Roff, help: &str) {
     for (at, paragraph) in help.split("\n\n").enumerate() {
         if at > 0 {
@@ -132,7 +131,7 @@ fn examples(roff: &mut Roff, help: &str) {
     }
 }
 
-/// loom.toml(5).
+/// The page loom.toml(5).
 fn configuration() -> anyhow::Result<Vec<u8>> {
     let mut roff = Roff::default();
     roff.control("TH", ["loom.toml", "5", NO_DATE, SOURCE]);

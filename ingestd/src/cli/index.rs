@@ -1,4 +1,4 @@
-//! `ingestd index add|close|list`: through the running daemon, or directly where none runs.
+//! `ingestd index add|close|list`: through the running daemon, or directly if none runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct Args {
 enum IndexCommand {
     /// Add an index to a source
     ///
-    /// The index describes the records that arrive from now on. Queries scan the earlier ones.
+    /// The index covers the records that arrive from now on. Queries scan the earlier ones.
     #[command(after_help = "\
 Example:
   ingestd index add /var/lib/loom --source redis_request --index slow_sets \\
@@ -45,19 +45,19 @@ Example:
         /// Name of the index
         #[arg(long, value_name = "NAME")]
         index: String,
-        /// Field to summarise; without it, the index counts records
+        /// Field to summarise; if omitted, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
-        /// Filter of the records to include; without it, all
+        /// Filter of the records to include [default: all]
         #[arg(long = "where", value_name = "FILTER")]
         filter: Option<String>,
-        /// Bins as in the configuration: a table or a list of edges; without it, automatic ones
+        /// Bins as in the configuration: a table, a list of edges, or auto [default: auto]
         #[arg(long, value_name = "TOML")]
         bins: Option<String>,
     },
     /// Close an index
     ///
-    /// Queries still use it for the records that it describes. Records that arrive from now on are not added to it.
+    /// Queries still use it for the records that it covers. New records are not added to it.
     #[command(
         after_help = "Example:\n  ingestd index close /var/lib/loom --source redis_request --index slow"
     )]
@@ -76,7 +76,7 @@ Example:
     List {
         /// Loom directory
         dir: PathBuf,
-        /// Source; without it, all
+        /// Source [default: all]
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
@@ -105,7 +105,7 @@ impl Args {
     }
 }
 
-/// The TOML of an index.
+/// The definition of an index in TOML.
 fn definition(
     name: String,
     value: Option<String>,
@@ -113,7 +113,7 @@ fn definition(
     bins: Option<&str>,
 ) -> anyhow::Result<String> {
     let mut table = match bins {
-        // A bare word is meant as a string: --bins auto.
+        // `auto` is a string without its quotes.
         Some("auto") | None => toml::Table::new(),
         Some(bins) => format!("bins = {bins}")
             .parse()
@@ -123,11 +123,8 @@ fn definition(
             })?,
     };
     let texts = [("name", Some(name)), ("value", value), ("where", filter)];
-    for (key, text) in texts {
-        if let Some(text) = text {
-            table.insert(key.to_owned(), toml::Value::String(text));
-        }
-    }
+    let given = texts.into_iter();
+    table.extend(given.filter_map(|(key, text)| Some((key.to_owned(), text?.into()))));
     Ok(table.to_string())
 }
 
@@ -163,7 +160,7 @@ fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
     Ok(table.render())
 }
 
-/// As a configuration writes them, `auto` without its quotes.
+/// The bins as in a configuration, `auto` without its quotes.
 fn bins(bins: &BinsDef) -> anyhow::Result<String> {
     let mut text = String::new();
     bins.serialize(toml::ser::ValueSerializer::new(&mut text))?;

@@ -1,7 +1,7 @@
-//! `ingestd load`: files and pipes into a source, through the daemon where one runs, else directly.
+//! `ingestd load`: loads files and pipes into a source, through the daemon if one runs, else directly.
 //!
-//! The input runs on a thread of its own: parsing and storing overlap, and a pipe that is silent never keeps the
-//! writer from its heartbeat. `storing` takes what it sends.
+//! A separate thread reads the input, so that parsing and storing overlap, and a silent pipe does not delay the writer's heartbeat. `storing`
+//! receives the batches.
 
 mod storing;
 
@@ -24,11 +24,11 @@ use storing::Storing;
 
 /// Load files into a source
 ///
-/// Reads Parquet, Arrow IPC, pcap and pcapng, and CSV and JSON lines into declared fields, also compressed with gzip, zstd, bzip2 or xz. The rows
-/// go through the daemon that runs on DIR, and if that ends, through the next one; without a daemon, load writes DIR itself. Where DIR and the
-/// source do not exist, the first row that is stored creates them. The last line of standard output counts the rows. The exit status is 1 if a
-/// row was refused or may be missing. Ctrl-C, SIGTERM or a closed terminal ends the load and a wait for the next daemon, and what was read is
-/// stored or counted; a second Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
+/// Reads Parquet, Arrow IPC, pcap and pcapng; and CSV and JSON lines into declared fields; also compressed with gzip, zstd, bzip2 or xz. If a daemon
+/// runs on DIR, the rows go through it, and through the next one if it ends; otherwise load writes DIR itself. The first stored row creates DIR and
+/// the source if they do not exist. The last line of standard output counts the rows. The exit status is 1 if a row was refused or may be missing.
+/// Ctrl-C, SIGTERM or a closed terminal ends the load, also while it waits for the next daemon; the rows read so far are stored or counted. A second
+/// Ctrl-C ends it at once and without counts, for instance while the daemon is suspended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,11 +57,11 @@ pub struct Args {
     #[arg(long, value_name = "COLUMN")]
     ts: Option<String>,
 
-    /// Unit of the numbers in the column of --ts, counted from 1970; they may have a fraction
+    /// Unit of the numbers in the column of --ts, which count from 1970 and may have a fraction
     #[arg(long, value_name = "UNIT", value_enum, requires = "ts")]
     ts_unit: Option<TimeUnit>,
 
-    /// Format of the texts in the column of --ts, as strptime has it: '%d.%m.%Y %H:%M:%S%.f'; UTC without %z
+    /// Format of the texts in the column of --ts, as in strptime: '%d.%m.%Y %H:%M:%S%.f'; UTC without %z
     #[arg(
         long,
         value_name = "FORMAT",
@@ -74,11 +74,11 @@ pub struct Args {
     #[arg(long, value_name = "COLUMN")]
     index: Vec<String>,
 
-    /// Format of the files, if their names and first bytes do not say
+    /// Format of the files, if their names and first bytes do not show it
     #[arg(long, value_enum)]
     format: Option<Format>,
 
-    /// The first row of CSV holds values: columns fill the fields in their order, and --ts column0 is the first
+    /// The first row of CSV has values: columns fill the fields in their order, and --ts column0 is the first
     #[arg(long)]
     no_header: bool,
 
@@ -90,16 +90,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
 
-    /// Add the input's new columns to a source that exists, as nullable fields; without it, they are left out
+    /// Add the input's new columns to an existing source, as nullable fields; otherwise they are left out
     #[arg(long)]
     add_fields: bool,
 
-    /// How long to wait for the next daemon if the one that takes the rows ends
+    /// How long to wait for the next daemon if the current one ends
     #[arg(long, value_name = "TIME", default_value = "60s")]
     patience: Span,
 }
 
-/// A delimiter of CSV by what the command line says.
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -111,10 +110,10 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// A load begins again each time that another one changes the source under it, up to this number.
+/// A load begins again each time that another one changes the source meanwhile, up to this number.
 const ATTEMPTS_MAX: usize = 100;
 
-/// What the input's thread reports.
+/// A report of the input's thread.
 enum Event {
     Opened(SourceDef),
     Batch {
@@ -137,8 +136,8 @@ impl Args {
         storing.finish(outcome)
     }
 
-    /// Loads all files. Other loads may create or extend the source meanwhile: a load that has stored nothing yet then begins again, with the
-    /// source as it is now.
+    /// Loads all files. If another load creates or extends the source before this one has stored anything, this one begins again with the source as
+    /// it is then.
     fn load(&self, storing: &mut Storing<'_>) -> anyhow::Result<()> {
         let mut attempts = 0;
         loop {
@@ -193,8 +192,7 @@ impl Args {
     }
 }
 
-/// Opens and reads the input on another thread, a few batches ahead. A reader that panics on hostile bytes ends the
-/// channel.
+/// Reads the input on another thread, a few batches ahead. The channel ends if the reader panics.
 fn read_in_background(
     files: Vec<PathBuf>,
     format: Option<Format>,

@@ -1,4 +1,4 @@
-//! The command line: one file for each subcommand, each an `Args` struct with a `run` that ends in an exit code.
+//! The command line: one file for each subcommand, with an `Args` struct whose `run` returns an exit code.
 //!
 //! Exit codes are 0, 1 (failure, with one sentence on standard error) and 2 (usage, from clap); `validate` adds 78.
 
@@ -99,12 +99,12 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// What `clap` knows of the command line.
+/// The definition of the command line for `clap`.
 fn definition() -> clap::Command {
     CommandLine::command()
 }
 
-/// An error and its causes, each once: many errors name their cause themselves.
+/// Joins an error and its causes; many errors already include their cause.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// The help of a command and of those below it, where it is longer than a line of a terminal: it would be wrapped, and could not be copied.
+    /// The example lines of a command and its subcommands that are too long for a terminal: they would be wrapped, and could not be copied.
     fn wide_examples(command: &clap::Command) -> Vec<String> {
         let help = command.get_after_help().map(ToString::to_string);
         let lines = help.unwrap_or_default();

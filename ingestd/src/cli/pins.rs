@@ -1,4 +1,4 @@
-//! `ingestd pins`: what rules kept around their alerts.
+//! `ingestd pins`: lists the records that rules kept around their alerts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ impl Args {
         for pinned in list(&self.dir)? {
             let pin = pinned.pin;
             let records: u64 = pin.sources.iter().map(|source| source.records).sum();
-            // Of a pin that cannot be read, `missing` says why.
+            // If a pin cannot be read, `missing` says why.
             let known = |text: String| match pin.rule.is_empty() {
                 true => "-".to_owned(),
                 false => text,

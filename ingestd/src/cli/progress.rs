@@ -1,10 +1,10 @@
-//! The line on a terminal that shows how far a command is. `load` and `check` show one.
+//! The progress line on a terminal, for `load`, `check` and `compact`.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A line in the words of `indicatif`; nothing where standard error is not a terminal. Its length is not known yet.
+/// A progress line from a template of `indicatif`, hidden if standard error is not a terminal. Its length is not known yet.
 pub fn progress_bar(template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

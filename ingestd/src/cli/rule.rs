@@ -1,4 +1,4 @@
-//! `ingestd rule add|close|list|test`: through the running daemon, or on the directory's file where none runs.
+//! `ingestd rule add|close|list|test`: through the running daemon, or on the directory's file if none runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,8 +26,8 @@ use super::table::Table;
 
 /// Add, close, list and try out rules, with or without a running daemon
 ///
-/// A rule watches an index: once its condition holds over a window, the daemon writes a record to the source loom_alerts. A rule that is
-/// added here has no action and no pin; programs, webhooks and pins stand in the configuration only. At most 64 rules can be added.
+/// A rule watches an index: when its condition holds over a window, the daemon writes a record to the source loom_alerts. A rule that is added here
+/// has no action and no pin: programs, webhooks and pins are allowed in the configuration only. At most 64 rules can be added.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +46,7 @@ pub struct Args {
 enum RuleCommand {
     /// Add a rule
     ///
-    /// It watches the records that arrive from now on, also after the daemon starts again.
+    /// It watches the records that arrive from now on, also after a restart of the daemon.
     #[command(after_help = "\
 Example:
   ingestd rule add /var/lib/loom --name slow --source redis_request \\
@@ -71,7 +71,7 @@ Example:
     },
     /// List the rules, and how far each was evaluated
     ///
-    /// If no daemon runs, it lists the rules that were added; those of a configuration are known to its daemon alone.
+    /// If no daemon runs, it lists only the rules that were added, not those of a configuration.
     #[command(after_help = "Example:\n  ingestd rule list /var/lib/loom")]
     List {
         /// Loom directory
@@ -79,7 +79,7 @@ Example:
     },
     /// Evaluate a rule over the records of a directory, and list when it would have fired
     ///
-    /// Either give the rule, or --config and --name of one in a configuration. Nothing is written.
+    /// Give either the rule, or --config and --name of one in a configuration. Nothing is written.
     #[command(after_help = "\
 Examples:
   ingestd rule test /var/lib/loom --source redis_request --index latency \\
@@ -96,7 +96,7 @@ Examples:
         name: Option<String>,
         #[command(flatten)]
         condition: GivenCondition,
-        /// Only the windows that end in the last so long before the newest record
+        /// Only windows that end within this time before the newest record
         #[arg(long, value_name = "DURATION")]
         last: Option<ingestd::config::Span>,
     },
@@ -113,30 +113,30 @@ struct Condition {
     /// Comparisons of count, rate, sum, min, max, avg or percentiles such as p99_99, with AND and OR
     #[arg(long, value_name = "CONDITION")]
     when: String,
-    /// What the values count: ns, us, ms or s; needed for a duration in the condition if the name of their field does not end in it
+    /// Unit of the values: ns, us, ms or s; needed for a duration in the condition if the name of the field does not end in it
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Length of the window
     #[arg(long, value_name = "DURATION")]
     over: String,
-    /// From the end of a window to the end of the next; without it, a tenth of the window
+    /// Time from the end of a window to the end of the next [default: a tenth of the window]
     #[arg(long, value_name = "DURATION")]
     every: Option<String>,
     /// How long the condition must hold before the rule fires
     #[arg(long, value_name = "DURATION")]
     hold: Option<String>,
-    /// Refused, with the reason: pins stand in the configuration only
+    /// Refused with the reason: pins are allowed in the configuration only
     #[arg(long, value_name = "DURATION", hide = true)]
     pin: Option<String>,
     #[arg(long, value_name = "DURATION", requires = "pin", hide = true)]
     pin_after: Option<String>,
 }
 
-/// The same, unless a configuration holds the rule.
+/// A condition that is optional if a configuration has the rule.
 struct GivenCondition(Option<Condition>);
 
 impl Condition {
-    /// The TOML of a rule.
+    /// The definition of a rule in TOML.
     fn definition(self, name: String) -> String {
         let texts = [
             ("name", Some(name)),
@@ -150,21 +150,16 @@ impl Condition {
             ("pin", self.pin),
             ("pin_after", self.pin_after),
         ];
-        let mut table = toml::Table::new();
-        for (key, text) in texts {
-            if let Some(text) = text {
-                table.insert(key.to_owned(), toml::Value::String(text));
-            }
-        }
-        let mut document = toml::Table::new();
-        document.insert("rule".to_owned(), toml::Value::Array(vec![table.into()]));
-        document.to_string()
+        let given = texts.into_iter();
+        let given = given.filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+        let rules = vec![toml::Table::from_iter(given)];
+        toml::Table::from_iter([("rule".to_owned(), rules.into())]).to_string()
     }
 }
 
 impl FromArgMatches for GivenCondition {
     fn from_arg_matches(matches: &ArgMatches) -> Result<GivenCondition, clap::Error> {
-        // Required unless a configuration is given, which conflicts with it.
+        // `source` is required unless `--config` is given, which conflicts with it.
         Ok(GivenCondition(match matches.contains_id("source") {
             true => Some(Condition::from_arg_matches(matches)?),
             false => None,
@@ -224,7 +219,7 @@ impl Args {
     }
 }
 
-/// The daemon of a directory that exists; `None` if none runs.
+/// Connects to the daemon of an existing directory; `None` if none runs.
 fn daemon(dir: &Path) -> anyhow::Result<Option<Client>> {
     LogReader::open(dir)?;
     match Client::connect(dir) {
@@ -268,7 +263,7 @@ fn list(dir: &Path) -> anyhow::Result<String> {
     Ok(table.render())
 }
 
-/// The rules that were added, where no daemon runs.
+/// The rules that were added, without a daemon.
 fn at_rest(dir: &Path) -> anyhow::Result<Vec<RuleStatus>> {
     let file = RuleFile::open(dir)?;
     let snapshot = Directory::open(dir)?.snapshot()?;
@@ -306,7 +301,7 @@ fn test(dir: &Path, def: &RuleDef, last: Option<Duration>) -> anyhow::Result<()>
         Some(last) => Timestamp(newest.0.saturating_sub(nanos(last))).max(oldest),
         None => oldest,
     };
-    // The first window that has all its records, or the first of all where nothing was evicted.
+    // The first window with all its records; if nothing was evicted, the first window at all.
     let evicted = snapshot.begin().0 > 0;
     let whole = Timestamp(oldest.0.saturating_add(nanos(def.over)));
     let after = if evicted {

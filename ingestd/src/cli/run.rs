@@ -1,4 +1,4 @@
-//! `ingestd run`: the daemon in the foreground, which signals stop and reconfigure.
+//! `ingestd run`: runs the daemon in the foreground; signals stop and reconfigure it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,16 +14,15 @@ use tracing::Level;
 
 use super::service;
 
-/// How often the daemon's own threads are looked after.
+/// The interval of checks of the daemon's threads.
 const CHECK: Duration = Duration::from_millis(500);
-/// A further signal within this time is the same request: `timeout` signals the process and its group, and others that stop a group may
-/// do so too.
+/// A further signal within this time is the same request: `timeout` and other programs signal both the process and its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// Run the daemon on a Loom directory
 ///
-/// It runs in the foreground and logs to standard error. SIGTERM or SIGINT stops it, and then all records are on disk. SIGHUP makes it read
-/// the configuration again.
+/// It runs in the foreground and logs to standard error. SIGTERM or SIGINT stops it after all records are on disk. On SIGHUP it reads the
+/// configuration again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -33,7 +32,7 @@ Example:
 pub struct Args {
     /// Loom directory; created if it does not exist
     dir: PathBuf,
-    /// Configuration (TOML); without it, every key has its default and clients define the sources
+    /// Configuration (TOML); if omitted, every key has its default and clients define the sources
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Start even if the newest record is more than a day ahead of the clock
@@ -44,14 +43,14 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         log_to_stderr(Level::INFO);
-        // Signals are caught before anything stands that they must not interrupt.
+        // Signals are caught before anything starts that they must not interrupt.
         let signals = catch_signals()?;
         let config = load_config(self.config.as_deref())?;
         let daemon = Daemon::start(&self.dir, &config, self.accept_clock)?;
         for address in daemon.otlp_addresses() {
             tracing::info!("receiving OTLP on {address}");
         }
-        // The last line of a start.
+        // This is the last line of a start.
         tracing::info!("listening on {}/ingest.sock", self.dir.display());
         let recording = format!("recording into {}", self.dir.display());
         service::ready(&recording);
@@ -75,7 +74,7 @@ impl Args {
     }
 }
 
-/// Messages for people go to standard error, down to a level.
+/// Logs messages from this level on to standard error.
 pub(super) fn log_to_stderr(least: Level) {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -84,7 +83,7 @@ pub(super) fn log_to_stderr(least: Level) {
         .init();
 }
 
-/// The signals that come from now on.
+/// Receives the signals from now on.
 pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
     let mut signals =
         Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).context("cannot catch signals")?;
@@ -93,7 +92,7 @@ pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
         .name("loom-signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                // A file that may grow no further is an error of the write, which the flusher deals with.
+                // The flusher handles the failed write when a file has reached its size limit.
                 if signal == SIGXFSZ {
                     continue;
                 }
@@ -105,7 +104,7 @@ pub(super) fn catch_signals() -> anyhow::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// Stops in good order; a SIGTERM or SIGINT more than a second later ends the process at once, and the next start recovers.
+/// Stops cleanly; a SIGTERM or SIGINT more than a second later ends the process at once, and the next start recovers.
 pub(super) fn stop(daemon: Daemon, signals: &Receiver<i32>) -> anyhow::Result<()> {
     tracing::info!("stopping");
     let impatient = signals.clone();
@@ -135,7 +134,7 @@ pub(super) fn load_config(path: Option<&Path>) -> anyhow::Result<Config> {
     }
 }
 
-/// Takes over a changed configuration. One that is faulty, or that the next start would refuse, is reported and changes nothing.
+/// Applies a changed configuration. An invalid one, or one that the next start would refuse, is reported and changes nothing.
 fn reload(daemon: &Daemon, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else {
         tracing::warn!(

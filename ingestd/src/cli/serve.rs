@@ -1,4 +1,4 @@
-//! `ingestd serve`: a Loom directory for DuckDBs elsewhere, in the foreground until a signal; and `confined`, in which its DuckDB runs.
+//! `ingestd serve`: serves a Loom directory to DuckDB on other hosts until a signal; and `confined`, which runs its DuckDB with limits.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,9 +14,8 @@ use super::service;
 
 /// Serve a Loom directory to other hosts
 ///
-/// DuckDBs elsewhere can then ask questions about DIR with the token, and do nothing else. A DuckDB of your own serves it by its extensions
-/// quack and httpfs, under supervision: a server that ends is started again. It runs in the foreground until SIGTERM or SIGINT, and logs to
-/// standard error.
+/// DuckDB on other hosts can then query DIR with the token, and do nothing else. Your DuckDB serves it with its extensions quack and httpfs, under
+/// supervision: a server that ends is started again. The command runs in the foreground until SIGTERM or SIGINT, and logs to standard error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -25,26 +24,26 @@ Example:
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
-    /// Address on loopback, and port; TLS needs a proxy before it
+    /// Address on loopback, and port; use a proxy for TLS
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
     /// File whose first line is the token, at least 16 characters; other users must not be able to open it
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
-    /// DuckDB's command line, of a version that has Quack; without it, 'duckdb' of PATH
+    /// DuckDB's command line, of a version that has Quack [default: 'duckdb' in PATH]
     #[arg(long, value_name = "PATH")]
     duckdb: Option<PathBuf>,
-    /// Folder with loom.duckdb_extension, quack.duckdb_extension and httpfs.duckdb_extension, or some; repeatable. Without it, Loom's is that of
-    /// the package, and the others are those that DuckDB has installed
+    /// Folder with some of loom.duckdb_extension, quack.duckdb_extension and httpfs.duckdb_extension; may be repeated [default: Loom's from the
+    /// package, the others as installed by DuckDB]
     #[arg(long, value_name = "DIR")]
     extensions: Vec<PathBuf>,
-    /// Memory for all questions together
+    /// Memory for all queries together
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
     memory: ByteSize,
-    /// Threads that compute
+    /// Threads for queries
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// CPU seconds that the server may take without a second of rest; then it is started again
+    /// CPU seconds that the server may use without a second of rest; then it is started again
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
     cpu_seconds: u64,
 }
@@ -77,7 +76,7 @@ impl Args {
     }
 }
 
-/// Below it, DuckDB has no room for its extensions.
+/// With less memory, DuckDB cannot load its extensions.
 const MEMORY_MIN: ByteSize = ByteSize(32 << 20);
 
 fn memory(text: &str) -> Result<ByteSize, String> {
@@ -88,7 +87,7 @@ fn memory(text: &str) -> Result<ByteSize, String> {
     Ok(memory)
 }
 
-/// Run a program with limits; `ingestd serve` starts DuckDB so
+/// Run a program with limits; `ingestd serve` starts DuckDB this way
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub struct ConfinedArgs {

@@ -1,27 +1,27 @@
-//! What systemd learns from a service of `Type=notify`; `run` and `serve` call it.
+//! Notifies systemd of the state of a service of `Type=notify`, for `run` and `serve`.
 //!
-//! Where the variable NOTIFY_SOCKET is not set, nobody listens and nothing is sent. The watchdog is fed only after the writer thread has
-//! answered: a daemon that no longer writes is restarted.
+//! Nothing is sent if the variable NOTIFY_SOCKET is not set. The watchdog is fed only after the writer thread has answered, so a daemon that no
+//! longer writes is restarted.
 
 use ingestd::daemon::Daemon;
 use sd_notify::NotifyState;
 
-/// It listens, or has read its configuration again; `status` says in words what it does.
+/// The service is ready, or has read its configuration again; `status` describes its work.
 pub(super) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// SIGHUP came; [`ready`] follows.
+/// The configuration is being read again; [`ready`] follows.
 pub(super) fn reloading() {
     notify(&[NotifyState::Reloading]);
 }
 
-/// Records are on their way to the disk; no watchdog waits any more.
+/// The service is stopping; the watchdog no longer waits.
 pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Waits until the writer thread answers, if a watchdog wants to know.
+/// Feeds the watchdog, if there is one, when the writer thread answers.
 pub(super) fn feed_watchdog(daemon: &Daemon) {
     if sd_notify::watchdog_enabled().is_some() && daemon.answers() {
         notify(&[NotifyState::Watchdog]);

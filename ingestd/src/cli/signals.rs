@@ -1,4 +1,4 @@
-//! Signals that end a subcommand in good order. `load` and `record` call it before anything stands that they must not interrupt.
+//! Signals that end a subcommand cleanly. `archive`, `compact`, `load` and `record` call it before anything starts that they must not interrupt.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Set by the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM ends the process at once.
+/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets. A second SIGINT or SIGTERM ends the process at once.
 pub(super) fn stop() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -22,9 +22,9 @@ pub(super) fn stop() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Whether this process was started with a signal ignored, as 'nohup' does.
+/// Whether this process was started with the signal ignored, as 'nohup' does.
 fn is_ignored(signal: i32) -> bool {
-    // Without /proc nobody knows: then it is caught.
+    // Without /proc this is unknown, and the signal is caught.
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! `ingestd source add|close|list`: through the running daemon, or directly where none runs.
+//! `ingestd source add|close|list`: through the running daemon, or directly if none runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub struct Args {
 enum SourceCommand {
     /// Add the sources of a TOML file
     ///
-    /// Sources that exist get the fields and indexes that are new. Closed sources are opened again.
+    /// Existing sources get the new fields and indexes. Closed sources are opened again.
     #[command(after_help = "Example:\n  ingestd source add /var/lib/loom --fields sources.toml")]
     Add {
         /// Loom directory; created if it does not exist
@@ -53,13 +53,13 @@ enum SourceCommand {
     List {
         /// Loom directory
         dir: PathBuf,
-        /// List all fields, also of sources that have more than 16
+        /// List all fields, also of sources with more than 16
         #[arg(long)]
         all_fields: bool,
     },
 }
 
-/// So many fields of a source are listed unless all are asked for.
+/// The number of listed fields of a source, unless all are requested.
 const FIELDS_SHOWN: usize = 16;
 
 impl Args {
@@ -68,7 +68,7 @@ impl Args {
             SourceCommand::Add { dir, fields } => {
                 let toml = std::fs::read_to_string(&fields)
                     .with_context(|| format!("cannot read {}", fields.display()))?;
-                // Parsed here too, so that a mistake is reported with the name of the file.
+                // The file is parsed here too, so that a mistake is reported with its name.
                 parse_sources(&toml).with_context(|| fields.display().to_string())?;
                 Editor::open(&dir)?.define(&toml)?;
             }

@@ -1,4 +1,4 @@
-//! `ingestd status`: the state of the daemon and of each source, once; or the staging files of all writers.
+//! `ingestd status`: shows the state of the daemon and of each source, or the staging files of all writers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,8 +19,8 @@ use super::table::{Table, count};
 
 /// Show the state of the daemon and the counts of each source
 ///
-/// The counts are since the daemon started. If none runs, it shows what each source holds. With --staging it lists staging files instead: whose each
-/// is, whether its writer lives, and what to do about one whose writer was killed.
+/// The counts are since the start of the daemon. If none runs, it shows the records of each source. With --staging it lists staging files instead:
+/// their directories, whether their writers run, and what to do about files whose writer was killed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,11 +31,11 @@ pub struct Args {
     #[arg(required_unless_present = "staging")]
     dir: Option<PathBuf>,
 
-    /// Configuration of the daemon (TOML), which has the limit of the directory; while it runs, the daemon itself says it
+    /// Configuration of the daemon (TOML), for the size limit of the directory; a running daemon reports it itself
     #[arg(long, value_name = "FILE", requires = "dir")]
     config: Option<PathBuf>,
 
-    /// List the staging files in this folder; without one, in /dev/shm
+    /// List the staging files in this folder [default: /dev/shm]
     #[arg(
         long,
         value_name = "FOLDER",
@@ -66,7 +66,7 @@ impl Args {
             Err(ClientError::NotRunning(_)) => {
                 self.as_the_directory_says(dir, "none; another process writes the directory")
             }
-            // The directory's group may read it and need not be allowed to push.
+            // The group that may read the directory is not always allowed to push.
             Err(ClientError::NotAllowed(_)) => {
                 self.as_the_directory_says(dir, "running; this user may not use its socket")
             }
@@ -74,7 +74,7 @@ impl Args {
         }
     }
 
-    /// The state that the directory itself shows if no daemon answers: what each source holds. A living writer is shown as `alive`.
+    /// The state of the directory if no daemon answers: the records of each source. A living writer is shown as `alive`.
     fn as_the_directory_says(&self, dir: &Path, alive: &str) -> anyhow::Result<String> {
         let limit = match &self.config {
             None => "; --config shows the limit".to_owned(),
@@ -117,12 +117,11 @@ impl Args {
     }
 }
 
-/// A line that says one thing.
 fn line(key: &str, value: &str) -> String {
     format!("{key:<12} {value}\n")
 }
 
-/// What the directory takes, what it may take, and how far back it goes.
+/// The size of the directory, its limit and its oldest record.
 fn on_disk(bytes: u64, limit: &str, oldest: Option<&str>) -> String {
     let held = ByteSize(bytes).approximately();
     let oldest = oldest.map_or_else(String::new, |time| {
@@ -131,7 +130,7 @@ fn on_disk(bytes: u64, limit: &str, oldest: Option<&str>) -> String {
     format!("{held}{limit}{oldest}")
 }
 
-/// Follows what is held.
+/// Text that follows the size.
 fn limit(bytes_max: Option<u64>) -> String {
     match bytes_max {
         Some(bytes) => format!(" of at most {}", ByteSize(bytes).approximately()),
@@ -139,7 +138,7 @@ fn limit(bytes_max: Option<u64>) -> String {
     }
 }
 
-/// The staging files in a folder, and what to do about orphans.
+/// Lists the staging files in a folder, and what to do about orphans.
 fn staging(folder: &Path) -> anyhow::Result<String> {
     let files = staging_files(folder)?;
     if files.is_empty() {
@@ -175,13 +174,13 @@ fn staging(folder: &Path) -> anyhow::Result<String> {
     Ok(table.render() + &notes)
 }
 
-/// The time of the oldest record that the directory holds. It is no part of the daemon's answer, and this user may not read the directory.
+/// The time of the oldest record in the directory; `None` if this user may not read the directory. The daemon does not report it.
 pub(super) fn oldest(dir: &Path) -> Option<String> {
     let snapshot = Directory::open(dir).and_then(|dir| dir.snapshot()).ok()?;
     snapshot.oldest_ts().ok()?.map(rfc3339)
 }
 
-/// The daemon's own lines.
+/// The lines about the daemon itself.
 pub(super) fn heading(status: &DaemonStatus, oldest: Option<&str>) -> String {
     let mut text = String::new();
     let up = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());

@@ -1,21 +1,21 @@
-//! What subcommands print, where nobody may read it to its end.
+//! The output of subcommands, to readers that may go away early.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
 
 use anyhow::Context;
 
-/// Prints a line. A reader that is gone has read enough.
+/// Prints a line. A closed pipe is no error, because its reader has read enough.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     show(format_args!("{line}\n"))
 }
 
-/// Prints a line on standard error. If nobody can read it, as on a terminal that was closed, there is no other place for it.
+/// Prints a line on standard error. Errors are ignored, because there is no other place for the line.
 pub(super) fn complain(line: impl Display) {
     let _ = writeln!(stderr(), "ingestd: {line}");
 }
 
-/// The same as `say`, of text that has its line breaks.
+/// Prints text with its own line breaks, like `say`.
 pub(super) fn show(text: impl Display) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {

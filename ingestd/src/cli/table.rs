@@ -1,6 +1,6 @@
 //! Plain tables for a terminal: text to the left, numbers to the right.
 
-/// What a column holds, and its name.
+/// The kind of a column, and its name.
 #[derive(Copy, Clone)]
 pub(super) enum Column {
     Text(&'static str),
@@ -27,7 +27,6 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// The table, with a newline after each row.
     pub(super) fn render(&self) -> String {
         let mut widths = [0; N];
         for row in &self.rows {
@@ -52,15 +51,7 @@ impl<const N: usize> Table<N> {
 
 /// A number with commas between its thousands.
 pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(number).to_string()
 }
 
 #[cfg(test)]

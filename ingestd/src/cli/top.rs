@@ -1,4 +1,4 @@
-//! `ingestd top`: the status, live: rates of each source once a second.
+//! `ingestd top`: shows rates of each source every second.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write, stdout};
@@ -17,7 +17,7 @@ use super::table::{Table, count};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// Moves to the corner and clears the terminal.
+/// Clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Show rates and losses of each source every second, until Ctrl-C
@@ -32,7 +32,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let client = Client::connect(&self.dir)?;
         let clear = if stdout().is_terminal() { CLEAR } else { "" };
-        // The first screen has rates too, of a shorter interval.
+        // The first screen has rates of a shorter interval.
         let mut before = by_id(DaemonStatus::from_json(&client.status()?)?);
         let mut at = Instant::now();
         std::thread::sleep(FIRST_INTERVAL);
@@ -42,7 +42,7 @@ impl Args {
             at = Instant::now();
             let table = rates(&status, &before, elapsed);
             let mut out = stdout().lock();
-            // A reader that is gone ends it, as it ends any pipe.
+            // A closed pipe ends the command.
             if write!(
                 out,
                 "{clear}{}{}",
@@ -82,7 +82,7 @@ fn rates(
     ]);
     let now = wall_clock();
     for source in &status.sources {
-        // A source that was missing before was created within the interval.
+        // A new source has no earlier counts.
         let earlier = before.get(&source.id);
         let per_s = |now: u64, then: Option<u64>| match then {
             Some(then) => {
@@ -90,7 +90,7 @@ fn rates(
             }
             None => 0,
         };
-        // A clock that was set back since the last push shows no lag.
+        // If the clock was set back since the last push, the lag is 0.
         let lag = source
             .last_push_ns
             .map(|last| Duration::from_nanos(now.0.saturating_sub(last).max(0) as u64));

@@ -1,4 +1,4 @@
-//! `ingestd validate`: whether a daemon would take a configuration, before one reads it.
+//! `ingestd validate`: checks a configuration before a daemon reads it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,21 +16,21 @@ const EX_CONFIG: u8 = 78;
 
 /// Check a configuration, alone or with a Loom directory
 ///
-/// It reports the line or the source that is wrong, and notes what a daemon would start with but could not do: rules without their source,
-/// programs and files that are missing. With DIR it also checks that a daemon can use DIR and that the configuration fits its
-/// sources. The exit status is 0 if the configuration is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
+/// It reports the wrong line or source, and notes problems that do not prevent a start: rules without their source, programs and files that are
+/// missing. With DIR it also checks that a daemon can use DIR and that the configuration fits its sources. The exit status is 0 if the configuration
+/// is sound, 78 if it is not, and 1 if a daemon cannot use DIR.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd validate /var/lib/loom --config /etc/loom/loom.toml
   ingestd validate --keys")]
 pub struct Args {
-    /// Loom directory, or a path where a daemon is to create one
+    /// Loom directory, or the path of a new one
     dir: Option<PathBuf>,
     /// Configuration (TOML)
     #[arg(long, value_name = "FILE", required_unless_present = "keys")]
     config: Option<PathBuf>,
-    /// Print a configuration with every key, its type, its default and what it does, and check nothing
+    /// Print a configuration that describes every key with its type and default, and check nothing
     #[arg(long, conflicts_with_all = ["dir", "config"])]
     keys: bool,
 }

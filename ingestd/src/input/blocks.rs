@@ -1,7 +1,6 @@
-//! The bytes of a file or pipe, a block at a time, unpacked where they are compressed, with what is not consumed carried over to the next.
+//! Reads a file or pipe block by block, and decompresses it if necessary. Bytes that a reader does not consume stay for the next block.
 //!
-//! A pipe gives what has arrived, so a reader that turns each fill into one batch neither waits for more nor makes
-//! batches of one row while bytes queue up: batches grow with the load by themselves.
+//! Each read of a pipe returns all bytes that have arrived. Readers turn each block into one batch, so batches grow with the load by themselves.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -14,27 +13,27 @@ use super::ROW_BYTES_MAX;
 use super::compression::{Compression, Seen};
 use super::members::Members;
 
-/// How much one fill asks for.
+/// The length of one read.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The most bytes that a compressed file unpacks to on disk, where its format has to be read at any place.
+/// The limit of the temporary file for a compressed input whose format needs seeking.
 const UNPACKED_FILE_BYTES_MAX: u64 = 16 << 30;
 
-/// What some programs write before text in UTF-8.
+/// Some programs write it before text in UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 pub(crate) struct Blocks {
     file: File,
-    /// What the file unpacks to, from where it was seen to be compressed; it reads the same open file.
+    /// The decompressor, if the file is compressed; it reads the same open file.
     unpacked: Option<(Compression, Box<dyn Read + Send>)>,
     name: String,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     ended: bool,
-    /// Why nothing can be read behind what was read.
+    /// The error of the last read; each later read repeats it.
     failed: Option<String>,
     bytes_consumed: u64,
-    /// Of a regular file, as it lies on disk; a pipe has no length.
+    /// The length of a regular file on disk; `None` for a pipe.
     bytes_total: Option<u64>,
 }
 
@@ -67,7 +66,7 @@ impl Blocks {
         })
     }
 
-    /// Unpacks from here on, if the first bytes are those of a compression. Called before anything is consumed.
+    /// Starts decompression if the first bytes are those of a compressed file. Call it before anything is consumed.
     pub(crate) fn unpack(&mut self) -> anyhow::Result<Option<Compression>> {
         let compression = loop {
             match Compression::of_bytes(self.data(), self.ended) {
@@ -85,12 +84,12 @@ impl Blocks {
         Ok(Some(compression))
     }
 
-    /// What messages call it.
+    /// The name in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many bytes there are: nobody knows of a pipe, nor of what a compressed file unpacks to.
+    /// The number of bytes; unknown for pipes and compressed files.
     pub(crate) fn bytes_total(&self) -> Option<u64> {
         self.bytes_total.filter(|_| self.unpacked.is_none())
     }
@@ -104,7 +103,7 @@ impl Blocks {
         Some(read as f64 / total as f64)
     }
 
-    /// The bytes that were read and not consumed.
+    /// The bytes that were read but not consumed.
     pub(crate) fn data(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
@@ -115,12 +114,12 @@ impl Blocks {
         self.bytes_consumed += bytes as u64;
     }
 
-    /// Whether the end was seen: `data` is all there is.
+    /// Whether `data` ends with the last byte of the input.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Reads once more, waiting where nothing has come. False at the end. What failed once fails again.
+    /// Reads once more; waits for a pipe. Returns false at the end.
     pub(crate) fn fill(&mut self) -> anyhow::Result<bool> {
         if let Some(why) = &self.failed {
             bail!("{why}");
@@ -140,7 +139,7 @@ impl Blocks {
         let (read, stopped) = match &mut self.unpacked {
             None => read_once(&mut self.file, space),
             Some((_, reader)) if self.bytes_total.is_none() => read_once(reader, space),
-            // Decoders give little at a time.
+            // Decompressors return few bytes at a time.
             Some((_, reader)) => read_all(reader, space),
         };
         self.end += read;
@@ -163,7 +162,7 @@ impl Blocks {
         Ok(read > 0)
     }
 
-    /// Fills until `bytes` are there; false if the end comes before.
+    /// Reads until `data` has this many bytes; false if the input ends before.
     pub(crate) fn fill_to(&mut self, bytes: usize) -> anyhow::Result<bool> {
         while self.data().len() < bytes {
             if !self.fill()? {
@@ -173,7 +172,7 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Whether there is nothing but white space, and perhaps a byte order mark: no format has rows then.
+    /// Whether the whole input is white space or a byte order mark, so that it has no rows in any format.
     pub(crate) fn is_blank(&mut self) -> anyhow::Result<bool> {
         while is_blank(self.data()) && self.data().len() <= ROW_BYTES_MAX {
             if !self.fill()? {
@@ -195,8 +194,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// A file that can be read at any place, from its beginning: the file itself, or the bytes of a pipe or of a compressed file in a
-    /// nameless temporary one.
+    /// A seekable file with all bytes: the file itself, or an unnamed temporary copy of a pipe or of the decompressed bytes.
     pub(crate) fn into_seekable(mut self) -> anyhow::Result<File> {
         let mut file = match (self.bytes_total, &self.unpacked) {
             (Some(_), None) => self.file,
@@ -206,7 +204,7 @@ impl Blocks {
         Ok(file)
     }
 
-    /// All bytes, in a file that has no name; an error if a compressed file unpacks to more than `unpacked_bytes_max`.
+    /// Copies all bytes into an unnamed temporary file; an error if a compressed file unpacks to more than `unpacked_bytes_max`.
     fn spooled(&mut self, unpacked_bytes_max: u64) -> anyhow::Result<File> {
         let failed = |name: &str| {
             let folder = std::env::temp_dir();
@@ -242,7 +240,7 @@ fn is_blank(data: &[u8]) -> bool {
     BYTE_ORDER_MARK.starts_with(text) || text.iter().all(u8::is_ascii_whitespace)
 }
 
-/// How much was read, and why no more follows: the end, or an error.
+/// The number of bytes that were read, and the end or the error that stopped reading.
 type ReadBytes = (usize, Option<io::Result<()>>);
 
 fn read_once(reader: &mut impl Read, space: &mut [u8]) -> ReadBytes {
@@ -269,12 +267,12 @@ fn read_all(reader: &mut impl Read, space: &mut [u8]) -> ReadBytes {
     (read, None)
 }
 
-/// Whether an input can be read once only: standard input, or a pipe.
+/// Whether an input can be read only once: standard input, or a pipe.
 pub fn is_stream(path: &Path) -> bool {
     path == Path::new("-") || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// What messages call the input at a path.
+/// The name of an input in messages.
 pub(super) fn input_name(path: &Path) -> String {
     if path == Path::new("-") {
         return "standard input".to_owned();

@@ -1,8 +1,8 @@
-//! One column of values as the bytes of one field, with the rows that do not fit and why.
+//! Converts a column of values to the bytes of a field, and lists the rows that do not fit with the reason.
 //!
-//! A column of the field's own type is passed on without a copy. Any other is converted value by value, and a value
-//! that would not come out the same (too large, a fraction, no such label) fails its row instead of changing. Times that
-//! nanoseconds do not reach become NULL where the field allows that, and are counted.
+//! A column of the field's own type is passed on without a copy. Other columns are converted value by value. A row is refused if its value would
+//! change (it is too large, has a fraction, or is not a label). Times outside the range of nanoseconds become NULL if the field is nullable, and are
+//! counted.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -27,20 +27,20 @@ use super::text;
 /// The values of one field, one for each row.
 pub(crate) struct Cells {
     pub values: Values,
-    /// Rows without a value; the bytes there mean nothing.
+    /// Rows without a value; their bytes are undefined.
     pub nulls: Option<NullBuffer>,
-    /// Rows that have a value which is not one of the field, with the reason. They count among the nulls.
+    /// Rows whose value does not fit the field, with the reason. They are also in `nulls`.
     pub failed: Vec<(usize, String)>,
-    /// Rows whose value is not kept as it is.
+    /// Rows whose value was changed.
     pub changes: Vec<(usize, Change)>,
 }
 
-/// What a value becomes that its field cannot keep and that does not refuse its row.
+/// A change of a value that the field cannot keep but that does not refuse the row.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// A time out of the range of nanoseconds: NULL.
+    /// A time outside the range of nanoseconds became NULL.
     OutOfRange,
-    /// NaN or an infinity within JSON: a string.
+    /// NaN or an infinity within JSON became a string.
     NotFinite,
 }
 
@@ -50,13 +50,13 @@ pub(crate) enum Values {
     Var(LargeBinaryArray),
 }
 
-/// Text never casts by truncation, and what does not cast becomes NULL, so that it can be named.
+/// A value that cannot be cast becomes NULL, so that `failures` can name its row.
 const CAST: CastOptions<'static> = CastOptions {
     safe: true,
     format_options: FormatOptions::new(),
 };
 
-/// Converts a column; an error means that no value of the column's type can ever fit.
+/// Converts a column; an error means that no value of the column's type fits the field.
 pub(crate) fn convert(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     let column = &plain(column)?;
     if *column.data_type() == DataType::Null {
@@ -98,7 +98,6 @@ fn var(values: LargeBinaryArray, failed: Vec<(usize, String)>) -> Cells {
     }
 }
 
-/// As many NULLs of a type.
 fn nulls(rows: usize, ty: FieldType) -> Cells {
     let values = match ty.fixed_bytes() {
         Some(width) => Values::Fixed(vec![0; rows * width].into()),
@@ -112,7 +111,7 @@ fn nulls(rows: usize, ty: FieldType) -> Cells {
     }
 }
 
-/// The column without dictionaries and runs.
+/// Expands dictionaries and runs.
 pub(super) fn plain(column: &ArrayRef) -> anyhow::Result<ArrayRef> {
     match column.data_type() {
         DataType::Dictionary(_, values) => cast(column, values),
@@ -145,7 +144,7 @@ fn is_bytes(ty: &DataType) -> bool {
     )
 }
 
-/// A number that text can stand for.
+/// A number type that can be parsed from text.
 trait Number: ArrowPrimitiveType {
     fn parse(text: &str) -> Option<Self::Native>;
     fn from_label(value: i128) -> Option<Self::Native>;
@@ -174,7 +173,7 @@ macro_rules! floats {
         impl Number for types::$ty {
             fn parse(text: &str) -> Option<Self::Native> {
                 let text = match text::trimmed(text) {
-                    // JSON has no numbers for these.
+                    // JSON writes these numbers as strings.
                     "\"NaN\"" => "NaN",
                     "\"Infinity\"" => "inf",
                     "\"-Infinity\"" => "-inf",
@@ -194,8 +193,8 @@ macro_rules! floats {
 }
 floats!(Float32Type, Float64Type);
 
-/// Whether a float keeps the integer that a text of digits stands for, or is what programs write in these digits: 12345678901234567000. A text
-/// of another form is a fraction, which may be rounded.
+/// Whether the float is exactly the integer in the text, or prints as the same digits (12345678901234567000). Text in any other form is a fraction,
+/// which may be rounded.
 fn keeps_integer(text: &str, whole: i128, float: &impl Display) -> bool {
     const KEPT_DIGITS: usize = 7;
     let is_sign_or_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'-');
@@ -233,39 +232,38 @@ fn primitive<T: Number>(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<C
             &cast(column, &A::Duration(TimeUnit::Nanosecond))?,
             &A::Int64,
         )?,
-        A::Time32(_) => &cast(&cast(column, &A::Time64(TimeUnit::Nanosecond))?, &A::Int64)?,
-        A::Time64(_) => &cast(&cast(column, &A::Time64(TimeUnit::Nanosecond))?, &A::Int64)?,
+        A::Time32(_) | A::Time64(_) => {
+            &cast(&cast(column, &A::Time64(TimeUnit::Nanosecond))?, &A::Int64)?
+        }
         _ => column,
     };
     let values = cast(numbers, &T::DATA_TYPE)?;
     let exact = match (T::INTEGER, numbers.data_type()) {
         (_, A::Boolean) => true,
         (true, from) => from.is_integer(),
-        // Fifteen digits are exact in an f64.
+        // An f64 keeps fifteen digits exactly.
         (false, A::Decimal64(digits, _) | A::Decimal128(digits, _) | A::Decimal256(digits, _)) => {
             *digits <= 15
         }
         (false, from) => !from.is_integer(),
     };
-    let failed = if T::DATA_TYPE == A::Float32 && exact {
-        let misfits = misfits_of_f32(numbers, &values)?;
-        failures(
-            column,
-            |row| values.is_null(row) || misfits.value(row),
-            field,
-        )?
-    } else if exact {
-        failures(column, |row| values.is_null(row), field)?
-    } else {
-        // A cast to an integer drops a fraction, one to a float digits; the cast back shows it.
-        let back = distinct(&cast(&values, numbers.data_type())?, numbers)?;
-        failures(column, |row| values.is_null(row) || back.value(row), field)?
+    let changed = match exact {
+        true if T::DATA_TYPE == A::Float32 => Some(misfits_of_f32(numbers, &values)?),
+        true => None,
+        // A cast to an integer drops a fraction and one to a float drops digits; the cast back shows it.
+        false => {
+            let back = distinct(&cast(&values, numbers.data_type())?, numbers)?;
+            Some(back.values().clone())
+        }
     };
+    let is_changed = |row| changed.as_ref().is_some_and(|changed| changed.value(row));
+    let is_failed = |row| values.is_null(row) || is_changed(row);
+    let failed = failures(column, is_failed, field)?;
     Ok(fixed(values.as_primitive::<T>(), failed))
 }
 
-/// The rows that f32 cannot hold, as those of texts: a number that is too large or too small, or the integer of a decimal. Other digits may be
-/// rounded.
+/// The rows that f32 cannot hold: numbers that are too large or too small, and inexact integers in decimals. Other digits may be rounded, as those of
+/// texts.
 fn misfits_of_f32(numbers: &ArrayRef, values: &ArrayRef) -> anyhow::Result<BooleanBuffer> {
     let are_decimals = numbers.data_type().is_decimal();
     let wide = cast(numbers, &DataType::Float64)?;
@@ -305,7 +303,7 @@ pub(super) fn from_texts<T: ArrowPrimitiveType>(
     Ok(fixed(&values, failed))
 }
 
-/// The rows that had a value and have none now.
+/// The rows whose value was lost in the conversion, with the reason.
 pub(super) fn failures(
     column: &ArrayRef,
     is_failed: impl Fn(usize) -> bool,
@@ -339,7 +337,7 @@ fn misfit(field: &FieldDef, value: impl Display) -> String {
     )
 }
 
-/// The value of a row, as a message shows it.
+/// The value of a row for a message.
 pub(super) fn shown(column: &ArrayRef, row: usize) -> anyhow::Result<String> {
     let values = ArrayFormatter::try_new(column, &CAST.format_options)?;
     Ok(short(values.value(row)))
@@ -366,7 +364,7 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
             let cells = from_texts::<types::Int64Type>(column, field, text::parse_field_time_ns)?;
             return without_far_times(cells, column, field);
         }
-        // Whole decimals are nanoseconds that may be too many for 64 bits.
+        // Whole decimals are nanoseconds; they may exceed 64 bits.
         ty if ty.is_integer() || matches!(ty, A::Decimal128(_, 0)) => cast(column, &A::Int64)?,
         ty => bail!(
             "values of type {} are not times; use a timestamp, a date or integer nanoseconds",
@@ -386,7 +384,7 @@ fn timestamps(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     Ok(fixed(values, failed))
 }
 
-/// Dates that nanoseconds do not reach are NULL where the field allows that, as those of other types are.
+/// Makes dates outside the range of nanoseconds NULL if the field is nullable.
 fn without_far_times(
     mut cells: Cells,
     column: &ArrayRef,
@@ -435,7 +433,7 @@ fn bools(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     })
 }
 
-/// Texts as they are, nested values as JSON, and anything else as Arrow prints it.
+/// Converts a column to text: text stays as it is, nested values become JSON, other values are printed by Arrow.
 struct Texts {
     values: LargeStringArray,
     failed: Vec<(usize, String)>,
@@ -445,7 +443,7 @@ struct Texts {
 fn texts(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Texts> {
     let ty = column.data_type();
     if is_bytes(ty) {
-        // The cast checks UTF-8 and would turn what is not into NULL unseen; `bytes` keeps it.
+        // The cast would turn invalid UTF-8 into NULL without an error; a field of type `bytes` keeps it.
         bail!(
             "values of type {} may not be text; declare the field as bytes",
             named(ty)
@@ -517,7 +515,7 @@ fn padded(
     })
 }
 
-/// JSON texts as they are (after a look whether they are JSON), and anything else encoded.
+/// Checks that text is JSON and keeps it as it is; encodes other values.
 fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     if !is_text(column.data_type()) {
         let encoded = encoded(column, &field.name)?;
@@ -538,7 +536,7 @@ fn json(column: &ArrayRef, field: &FieldDef) -> anyhow::Result<Cells> {
     Ok(var(LargeBinaryArray::from(values), failed))
 }
 
-/// A column of NULLs, for fields that the input has no column for.
+/// The column of a field that the input does not have.
 pub(crate) fn missing(rows: usize) -> ArrayRef {
     new_null_array(&DataType::Null, rows)
 }
@@ -622,7 +620,7 @@ mod tests {
     }
 
     proptest! {
-        /// What `columns` relies on where it gives a decimal an f64.
+        /// `columns` relies on this when it stores a decimal as f64.
         #[test]
         fn a_decimal_of_fifteen_digits_is_the_f64_nearest_to_it(
             digits in -999_999_999_999_999_i64..=999_999_999_999_999,

@@ -1,23 +1,22 @@
 //! The columns of an input: their names, the field types that keep them, and notes about what changes.
 //!
-//! Every reader lists its columns; this file merges those of several files. `naming` decides how they are called in the source. Nothing here
-//! touches values.
+//! Every reader lists its columns; this file merges those of several files. `naming` chooses the field names. Values are not read here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arrow::datatypes::DataType;
 use loom_engine::schema::FieldType;
 
-/// A column of an input, under its own name.
+/// A column of an input, with its name in the input.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     pub name: String,
     pub ty: FieldType,
     pub nullable: bool,
-    /// No value was seen, so its type is that of another file that has some.
+    /// The column has no values, so another file may decide its type.
     pub is_blank: bool,
     pub labels: BTreeMap<i128, String>,
-    /// For the user, where the field differs from the column.
+    /// A note for the user if the field differs from the column.
     pub note: Option<String>,
 }
 
@@ -33,7 +32,7 @@ impl Column {
         }
     }
 
-    /// `digits` is how many the values of a decimal have, where that is known to be fewer than its type allows.
+    /// `digits` is the greatest number of digits in a decimal column, if it is known to be less than the type's precision.
     pub(crate) fn of_arrow(
         name: &str,
         ty: &DataType,
@@ -49,7 +48,7 @@ impl Column {
     }
 }
 
-/// A type as messages call it: how its values lie in memory is not the user's.
+/// The name of a type in messages, without details of the memory layout.
 pub(super) fn named(ty: &DataType) -> String {
     let name = ty.to_string();
     name.replace("Utf8View", "Utf8")
@@ -57,7 +56,7 @@ pub(super) fn named(ty: &DataType) -> String {
 }
 
 impl Column {
-    /// Keeps the values of a column of another file too.
+    /// Widens the type so that it also keeps the values of this column of another file.
     fn widen(&mut self, other: &Column) {
         self.nullable |= other.nullable;
         if self.is_blank || other.is_blank {
@@ -80,7 +79,7 @@ impl Column {
     }
 }
 
-/// A column of an input: its name, and how many columns of that name stand before it.
+/// Identifies a column: its name, and the number of earlier columns with the same name.
 pub(crate) type Key = (String, usize);
 
 /// The keys of columns, in order.
@@ -94,7 +93,7 @@ pub(crate) fn keys<'a>(columns: impl Iterator<Item = &'a str>) -> Vec<Key> {
     columns.map(key).collect()
 }
 
-/// The field type that keeps an Arrow type, and what it becomes where that is not the same.
+/// The field type for an Arrow type, and a description if the value changes.
 fn field_of(ty: &DataType, digits: u8) -> (FieldType, Option<&'static str>) {
     use DataType as A;
     let same = |ty| (ty, None);
@@ -128,7 +127,7 @@ fn field_of(ty: &DataType, digits: u8) -> (FieldType, Option<&'static str>) {
     }
 }
 
-/// A decimal of 15 digits comes out of an f64 as it went in, if the power of ten is exact too.
+/// An f64 returns a decimal of 15 digits unchanged, if its power of ten is exact too.
 fn decimal(digits: u8, scale: i8) -> (FieldType, Option<&'static str>) {
     match scale {
         0 if digits <= 18 => (FieldType::I64, None),
@@ -140,8 +139,8 @@ fn decimal(digits: u8, scale: i8) -> (FieldType, Option<&'static str>) {
     }
 }
 
-/// Gives columns of several files that differ in case only the spelling of the first, unless one file has several of them. Returns the other
-/// spellings, each with that of the first.
+/// Gives columns of several files that differ only in case the spelling of the first, unless one file has several of them. Returns each other
+/// spelling with the first one.
 pub(crate) fn one_spelling(files: &mut [Vec<Column>]) -> Vec<(String, String)> {
     let mut first: HashMap<String, String> = HashMap::new();
     let mut apart = HashSet::new();
@@ -170,8 +169,7 @@ pub(crate) fn one_spelling(files: &mut [Vec<Column>]) -> Vec<(String, String)> {
     respelled
 }
 
-/// The fields that keep the columns of several files: the union of names, each wide enough for all of them. Columns that have one name in
-/// one file stay apart.
+/// Merges the columns of several files by name into types that keep all values. Columns with the same name in one file stay apart.
 pub(crate) fn merge(files: &[Vec<Column>]) -> Vec<Column> {
     let mut merged: Vec<Column> = Vec::new();
     let mut places: HashMap<Key, usize> = HashMap::new();

@@ -1,19 +1,19 @@
-//! Compressions: which one the first bytes of an input show, how much memory it may take, and what its errors mean.
+//! Recognises compressions by the first bytes, limits their memory, and explains their errors.
 //!
-//! `blocks` asks this file, and unpacks with `members`, whatever format is inside.
+//! `blocks` calls it, whatever format is inside, and decompresses with `members`.
 
 use std::io;
 use std::path::Path;
 
-/// The base-2 logarithm of the longest zstd window that is unpacked, in bytes. It is zstd's own default.
+/// The base-2 logarithm of the longest accepted zstd window in bytes, which is zstd's own default.
 pub(super) const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// The most memory that unpacking xz may take. The strongest level of xz needs 65 MiB.
+/// The memory limit of the xz decoder. The strongest level of xz needs 65 MiB.
 pub(super) const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Why reading ends where the next member should begin.
+/// The error if no member begins after the last one.
 pub(super) const FOLLOWED: &str = "something else follows";
 
-/// The ways in which a whole input may be compressed.
+/// The compression of a whole input.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Compression {
     Gzip,
@@ -22,19 +22,19 @@ pub(super) enum Compression {
     Xz,
 }
 
-/// What the first bytes show.
+/// The result of looking at the first bytes.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     Compressed(Compression),
     Plain,
-    /// More bytes decide.
+    /// More bytes are needed.
     Unclear,
 }
 
 use Compression::{Bzip2, Gzip, Xz, Zstd};
 
-/// The first bytes of each; `?` is any byte. A `.bz2` file names its block size and begins with a block, or ends at once. A frame that readers
-/// of zstd skip, with which `pzstd` begins, has its first byte from 0x50 to 0x5F.
+/// The first bytes of each compression; `?` matches any byte. A `.bz2` file has its block size in the fourth byte and then a block or the end mark.
+/// Frames that zstd readers skip (`pzstd` writes one first) begin with a byte from 0x50 to 0x5F.
 const MARKS: [(Compression, &[u8]); 6] = [
     (Gzip, b"\x1F\x8B\x08"),
     (Zstd, b"\x28\xB5\x2F\xFD"),
@@ -43,10 +43,10 @@ const MARKS: [(Compression, &[u8]); 6] = [
     (Bzip2, b"BZh?1AY&SY"),
     (Bzip2, b"BZh?\x17\x72\x45\x38\x50\x90"),
 ];
-/// No mark is longer.
+/// The length of the longest mark.
 pub(super) const MARK_BYTES_MAX: usize = 10;
 
-/// The marks that bytes begin with, or may once more of them are there.
+/// The marks that the bytes match so far.
 fn marks(bytes: &[u8]) -> impl Iterator<Item = (Compression, &'static [u8])> {
     let is_skipped = matches!(bytes.first(), Some(0x50..=0x5F));
     let fits = |(byte, mark): (&u8, &u8)| byte == mark || *mark == b'?';
@@ -56,7 +56,7 @@ fn marks(bytes: &[u8]) -> impl Iterator<Item = (Compression, &'static [u8])> {
 }
 
 impl Compression {
-    /// By the first bytes; `ended`: there are no more.
+    /// Recognises a compression by the first bytes; `ended` says that no more follow.
     pub(super) fn of_bytes(bytes: &[u8], ended: bool) -> Seen {
         if let Some((seen, _)) = marks(bytes).find(|(_, mark)| bytes.len() >= mark.len()) {
             return Seen::Compressed(seen);
@@ -67,12 +67,12 @@ impl Compression {
         }
     }
 
-    /// Whether bytes are the beginning of a member of this compression, as far as they go.
+    /// Whether a member of this compression may begin with these bytes.
     pub(super) fn may_begin(self, bytes: &[u8]) -> bool {
         marks(bytes).any(|(compression, _)| compression == self)
     }
 
-    /// By the end of a name.
+    /// Recognises a compression by the extension of a file name.
     pub(super) fn of_name(path: &Path) -> Option<Compression> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -84,7 +84,7 @@ impl Compression {
         })
     }
 
-    /// The program that packs and unpacks it, which is also its name in messages.
+    /// The command-line program, which also names the compression in messages.
     pub(super) fn program(self) -> &'static str {
         match self {
             Gzip => "gzip",
@@ -94,7 +94,7 @@ impl Compression {
         }
     }
 
-    /// What is wrong with the input when unpacking fails with this error, and what to do.
+    /// Explains an error of the decoder, with a remedy.
     pub(super) fn explained(self, error: &io::Error) -> String {
         let program = self.program();
         let why = error.to_string();
@@ -120,7 +120,7 @@ impl Compression {
     }
 }
 
-/// The path without the ending of a compression: the name of what is inside.
+/// The path without the extension of a compression.
 pub(super) fn inner_name(path: &Path) -> &Path {
     match (Compression::of_name(path), path.file_stem()) {
         (Some(_), Some(stem)) => Path::new(stem),

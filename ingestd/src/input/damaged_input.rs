@@ -1,4 +1,4 @@
-//! Inputs with bytes changed, and cut short: rows come or are refused, an error says why, and nothing panics.
+//! Loads damaged inputs: bytes are changed or cut off. Each gives rows, refusals or an error with a message; none may panic.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use parquet::file::properties::WriterProperties;
 use super::testing::{declared, fields, options, try_load};
 use super::{Format, LoadOptions};
 
-/// Changes each byte of a text, and cuts it there.
 fn damage_all(format: Format, file: &[u8]) {
     damage_each(format, file, 1);
 }
 
-/// Changes every so many bytes, and cuts the file there.
+/// Changes every `step`-th byte of a file, and cuts the file there.
 fn damage_each(format: Format, file: &[u8], step: usize) {
     for at in (0..file.len()).step_by(step) {
         for flip in [1, 0x80, 0xFF] {
@@ -29,7 +28,7 @@ fn damage_each(format: Format, file: &[u8], step: usize) {
     }
 }
 
-/// Whatever comes of it is rows that keep to their layout, which `try_load` holds, or an error with words in it.
+/// The result must be valid rows, which `try_load` checks, or an error with a message.
 fn look(format: Format, file: &[u8]) {
     match try_load(file, format, with_fields(format)) {
         Ok(loaded) => assert!(loaded.refused.iter().all(|(_, why)| !why.is_empty())),
@@ -37,7 +36,6 @@ fn look(format: Format, file: &[u8]) {
     }
 }
 
-/// Text fills declared fields.
 fn with_fields(format: Format) -> LoadOptions {
     match format {
         Format::Csv | Format::Json => {
@@ -86,7 +84,6 @@ fn no_compressed_input_panics() {
     }
 }
 
-/// Numbers and texts, each with a NULL.
 fn batch() -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(-3)]));
     let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("one"), Some(""), None]));

@@ -1,6 +1,6 @@
-//! All files of one load, one after the other, as one stream of batches.
+//! Reads all files of a load one after the other as one stream of batches.
 //!
-//! A new source gets fields that keep the columns of every file, so each is looked at before the first is read.
+//! The fields of a new source must keep the columns of every file, so all files are opened before the first is read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -18,13 +18,13 @@ use super::plan::{Definition, LoadOptions, Plan, define};
 use super::unpacking::Unpacking;
 use super::{Format, InputBatch, Reader};
 
-/// What a load reads.
+/// The input of a load.
 pub struct Input {
     options: LoadOptions,
     format: Option<Format>,
     definition: Definition,
     files: VecDeque<PathBuf>,
-    /// A pipe can be opened once only, and is kept from when it was looked at.
+    /// A pipe can be opened only once, so its reader is kept from the first look.
     pipe: Option<(PathBuf, Opened)>,
     current: Option<Current>,
     notes: Vec<String>,
@@ -37,19 +37,20 @@ struct Current {
     name: String,
     reader: Box<dyn Reader>,
     plan: Plan,
-    /// Rows that were read and are not all framed.
+    /// Rows that are read but not all framed yet.
     unpacking: Option<Unpacking>,
     is_stream: bool,
     next_row: u64,
     bytes: u64,
 }
 
-/// Opens files, or standard input for `-`, to be loaded into one source.
+/// Opens files, or standard input for `-`, for a load into one source.
 pub fn open(
     files: &[PathBuf],
     format: Option<Format>,
-    options: LoadOptions,
+    mut options: LoadOptions,
 ) -> anyhow::Result<Input> {
+    options.files = files.to_vec();
     let streams = files.iter().filter(|path| is_stream(path)).count();
     ensure!(
         streams <= 1,
@@ -154,12 +155,12 @@ fn open_one(
 }
 
 impl Input {
-    /// The source that the payloads are of.
+    /// The definition of the source.
     pub fn source(&self) -> &SourceDef {
         &self.definition.def
     }
 
-    /// The next batch; waits where a pipe has given nothing yet. `None` at the end of the last file.
+    /// The next batch, or `None` at the end of the last file. Waits for a pipe.
     pub fn next_batch(&mut self) -> anyhow::Result<Option<InputBatch>> {
         loop {
             if self.current.is_none() {
@@ -210,7 +211,7 @@ impl Input {
         }
     }
 
-    /// `None` if the input has neither rows nor fields that could hold them.
+    /// Opens the next file; `None` if it has no rows.
     fn begin(&mut self, path: &Path) -> anyhow::Result<Option<Current>> {
         let opened = match self.pipe.take_if(|(kept, ..)| kept == path) {
             Some((_, opened)) => Some(opened),
@@ -253,7 +254,7 @@ impl Input {
         }
     }
 
-    /// The notes that are new; each is given once.
+    /// The notes that were not returned before.
     fn take_notes(&mut self) -> Vec<String> {
         let notes = std::mem::take(&mut self.notes);
         notes
@@ -262,7 +263,7 @@ impl Input {
             .collect()
     }
 
-    /// How much was read, from 0 to 1; `None` for pipes.
+    /// The part that was read, from 0 to 1; `None` for pipes.
     pub fn fraction(&self) -> Option<f64> {
         let total = self.bytes_total?;
         let current = self.current.as_ref();

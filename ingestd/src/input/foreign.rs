@@ -1,4 +1,4 @@
-//! The small files of `tests/inputs`, which are as other programs write them: what each becomes. Its README says what each shows.
+//! Loads the small files of `tests/inputs`, which other programs wrote. The README there says what each one shows.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ fn loaded(name: &str) -> anyhow::Result<Loaded> {
     read_all(open(&[PathBuf::from(inputs).join(name)], None, options())?)
 }
 
-/// Each file becomes these fields, rows and notes, and no row is refused.
+/// Checks the fields, rows and notes of a file, and that no row is refused.
 fn becomes(name: &str, fields: &[&str], lines: &[&str], notes: &[&str]) {
     let loaded = loaded(name).unwrap();
     assert_eq!(loaded.fields(), fields, "{name}");

@@ -1,8 +1,9 @@
-//! Which format an input has: by what was asked for, by its name, or by its first bytes.
+//! Chooses the format of an input by the user's option, its name or its first bytes.
 
 use std::path::Path;
 
 use anyhow::bail;
+use clap::ValueEnum;
 use loom_engine::proven::at;
 
 use super::Reader;
@@ -10,23 +11,24 @@ use super::arrow_ipc::{ArrowIpc, FILE_MAGIC};
 use super::blocks::{BYTE_ORDER_MARK, Blocks};
 use super::compression::inner_name;
 use super::csv::Csv;
+use super::duckdb::{copy_pipe, copy_statement, packed};
 use super::json::Json;
 use super::parquet::Parquet;
 use super::pcap::Pcap;
-use super::plan::{LoadOptions, packed};
+use super::plan::LoadOptions;
 
-/// No input of a format that has a mark of its own is shorter.
+/// The shortest valid input of a binary format.
 const MARK_BYTES: usize = 8;
-/// How many bytes show whether an input is text.
+/// The number of bytes that `is_text` checks.
 const TEXT_BYTES: usize = 512;
 
-/// What Feather begins with that is not Arrow IPC.
+/// The first bytes of Feather version 1, which is not Arrow IPC.
 const FEATHER_1: &[u8] = b"FEA1\0\0\0\0";
-/// What a tar archive has at a place of its first header.
+/// The mark of a tar archive, and its position in the first header.
 const TAR: &[u8] = b"ustar";
 const TAR_AT: usize = 257;
 
-/// The formats that are read.
+/// The formats that can be read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
     /// Comma-separated values, or those of another --delimiter, into declared fields
@@ -44,7 +46,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the end of a file's name.
+    /// Recognises a format by the extension of a file name.
     pub(super) fn of_name(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -57,7 +59,7 @@ impl Format {
         })
     }
 
-    /// By the first bytes, for the formats that have a mark of their own.
+    /// Recognises a format by its first bytes, if it has a mark.
     pub(super) fn of_bytes(bytes: &[u8]) -> Option<Format> {
         match bytes {
             [b'P', b'A', b'R', b'1', ..] => Some(Format::Parquet),
@@ -73,7 +75,7 @@ impl Format {
         }
     }
 
-    /// What messages call it.
+    /// The name in messages.
     fn name(self) -> &'static str {
         match self {
             Format::Csv => "CSV",
@@ -84,18 +86,7 @@ impl Format {
         }
     }
 
-    /// What `--format` calls it.
-    fn option(self) -> &'static str {
-        match self {
-            Format::Csv => "csv",
-            Format::Json => "json",
-            Format::Parquet => "parquet",
-            Format::Arrow => "arrow",
-            Format::Pcap => "pcap",
-        }
-    }
-
-    /// The function with which DuckDB reads a format that does not say the types of its columns.
+    /// The DuckDB function that reads this format, if the format does not define the types of its columns.
     fn untyped(self) -> Option<&'static str> {
         match self {
             Format::Csv => Some("read_csv"),
@@ -104,7 +95,7 @@ impl Format {
         }
     }
 
-    /// An error if the first bytes of an input, which has some, are those of something else, or if its fields are not known.
+    /// Fails if the first bytes are those of another format, or if the fields are unknown.
     pub(super) fn check(
         self,
         blocks: &mut Blocks,
@@ -120,16 +111,17 @@ impl Format {
             ),
             Some(function) if options.declared.is_none() => {
                 let source = &options.source;
-                let unpack = packed(path)
-                    .map(|suffix| format!("unpack it, for DuckDB reads no .{suffix}, and "));
+                let unpack = packed(path).map(|suffix| {
+                    format!("unpack it, because DuckDB does not read .{suffix}, and ")
+                });
                 bail!(
                     "cannot load {} into source '{source}': {} does not say the types of its columns; declare them with --fields, or {}let DuckDB 2 load \
                      it: {}; from DuckDB 1: {}",
                     blocks.name(),
                     self.name(),
                     unpack.unwrap_or_default(),
-                    options.copy_statement(path, function),
-                    options.copy_pipe(path, function)
+                    copy_statement(options, path, function),
+                    copy_pipe(options, path, function)
                 )
             }
             _ => Ok(()),
@@ -137,7 +129,7 @@ impl Format {
     }
 
     fn check_bytes(self, blocks: &mut Blocks) -> anyhow::Result<()> {
-        // A text may be shorter, and its next line come late.
+        // A text may be shorter, and its next line may come late from a pipe.
         if !matches!(self, Format::Csv | Format::Json) {
             blocks.fill_to(MARK_BYTES)?;
         }
@@ -148,10 +140,11 @@ impl Format {
         let name = self.name();
         match (self, Format::of_bytes(bytes)) {
             (_, Some(seen)) if seen == self => Ok(()),
-            // Texts may begin as JSON does.
+            // CSV may begin like JSON.
             (Format::Csv | Format::Json, None | Some(Format::Json)) => Ok(()),
             (_, Some(seen)) => {
-                let (seen, option) = (seen.name(), seen.option());
+                let option = seen.to_possible_value().expect("no format is skipped");
+                let (seen, option) = (seen.name(), option.get_name());
                 bail!("cannot read {input} as {name}: it is {seen}; use --format {option}")
             }
             (_, None) if is_text(at(bytes, ..bytes.len().min(TEXT_BYTES))) => {
@@ -185,7 +178,7 @@ impl Format {
     }
 }
 
-/// What an input is that is read as nothing, by its first bytes, with what to do.
+/// Recognises formats that are not supported, and says what to do.
 pub(super) fn unread(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => {
@@ -219,11 +212,11 @@ pub(super) fn unread(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether bytes may be those of a text: UTF-8 without control characters other than white space.
+/// Whether the bytes may be text: UTF-8 without control characters other than white space.
 fn is_text(bytes: &[u8]) -> bool {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // The last character may go on behind these bytes.
+        // The last character may be incomplete.
         Err(error) if error.error_len().is_none() => {
             str::from_utf8(at(bytes, ..error.valid_up_to())).expect("it is valid up to there")
         }

@@ -1,7 +1,7 @@
-//! From columns to framed payloads: all rows of a batch at once, a column at a time.
+//! Turns columns into framed payloads: all rows of a batch at once, column by column.
 //!
-//! The fixed-width part of every row is written into one buffer of equal strides, so that a column is one loop of
-//! small copies. Only sources with variable-length fields, and batches with refused rows, are copied once more.
+//! The fixed-width parts of all rows are in one buffer with equal strides, so each column is one loop of small copies. A second copy is needed only
+//! for variable-length fields and batches with refused rows.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use crate::counted::{counted, singular_or};
 /// The width of the length before each payload.
 const FRAME_BYTES: usize = 2;
 
-/// Which column a field is made of.
+/// A field and its column.
 pub(crate) struct FieldSource {
     pub field: FieldDef,
-    /// Position among the columns of `Rows`; `None` where the input has no such column: NULL.
+    /// The position in the columns of `Rows`; `None` if the input does not have the column, so that the field is NULL.
     pub column: Option<usize>,
 }
 
-/// What is to be said at the end about the values of a field.
+/// Counts of a field's values for the notes at the end.
 #[derive(Clone, Default)]
 struct Changes {
     out_of_range: u64,
@@ -45,13 +45,13 @@ impl Changes {
     }
 }
 
-/// Makes payloads of one layout.
+/// Makes payloads of one source.
 pub(crate) struct Framer {
     layout: Layout,
     fields: Vec<FieldSource>,
     pub own_time: Option<OwnTime>,
     pub payload_bytes_max: usize,
-    /// For each field, how many values of stored rows became something else.
+    /// The changes in stored rows, for each field.
     changes: Vec<Changes>,
 }
 
@@ -71,7 +71,7 @@ impl Framer {
         })
     }
 
-    /// Notes about the values that became something else, and no more about them.
+    /// Returns notes about changed values, and resets the counts.
     pub(crate) fn take_changes(&mut self, input: &str) -> Vec<String> {
         let changes = self.changes.iter_mut().map(std::mem::take);
         let mut notes = Vec::new();
@@ -107,7 +107,7 @@ impl Framer {
         notes
     }
 
-    /// Makes a payload of each row that it does not refuse.
+    /// Makes a payload of each valid row.
     pub(crate) fn frame(&mut self, rows: Rows, first_row: u64) -> anyhow::Result<InputBatch> {
         let mut refused: BTreeMap<usize, String> = BTreeMap::new();
         for (row, reason) in rows.bad.iter().cloned() {
@@ -166,7 +166,7 @@ impl Framer {
         })
     }
 
-    /// Writes a fixed-width field, or the lengths of a variable-length one, whose bytes it returns.
+    /// Writes a fixed-width field, or the lengths of a variable-length field, whose values it returns.
     fn write_field(
         &self,
         source: &FieldSource,
@@ -188,7 +188,7 @@ impl Framer {
             Values::Fixed(values) => strides.scatter_width(offset, width.unwrap_or(0), values),
             Values::Var(values) => {
                 let lengths = values.offsets().lengths();
-                // What no u16 holds is too long for a record too, and refused when rows are put together.
+                // A length that exceeds u16 also exceeds a record, and the row is refused later.
                 let lengths = lengths.flat_map(|bytes| (bytes.min(0xFFFF) as u16).to_le_bytes());
                 strides.scatter::<2>(offset, &lengths.collect::<Vec<_>>());
             }
@@ -210,7 +210,7 @@ impl Framer {
         matches!(cells.values, Values::Var(_)).then_some(cells.values)
     }
 
-    /// Puts fixed and variable parts together, without the refused rows.
+    /// Joins fixed and variable parts, without the refused rows.
     fn assemble(
         &self,
         strides: &Strides,
@@ -272,7 +272,7 @@ fn null_rows(nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> {
         .flat_map(|nulls| (0..nulls.len()).filter(|row| nulls.is_null(*row)))
 }
 
-/// Rows of one width, each the length of its payload and the payload's fixed part.
+/// Rows of equal length: the length of the payload and its fixed part.
 struct Strides {
     stride: usize,
     bytes: Vec<u8>,
@@ -369,7 +369,7 @@ mod tests {
         FieldType::VarBytes,
     ];
 
-    /// A column of values that come of these seeds; a seed that is `None` is NULL.
+    /// A column with values made from the seeds; `None` is NULL.
     fn column(ty: FieldType, seeds: &[Option<i64>]) -> ArrayRef {
         macro_rules! numbers {
             ($array:ty, $number:ty) => {
@@ -420,7 +420,7 @@ mod tests {
         [a, b, c]
     }
 
-    /// One row by way of the encoder that takes a value at a time.
+    /// Encodes one row value by value.
     fn encoded(
         encoder: &mut PayloadEncoder,
         types: &[FieldType],

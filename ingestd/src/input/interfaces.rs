@@ -1,4 +1,4 @@
-//! The interfaces of packets whose capture does not name them. `ingestd record` knows them while it captures; a file of such packets does not.
+//! Finds the interface names of packets whose capture does not name them. `ingestd record` knows the names while it captures.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,18 +9,18 @@ use loom_probes::capture::headers::interface_number;
 use rustix::net::netdevice::index_to_name;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// How an interface is known that the capture does not name.
+/// How to find an interface that the capture does not name.
 #[derive(Clone, Debug, Default)]
 pub enum Interfaces {
     #[default]
     Unknown,
-    /// It is the only one that is captured.
+    /// Only this interface is captured.
     One(Arc<str>),
-    /// The packet has its number, by which this host names it now.
+    /// The packet has a number, for which this host has a name.
     OfHost,
 }
 
-/// The names that are known.
+/// The known names.
 #[derive(Default)]
 pub(super) struct Names {
     by: Interfaces,
@@ -50,7 +50,7 @@ impl Names {
         }
     }
 
-    /// Asks again: an interface may have another name by now. One that is gone keeps its last.
+    /// Looks the names up again, because an interface may have been renamed. A removed interface keeps its last name.
     pub(super) fn renew(&mut self) {
         for (number, name) in &mut self.of_host {
             *name = name_now(*number).or(name.take());
@@ -58,7 +58,6 @@ impl Names {
     }
 }
 
-/// The name that this host has for an interface.
 fn name_now(number: u32) -> Option<String> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     index_to_name(any, number).ok()

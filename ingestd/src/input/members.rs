@@ -1,7 +1,7 @@
-//! The members of a compressed file, one after the other: what gzip calls a member, zstd a frame, bzip2 and xz a stream.
+//! Decompresses the members of a file one after the other. Members are gzip members, zstd frames, bzip2 streams and xz streams.
 //!
-//! `blocks` reads through this file. Each member is read to its end before the next is looked for, so that what follows the last one is
-//! not taken for data that is cut short.
+//! `blocks` reads through this file. Each member is read to its end before the next is looked for, so that bytes after the last member are not
+//! mistaken for truncated data.
 
 use std::fs::File;
 use std::io::{self, BufRead, Chain, Cursor, Read};
@@ -16,20 +16,20 @@ use super::compression::{
     Compression, FOLLOWED, MARK_BYTES_MAX, XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX,
 };
 
-/// How much of a compressed file is read at a time.
+/// The length of one read of the compressed file.
 const PACKED_BLOCK_BYTES: usize = 256 << 10;
 
 const ZEROES_BETWEEN: &str = "zeroes stand between its members";
 
-/// What the members unpack to.
+/// The decompressed bytes of all members.
 pub(super) struct Members {
     compression: Compression,
-    /// `None` behind the last one.
+    /// `None` after the last one.
     member: Option<Member>,
 }
 
 impl Members {
-    /// Of a file that begins with `first`.
+    /// `first` are the bytes of the file that were read already.
     pub(super) fn new(compression: Compression, first: Vec<u8>, file: File) -> io::Result<Members> {
         let packed = Packed {
             source: Cursor::new(first).chain(file),
@@ -42,7 +42,7 @@ impl Members {
         })
     }
 
-    /// The member that begins here. Zeroes behind the last, with which tapes are filled up, are none.
+    /// The next member, or `None` at the end. Tapes pad the end with zeroes.
     fn next(&self, mut packed: Packed) -> io::Result<Option<Member>> {
         let padding = packed.skip_zeroes()?;
         let rest = packed.peek(MARK_BYTES_MAX)?;
@@ -75,7 +75,7 @@ impl Read for Members {
     }
 }
 
-/// A member that is being read, by its compression.
+/// The decoder of the current member.
 enum Member {
     Gzip(GzDecoder<Packed>),
     Zstd(zstd::Decoder<'static, Packed>),
@@ -109,7 +109,7 @@ impl Member {
         }
     }
 
-    /// What follows it.
+    /// The input after the member.
     fn into_packed(self) -> Packed {
         match self {
             Member::Gzip(decoder) => decoder.into_inner(),
@@ -120,11 +120,11 @@ impl Member {
     }
 }
 
-/// The bytes of the file, which can be looked at before they are read.
+/// The compressed bytes, with look-ahead.
 struct Packed {
     source: Chain<Cursor<Vec<u8>>, File>,
     buffer: Vec<u8>,
-    /// Where in the buffer the bytes begin that were not read.
+    /// The position of the first unread byte in the buffer.
     start: usize,
 }
 
@@ -133,7 +133,7 @@ impl Packed {
         at(&self.buffer, self.start..)
     }
 
-    /// The next bytes: so many or more, or all that follow.
+    /// At least this many of the next bytes, or all that follow.
     fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
         while self.rest().len() < bytes && self.more()? {}
         Ok(self.rest())
@@ -152,7 +152,7 @@ impl Packed {
         }
     }
 
-    /// Reads once more; false at the end.
+    /// Reads the next block; false at the end.
     fn more(&mut self) -> io::Result<bool> {
         self.buffer.drain(..self.start);
         self.start = 0;

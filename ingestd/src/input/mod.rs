@@ -1,8 +1,8 @@
-//! Inputs: files and pipes of many formats, all turned into framed payloads of one source.
+//! Reads files and pipes of several formats, and turns them into framed payloads of one source.
 //!
 //! The modules stand in the order in which data flows. `open` ties them together; the command line calls it.
 //!
-//! A row that cannot be kept is refused by its number with the reason, and costs no other row.
+//! An invalid row is refused with its number and the reason, and does not affect other rows.
 
 // Bytes, and the format that they have.
 mod blocks;
@@ -23,6 +23,7 @@ mod text_rows;
 mod usual_time;
 // Columns get names and types, once for all files.
 mod columns;
+mod duckdb;
 mod naming;
 mod plan;
 // Columns become payloads, some rows at a time.
@@ -57,50 +58,50 @@ use rows::Rows;
 pub use text::parse_timestamp_ns;
 pub use time_unit::TimeUnit;
 
-/// The most rows of one batch, of formats that are read by rows.
+/// The limit of rows in a batch, for formats that are read by rows.
 const BATCH_ROWS: usize = 16_384;
-/// The most bytes of one batch, of formats that are read by bytes: its columns stay in the caches, and in memory that the allocator keeps.
+/// The limit of bytes in a batch, for formats that are read by bytes. The columns of a batch fit the caches, and the allocator reuses their memory.
 const BATCH_BYTES: usize = 256 << 10;
-/// A row of text that does not end before this is refused.
+/// The longest row of text.
 const ROW_BYTES_MAX: usize = 4 << 20;
 
 /// One open file or pipe of one format.
 trait Reader: Send {
-    /// What it holds, by its own names.
+    /// The columns of the input, with their own names.
     fn columns(&self) -> &[Column];
 
-    /// Which columns `next` is to give, in this order. Called once, before `next`.
+    /// Selects the columns that `next` returns, in this order. Called once, before `next`.
     fn select(&mut self, wanted: Vec<Wanted>);
 
-    /// The next rows; waits where none have come yet. `None` at the end.
+    /// The next rows, or `None` at the end. Waits for a pipe.
     fn next(&mut self) -> anyhow::Result<Option<Rows>>;
 
-    /// How much of it was read, from 0 to 1, where that is known.
+    /// The part that was read, from 0 to 1, if it is known.
     fn fraction(&self) -> Option<f64>;
 
-    /// Notes for the user since the last call.
+    /// The new notes for the user.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether it may have rows: the columns of an input without any are no fields. Called before `next`; waits where nothing has come yet.
+    /// Whether the input may have rows: an input without rows adds no fields to a source. Called before `next`; waits for a pipe.
     fn may_have_rows(&mut self) -> bool {
         true
     }
 
-    /// What messages call a row.
+    /// The name of a row in messages.
     fn row_noun(&self) -> &'static str {
         "row"
     }
 }
 
-/// A column that a field is made of.
+/// A column for a field.
 #[derive(Copy, Clone, Debug)]
 struct Wanted {
-    /// Position among the reader's columns.
+    /// The position in the reader's columns.
     column: usize,
-    /// Values of JSON stay the JSON that they are: the field is JSON, or takes no string for a number or a boolean.
+    /// Keep the JSON of a value: the field is JSON, or accepts no string for a number or a boolean.
     as_json: bool,
-    /// An empty text stands for NULL, where a format cannot say so otherwise.
+    /// An empty text is NULL, because the format has no other NULL.
     empty_is_null: bool,
 }

@@ -1,17 +1,17 @@
-//! How the columns of an input are called in a source: once for all formats, so that a column finds its field again in the next file.
+//! Chooses the field names of an input's columns, in the same way for all formats, so that a column has the same field in every file.
 //!
-//! A column keeps its spelling wherever a field may have it, and goes to the field of its spelling before any other. The order of the
-//! columns decides only the numbers of those that a field cannot tell apart.
+//! A column keeps its spelling if that is a valid name, and prefers the field of the same spelling. The order of columns only decides the numbers of
+//! equal names.
 
 use std::collections::{HashMap, HashSet};
 
 use loom_engine::schema::{FieldDef, NAME_BYTES_MAX, is_reserved_field};
 
-/// What messages show of a long name.
+/// The part of a long name in messages.
 const SHOWN_CHARS: usize = 64;
 
-/// The field names of columns, in order. Each field that is known keeps its name for the column of this name, else for one that differs in
-/// case only. A name that two columns would have, in any case, gets a number for the later one, and takes no other column's name by that.
+/// The field names of columns, in order. A column first gets the existing field of the same name, then one that differs only in case. Of columns with
+/// equal names (ignoring case), the later ones get a number that makes them unique.
 pub(crate) fn field_names<'a>(
     columns: impl Iterator<Item = &'a str>,
     known: &[FieldDef],
@@ -23,7 +23,7 @@ pub(crate) fn field_names<'a>(
     };
     let bases: Vec<String> = columns.iter().enumerate().map(base).collect();
     let mut places: Vec<usize> = (0..columns.len()).collect();
-    // What may be called as it is chooses first.
+    // Columns with valid names choose first.
     places
         .sort_by_key(|place| bases.get(*place).map(String::as_str) != columns.get(*place).copied());
     let mut claims = Claims::new(known);
@@ -39,11 +39,11 @@ pub(crate) fn field_names<'a>(
     names.expect("names with numbers are without end")
 }
 
-/// Which names are given to columns, and which fields have none yet.
+/// The names of columns so far, and the fields without a column.
 struct Claims<'a> {
-    /// The names of fields without a column, by their lower case.
+    /// Existing fields without a column, by lower-case name.
     free: HashMap<String, &'a str>,
-    /// The names of columns, in lower case.
+    /// Lower-case names of columns.
     taken: HashSet<String>,
 }
 
@@ -56,14 +56,14 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// The field of this spelling.
+    /// The existing field of this spelling.
     fn exact(&mut self, base: &str) -> Option<String> {
         let lower = base.to_lowercase();
         self.free.get(&lower).filter(|known| **known == base)?;
         self.claim(base)
     }
 
-    /// The field that differs in case only, or this name itself.
+    /// The existing field that differs only in case, or a new name.
     fn alike(&mut self, base: &str) -> Option<String> {
         let known = self.free.get(&base.to_lowercase());
         let became = known.and_then(|_| numbered(base, self.free.values().copied()));
@@ -71,7 +71,7 @@ impl<'a> Claims<'a> {
         self.claim(&name)
     }
 
-    /// The first name with a number that nothing has.
+    /// The first free name with a number.
     fn numbered(&mut self, base: &str) -> Option<String> {
         (1_u64..).find_map(|number| {
             let number = format!("_{number}");
@@ -81,7 +81,7 @@ impl<'a> Claims<'a> {
         })
     }
 
-    /// The name, in the spelling of the field that is known, unless a column has it.
+    /// The name in the spelling of an existing field, unless another column has it.
     fn claim(&mut self, name: &str) -> Option<String> {
         let lower = name.to_lowercase();
         let known = self.free.remove(&lower);
@@ -90,7 +90,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Among the names of fields, the one that a column of this name became because another has its name in another case: with the lowest number.
+/// The existing field with the lowest number that a column of this name became earlier, because another column had the same name in another case.
 pub(crate) fn numbered<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let number = |field: &'a str| -> Option<(u64, &'a str)> {
         let number = field.strip_prefix(name)?.strip_prefix('_')?;
@@ -100,8 +100,8 @@ pub(crate) fn numbered<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> 
     Some(field)
 }
 
-/// The field name of one column by itself, empty only if the column has none: reserved names get an underscore, control characters become
-/// spaces, and long names are cut. A NUL stays, and the definition is refused for it.
+/// The valid field name of a column: reserved names get an underscore, control characters become spaces, long names are cut. It is empty only if the
+/// column has no name. A NUL stays, and the definition is refused.
 pub(crate) fn field_name(column: &str) -> String {
     let is_odd = |c: char| c.is_control() && c != '\0';
     let words: Vec<&str> = match column.contains(is_odd) {
@@ -119,7 +119,7 @@ pub(crate) fn field_name(column: &str) -> String {
     name
 }
 
-/// For the user, where a field is not called as its column.
+/// A note for the user if the field has another name than its column.
 pub(crate) fn renamed(column: &str, field: &str) -> Option<String> {
     let why = match column {
         "" => "it has no name",
@@ -132,7 +132,6 @@ pub(crate) fn renamed(column: &str, field: &str) -> Option<String> {
     (column != field).then(|| format!("column '{from}' becomes field '{to}': {why}"))
 }
 
-/// The name of a column for a message.
 pub(crate) fn shown(name: &str) -> String {
     let begins: String = name.chars().take(SHOWN_CHARS).collect();
     let more = if begins.len() < name.len() { "…" } else { "" };

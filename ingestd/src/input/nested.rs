@@ -1,8 +1,7 @@
-//! Values of any Arrow type as JSON, for fields that hold what has no field type of its own.
+//! Encodes values of any Arrow type as JSON, for columns without a field type.
 //!
-//! `arrow-json` writes most of them, and calls back here for what it writes otherwise or not at all: NULLs among the values of a
-//! dictionary, maps whose keys are not texts, unions, times that no calendar holds, NaN and infinities. `cells` is the only caller. Each
-//! value comes out as JSON, or its row has a reason why not.
+//! `arrow-json` writes most types, and calls back here for those that it writes differently or not at all: NULLs among the values of a dictionary,
+//! maps whose keys are not texts, unions, times outside any calendar, NaN and infinities. `cells` is the only caller.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -23,13 +22,13 @@ use super::columns::named;
 /// A column as JSON.
 pub(super) struct Encoded {
     pub values: LargeBinaryArray,
-    /// Rows that have no JSON, with the reason. They count among the nulls.
+    /// Rows that cannot be encoded, with the reason. They are NULL in `values`.
     pub failed: Vec<(usize, String)>,
-    /// Rows with NaN or an infinity, for which JSON has a string only.
+    /// Rows with NaN or an infinity, which JSON can only write as a string.
     pub not_finite: Vec<usize>,
 }
 
-/// Encodes each value of a column for a field. An error means that no value of its type has JSON.
+/// Encodes each value of a column. An error means that JSON cannot express the type.
 pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Encoded> {
     let field = Arc::new(Field::new("value", column.data_type().clone(), true));
     let remarks = Remarks::default();
@@ -74,13 +73,13 @@ pub(super) fn encoded(column: &ArrayRef, field_name: &str) -> anyhow::Result<Enc
     })
 }
 
-/// What is to be said of the value at hand; encoders have no other way to say it.
+/// Remarks about the current value; encoders have no other way to return them.
 #[derive(Clone, Debug, Default)]
 struct Remarks(Arc<Mutex<Remark>>);
 
 #[derive(Debug, Default)]
 struct Remark {
-    /// Why a part of it has no JSON.
+    /// The reason why a part of the value has no JSON.
     failure: Option<String>,
     not_finite: bool,
 }
@@ -100,7 +99,7 @@ impl Remarks {
     }
 }
 
-/// The types that `arrow-json` leaves to others.
+/// Makes the encoders of this file.
 #[derive(Debug)]
 struct Others(Remarks);
 
@@ -156,7 +155,7 @@ impl EncoderFactory for Others {
             }),
             _ => return Ok(None),
         };
-        // What is NULL within them, they write as such.
+        // The encoders write NULLs within a value themselves.
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
     }
 }
@@ -172,7 +171,7 @@ fn encode(encoder: &mut NullableEncoder<'_>, at: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// What a value is printed as, as a JSON string.
+/// Writes the printed value as a JSON string.
 fn encode_printed(values: &ArrayFormatter<'_>, at: usize, remarks: &Remarks, out: &mut Vec<u8>) {
     let mut printed = String::new();
     let written = values.value(at).write(&mut printed);
@@ -185,7 +184,7 @@ fn encode_printed(values: &ArrayFormatter<'_>, at: usize, remarks: &Remarks, out
     }
 }
 
-/// Values that rows share.
+/// The values of a dictionary.
 struct Shared<'a> {
     key: Box<dyn Fn(usize) -> usize + 'a>,
     values: NullableEncoder<'a>,
@@ -197,7 +196,7 @@ impl Encoder for Shared<'_> {
     }
 }
 
-/// An object whose names are what the keys are printed as.
+/// A map, written as an object with the printed keys as names.
 struct Map<'a> {
     map: &'a MapArray,
     keys: ArrayFormatter<'a>,
@@ -224,7 +223,7 @@ impl Encoder for Map<'_> {
     }
 }
 
-/// The value of whichever type a row has.
+/// A union, written as its current value.
 struct Union<'a> {
     array: &'a UnionArray,
     children: Vec<(i8, NullableEncoder<'a>)>,
@@ -240,7 +239,7 @@ impl Encoder for Union<'_> {
     }
 }
 
-/// A number, or the name of what is none.
+/// A number, or the name of NaN or an infinity as a string.
 struct Float<'a> {
     array: &'a dyn Array,
     finite: NullableEncoder<'a>,
@@ -267,7 +266,7 @@ impl Encoder for Float<'_> {
     }
 }
 
-/// Dates, times and durations, as a string.
+/// Dates, times and durations, written as a string.
 struct Time<'a> {
     values: ArrayFormatter<'a>,
     remarks: Remarks,
@@ -291,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// What each row becomes; `-` for NULL.
+    /// The JSON of each row; `-` for NULL.
     fn lines(column: ArrayRef) -> Vec<String> {
         let encoded = encoded(&column, "f").unwrap();
         assert!(encoded.failed.is_empty(), "{:?}", encoded.failed);

@@ -1,4 +1,4 @@
-//! The times that records bring themselves: what the values of the column of `--ts` mean.
+//! Converts the column of `--ts` to the own times of records.
 
 use anyhow::{Context, bail, ensure};
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
@@ -15,33 +15,32 @@ use super::time_unit::TimeUnit;
 use super::unlikely::Unlikely;
 use crate::counted::{counted, singular_or};
 
-/// A pipe whose first rows have damaged times is not given up before so many came.
+/// A pipe is rejected only after this many rows without a valid time, because its first rows may be damaged.
 const PIPE_ROWS_MIN: usize = 16;
 
-/// What is wrong with a time that nanoseconds do not reach.
 const BEYOND: &str = "out of range: times lie between 1677-09-21 and 2262-04-11";
 
-/// How times are written.
+/// The form of times in an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TimeForm {
-    /// Timestamps, dates, RFC 3339, or integers of nanoseconds.
+    /// Timestamps, dates, RFC 3339, or integer nanoseconds.
     #[default]
     Usual,
     /// Numbers since the Unix epoch, with or without a fraction.
     Unit(TimeUnit),
-    /// Texts that `strptime` reads with this format; UTC where they have no offset.
+    /// Texts in this format of `strptime`; UTC without an offset.
     Format(String),
 }
 
 /// The column of own times.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTime {
-    /// Position among the columns of `Rows`.
+    /// The position in the columns of `Rows`.
     pub column: usize,
     pub name: String,
     form: TimeForm,
     unlikely: Unlikely,
-    /// How many of those in 1970 the alarm counted; 0 before it.
+    /// The number of times in 1970 that the alarm reported; 0 before it.
     noted: u64,
 }
 
@@ -56,7 +55,7 @@ impl OwnTime {
         }
     }
 
-    /// The unit of numbers; texts of a format have none.
+    /// The unit of numbers; `None` for texts with a format.
     fn unit(&self) -> Option<TimeUnit> {
         match self.form {
             TimeForm::Usual => Some(TimeUnit::Ns),
@@ -65,14 +64,14 @@ impl OwnTime {
         }
     }
 
-    /// Counts the numbers of a column that look like those of another unit.
+    /// Counts the numbers that seem to have another unit.
     pub(crate) fn watch(&mut self, column: &ArrayRef, cells: &Cells) {
         if let Some(unit) = self.unit() {
             self.unlikely.watch(unit, column, cells);
         }
     }
 
-    /// A note as soon as times look like those of another unit, once.
+    /// Warns once, as soon as times seem to have another unit.
     pub(crate) fn alarm(&mut self, input: &str) -> Option<String> {
         let (unit, (count, number, likelier)) = (self.unit()?, self.unlikely.in_1970()?);
         if self.noted > 0 {
@@ -90,7 +89,7 @@ impl OwnTime {
         ))
     }
 
-    /// How many times of an input look like those of another unit, if the alarm did not count all, and no more about them.
+    /// Returns notes about times that seem to have another unit, unless the alarm reported all of them, and resets the counts.
     pub(crate) fn take_unlikely(&mut self, input: &str) -> Vec<String> {
         let mut unlikely = std::mem::take(&mut self.unlikely);
         let noted = std::mem::take(&mut self.noted);
@@ -104,7 +103,7 @@ impl OwnTime {
         unlikely.notes(&what, input, "correct --ts-unit")
     }
 
-    /// Nanoseconds since the Unix epoch; an error means that no value of the column's type is a time.
+    /// Converts to nanoseconds since the Unix epoch; an error means that the column's type cannot be a time.
     pub(crate) fn convert(&self, column: &ArrayRef) -> anyhow::Result<Cells> {
         let field = FieldDef::new(&self.name, FieldType::TimestampNs);
         let cells = self.check(column).and_then(|()| match &self.form {
@@ -136,7 +135,7 @@ impl OwnTime {
         Ok(cells)
     }
 
-    /// An error if no value of the column's type can be a time of this form.
+    /// Fails if the column's type cannot be a time of this form.
     fn check(&self, column: &ArrayRef) -> anyhow::Result<()> {
         let ty = match column.data_type() {
             DataType::Dictionary(_, values) => values,
@@ -170,7 +169,7 @@ impl OwnTime {
         Ok(())
     }
 
-    /// What a value of the column is that is not a time, if more is to be said than that.
+    /// Explains why a value is not a time, if there is more to say.
     fn unread(&self, column: &ArrayRef, value: &str) -> Option<String> {
         let value = value.trim();
         let is_beyond = match &self.form {
@@ -188,7 +187,7 @@ impl OwnTime {
         is_beyond.then(|| BEYOND.to_owned())
     }
 
-    /// What to do about a column of which a value is not a time.
+    /// A remedy for a column with a value that is not a time.
     fn remedy(&self, value: &str) -> String {
         let is_date =
             text::parse_timestamp_ns(value).is_some() || text::is_beyond_nanoseconds(value);
@@ -214,7 +213,7 @@ impl OwnTime {
         }
     }
 
-    /// Looks at the first values of an input: an error if none is a time.
+    /// Fails if none of the first values of an input is a time.
     pub(crate) fn look(
         &self,
         column: &ArrayRef,
@@ -255,7 +254,7 @@ fn has_fractions(column: &ArrayRef) -> bool {
     }
 }
 
-/// Numbers of a unit, with or without a fraction.
+/// Converts numbers of a unit, with or without a fraction.
 fn numbers(column: &ArrayRef, field: &FieldDef, unit: TimeUnit) -> anyhow::Result<Cells> {
     if column.data_type().is_integer() {
         let factor = 10_i64.pow(unit.digits());
@@ -271,7 +270,7 @@ fn numbers(column: &ArrayRef, field: &FieldDef, unit: TimeUnit) -> anyhow::Resul
     })
 }
 
-/// The time of a text by a `strptime` format. Digits behind the ninth of a fraction are dropped, as those of other times.
+/// Parses a text by a `strptime` format. Digits after the ninth of a fraction are dropped, as in other times.
 fn formatted(format: &str, text: &str) -> anyhow::Result<i64> {
     let text = text.trim();
     let parsed = BrokenDownTime::parse(format, text);
@@ -284,7 +283,7 @@ fn formatted(format: &str, text: &str) -> anyhow::Result<i64> {
         "names of time zones (%Q) are not read; give times with an offset (%z), or convert them"
     );
     let time: Timestamp = match (parsed.timestamp(), parsed.offset()) {
-        // Seconds since 1970 leave out what another directive read of the fraction.
+        // `timestamp` of seconds since 1970 ignores a fraction that another directive read.
         (Some(time), _) => {
             let fraction = parsed.subsec_nanosecond().unwrap_or(0);
             time.checked_add(SignedDuration::from_nanos(fraction.into()))?

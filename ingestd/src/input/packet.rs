@@ -1,7 +1,7 @@
-//! One captured packet as a row: who sent it to whom, as far as the captured bytes say.
+//! Turns captured packets into rows with addresses, ports and the captured bytes.
 //!
-//! Whatever is missing (a packet cut short, another protocol, an unknown link type) is NULL; the packet itself is
-//! always kept, cut only to what a record holds.
+//! Unknown values (of a truncated packet, another protocol, an unknown link type) are NULL. Every packet is kept, truncated to the length of a
+//! record.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use loom_probes::capture::headers::{Addr, dissect};
 
 use super::columns::Column;
 
-/// Numbers of IP protocols, and of EtherTypes (from 1536 on) for what is not IP.
+/// IP protocols by number, and EtherTypes (from 1536 on) for other packets.
 const PROTOCOLS: [(u16, &str); 27] = [
     (1, "ICMP"),
     (2, "IGMP"),
@@ -48,10 +48,9 @@ const PROTOCOLS: [(u16, &str); 27] = [
     (0x88f7, "PTP"),
 ];
 
-/// The column of what was captured, cut to what a record holds.
+/// The column of captured bytes, truncated to the length of a record.
 pub(crate) const PACKET: &str = "packet";
 
-/// The columns of a capture.
 pub(crate) fn columns() -> Vec<Column> {
     let labels: BTreeMap<i128, String> = PROTOCOLS
         .iter()
@@ -79,7 +78,7 @@ pub(crate) fn columns() -> Vec<Column> {
 #[derive(Default)]
 pub(crate) struct PacketBuilder {
     packet_bytes_max: usize,
-    /// How many packets were longer than that.
+    /// The number of packets that were truncated.
     pub cut: u64,
     captured: Int64Builder,
     interface: StringBuilder,
@@ -102,13 +101,12 @@ impl PacketBuilder {
         }
     }
 
-    /// The most bytes of a packet that a record keeps beside its other fields.
+    /// The longest packet that fits a record beside the other fields.
     pub(crate) fn packet_bytes_max(payload_bytes_max: usize) -> usize {
-        // An own time, null bits, 27 bytes of fixed-width fields, four lengths, two addresses, an interface's name.
+        // This subtracts an own time, null bits, 27 bytes of fixed-width fields, four lengths, two addresses and an interface's name.
         payload_bytes_max.saturating_sub(8 + 1 + 27 + 8 + 2 * 45 + INTERFACE_BYTES_MAX)
     }
 
-    /// Adds a packet of the interface with this name.
     pub(crate) fn append(&mut self, packet: &Packet<'_>, interface: Option<&str>) {
         let bytes = packet.bytes;
         let headers = dissect(packet.link, bytes);

@@ -1,4 +1,4 @@
-//! Panics of the libraries that decode Arrow and Parquet: some damaged files cause them. Here they become errors with the file's name.
+//! Turns panics of the Arrow and Parquet libraries, which some damaged files cause, into errors with the file's name.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,11 +8,11 @@ use std::sync::Once;
 use anyhow::anyhow;
 
 thread_local! {
-    /// Whether this thread's panics become errors.
+    /// Whether panics of this thread become errors.
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what reads the input of this name. After a panic its reader is not used again.
+/// Runs a function that reads the named input. After a panic the reader must not be used again.
 pub(super) fn decode<T>(name: &str, read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

@@ -1,7 +1,6 @@
-//! Captures: pcap and pcapng, of either byte order and any time resolution, from files and pipes.
+//! Reads captures: pcap and pcapng, of either byte order and any time resolution, from files and pipes.
 //!
-//! `loom_probes::capture` finds packets, their times and headers, `packet` makes rows of them. A packet whose headers cannot be read is
-//! kept all the same.
+//! `loom_probes::capture` finds packets and their headers, `packet` makes rows of them. A packet with unreadable headers is kept.
 
 use anyhow::bail;
 use loom_probes::capture::framing::{FILE_HEADER_BYTES, Framing, Packet, Step};
@@ -22,13 +21,13 @@ pub(crate) struct Pcap {
     wanted: Vec<usize>,
     names: Names,
     packet_bytes_max: usize,
-    /// Packets whose bytes were cut, until that is noted.
+    /// The number of truncated packets, until it is noted.
     cut: u64,
-    /// The file was damaged and is not read further.
+    /// The file is damaged and is not read further.
     stopped: bool,
 }
 
-/// What stands in the place of a packet that cannot be read; its row is refused.
+/// The row of a packet that cannot be read; it is refused.
 const UNREAD: Packet<'static> = Packet {
     captured_ns: None,
     interface: None,
@@ -62,7 +61,7 @@ impl Pcap {
         })
     }
 
-    /// Consumes the whole packets among the bytes at hand.
+    /// Reads all complete packets in the buffer.
     fn parse(&mut self) -> anyhow::Result<Rows> {
         let mut builder = PacketBuilder::new(self.packet_bytes_max);
         self.names.renew();
@@ -126,7 +125,7 @@ impl Reader for Pcap {
         self.blocks.fraction()
     }
 
-    /// Cut packets are counted at the end.
+    /// Reports truncated packets at the end.
     fn take_notes(&mut self) -> Vec<String> {
         let at_end = self.stopped || self.blocks.ended() && self.blocks.data().is_empty();
         let is_kept = |column: &usize| self.columns.get(*column).is_some_and(|c| c.name == PACKET);
@@ -205,7 +204,7 @@ mod tests {
         ng_with(word, &[(9, &[resolution])], packets)
     }
 
-    /// A section whose one interface has these options beside its name.
+    /// A section with one interface, which has these options and a name.
     fn ng_with(word: Word, options: &[(u16, &[u8])], packets: &[(u64, &[u8])]) -> Vec<u8> {
         let half: fn(u16) -> [u8; 2] = if word(1)[0] == 1 {
             u16::to_le_bytes

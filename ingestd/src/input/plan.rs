@@ -1,53 +1,54 @@
-//! What an input's columns become in a source: a definition for a new source, or a match with the one that is there.
+//! Maps an input's columns to a source: defines a new source, or matches the fields of an existing one.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use loom_engine::schema::{
     BinsDef, FIELDS_MAX, FieldDef, FieldType, IndexDef, Overload, SourceDef, TimeKind,
 };
 
-use super::blocks::is_stream;
 use super::columns::{Column, Key, keys, merge, names, one_spelling};
 use super::framer::{FieldSource, Framer};
 use super::naming::{field_names, renamed};
 use super::own_time::{OwnTime, TimeForm};
 use super::{Interfaces, Wanted};
-use crate::{counted, quoted};
+use crate::counted;
 
-/// How many columns that are left out are named.
+/// The limit of notes about columns that are left out.
 const NAMED_MAX: usize = 10;
 
-/// What the user says of CSV.
+/// The user's options for CSV.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CsvOptions {
-    /// Without one it is a comma, or a tab if the file's name says so.
+    /// `None` means a comma, or a tab for a `.tsv` file.
     pub delimiter: Option<u8>,
-    /// The first row holds values. Otherwise it names the columns.
+    /// The first row holds values instead of column names.
     pub no_header: bool,
 }
 
-/// What a load is to do.
+/// The options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The directory, for messages.
     pub dir: PathBuf,
+    /// All files of the load, for messages; `open` sets it.
+    pub(super) files: Vec<PathBuf>,
     /// The source's name.
     pub source: String,
-    /// The source as declared or as it exists; without one, the columns of a typed format become its fields.
+    /// The declared or existing source; `None` makes fields of the columns of a typed format.
     pub declared: Option<SourceDef>,
-    /// Columns that the source of `declared` has no field for become fields of it.
+    /// Columns without a field in `declared` become new fields.
     pub add_fields: bool,
-    /// The column of own times, which is then no field.
+    /// The column of own times; it does not become a field.
     pub ts_column: Option<String>,
-    /// How times are written there.
+    /// The form of these times.
     pub ts_form: TimeForm,
-    /// How CSV is written.
+    /// The form of CSV.
     pub csv: CsvOptions,
-    /// Columns that get an index of their name with `auto` bins.
+    /// Columns that get an index with `auto` bins.
     pub indexes: Vec<String>,
-    /// How the interfaces are known that a capture of packets does not name.
+    /// How to name interfaces that a capture does not name.
     pub interfaces: Interfaces,
     /// The longest payload of a record.
     pub payload_bytes_max: usize,
@@ -57,6 +58,7 @@ impl LoadOptions {
     pub fn new(source: impl Into<String>) -> LoadOptions {
         LoadOptions {
             dir: PathBuf::from("DIR"),
+            files: Vec::new(),
             source: source.into(),
             declared: None,
             add_fields: false,
@@ -69,74 +71,21 @@ impl LoadOptions {
         }
     }
 
-    /// The statement with which DuckDB 2 loads a file that this function of it reads.
-    pub(super) fn copy_statement(&self, path: &Path, function: &str) -> String {
-        let ts = self.ts_column.iter();
-        let ts: String = ts.map(|ts| format!(", TS {}", quoted(ts))).collect();
-        format!(
-            "COPY ({}) TO {} (FORMAT loom, SOURCE {}{ts})",
-            select(path, function),
-            quoted(&self.dir.to_string_lossy()),
-            quoted(&self.source)
-        )
-    }
-
-    /// The pipe through which DuckDB 1 gives it the file's rows with their types.
-    pub(super) fn copy_pipe(&self, path: &Path, function: &str) -> String {
-        let ts = self.ts_column.iter();
-        let ts: String = ts.map(|ts| format!(" --ts {}", word(ts))).collect();
-        let mut select = select(path, function);
-        for special in ['\\', '"', '$', '`'] {
-            select = select.replace(special, &format!("\\{special}"));
-        }
-        format!(
-            "duckdb -c \"COPY ({select}) TO '/dev/stdout' (FORMAT parquet)\" | ingestd load {} --source {}{ts} --format parquet -",
-            word(&self.dir.to_string_lossy()),
-            word(&self.source)
-        )
-    }
-
-    /// Whether all files are looked at before the first is read, since the source takes fields from their columns.
+    /// Whether the source takes fields from the columns, so that all files are opened before the first is read.
     pub(super) fn takes_fields(&self) -> bool {
         self.declared.is_none() || self.add_fields
     }
 }
 
-/// The suffix of a file that DuckDB cannot unpack.
-pub(super) fn packed(path: &Path) -> Option<&str> {
-    let suffix = path.extension()?.to_str()?;
-    ["bz2", "xz"].contains(&suffix).then_some(suffix)
-}
-
-/// The query with which DuckDB reads a file, unpacked if it cannot do that itself.
-fn select(path: &Path, function: &str) -> String {
-    let path = match path {
-        _ if is_stream(path) => Path::new("/dev/stdin").to_owned(),
-        _ if packed(path).is_some() => path.with_extension(""),
-        _ => path.to_owned(),
-    };
-    let path = quoted(&path.to_string_lossy());
-    format!("SELECT * FROM {function}({path})")
-}
-
-/// A word of a command line.
-fn word(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
-    match !text.is_empty() && text.bytes().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
-/// The source to load into.
+/// The source of a load.
 pub(super) struct Definition {
     pub def: SourceDef,
-    /// The fields of all files' columns; `None` where each file's names stand for themselves.
+    /// The field name of each column of all files; `None` if each file is matched by itself.
     pub fields: Option<HashMap<Key, String>>,
     pub notes: Vec<String>,
 }
 
-/// The source to load into, from the columns of all files where it takes fields from them.
+/// Defines the source of a load, from the columns of all files if it takes fields from them.
 pub(super) fn define(
     options: &LoadOptions,
     mut files: Vec<Vec<Column>>,
@@ -161,7 +110,7 @@ pub(super) fn define(
     let def = &mut definition.def;
     let name = &def.name;
     if options.declared.is_none() && files.iter().all(Vec::is_empty) {
-        // An input without columns should have no rows either, as its reader finds out.
+        // An input without columns should have no rows either; its reader checks that.
         return Ok(definition);
     }
     match (def.time, &options.ts_column) {
@@ -242,7 +191,7 @@ fn infer(options: &LoadOptions, columns: &[Column]) -> anyhow::Result<Definition
     })
 }
 
-/// A source that exists, with fields for the columns that it has none for. They are nullable: what is there already has no values of them.
+/// Adds fields for new columns to an existing source. They are nullable, because existing records have no value for them.
 fn extend(options: &LoadOptions, declared: &SourceDef, columns: &[Column]) -> Definition {
     let mut def = declared.clone();
     let mut notes = Vec::new();
@@ -269,7 +218,7 @@ fn extend(options: &LoadOptions, declared: &SourceDef, columns: &[Column]) -> De
     }
 }
 
-/// The field that a column becomes.
+/// A column and its field.
 struct Named {
     key: Key,
     field: FieldDef,
@@ -282,7 +231,7 @@ impl Named {
     }
 }
 
-/// The fields of columns, except the first of the name `ts`; those that are known keep their names.
+/// The fields of the columns, without the column of times; existing fields keep their names.
 fn fields_of(columns: &[Column], ts: Option<&str>, known: &[FieldDef]) -> Vec<Named> {
     let keyed = columns.iter().zip(keys(names(columns)));
     let kept: Vec<_> = keyed.filter(|(_, key)| !is_ts(key, ts)).collect();
@@ -311,7 +260,7 @@ fn is_ts((name, before): &Key, ts: Option<&str>) -> bool {
     *before == 0 && Some(name.as_str()) == ts
 }
 
-/// How the columns of one file fill the fields of a source.
+/// The mapping from the columns of one file to the fields of the source.
 pub(super) struct Plan {
     pub framer: Framer,
     pub wanted: Vec<Wanted>,
@@ -337,31 +286,30 @@ impl Plan {
         };
         let keys = keys(names(columns));
         let field_name = |key| if is_ts(key, ts) { None } else { known.get(key) };
+        let given = || self::names(columns).collect::<Vec<_>>().join(", ");
         let names: Vec<Option<&String>> = keys.iter().map(field_name).collect();
         let mut wanted = Vec::new();
         let mut fields = Vec::new();
         let is_field = |name: &&String| def.fields.iter().any(|field| field.name == **name);
         if !names.iter().flatten().any(is_field) && keys.iter().any(|key| !is_ts(key, ts)) {
-            let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
             let fields: Vec<_> = def.fields.iter().map(|field| field.name.as_str()).collect();
             bail!(
                 "cannot load {input} into source '{}': none of its columns ({}) is a field of it ({}); load into another source, or say how the \
                  CSV is written with --no-header or --delimiter",
                 def.name,
-                given.join(", "),
+                given(),
                 fields.join(", ")
             );
         }
         for field in &def.fields {
             let column = names.iter().position(|name| *name == Some(&field.name));
             if column.is_none() && !field.nullable {
-                let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
                     "cannot load {input} into source '{}': it has no column for field '{}', which is not nullable; its columns are {}; load into \
                      another source, whose field has `nullable = true` (--fields)",
                     def.name,
                     field.name,
-                    given.join(", ")
+                    given()
                 );
             }
             fields.push(FieldSource {
@@ -378,10 +326,9 @@ impl Plan {
         let mut own_time = None;
         if let Some(ts) = ts {
             let Some(column) = columns.iter().position(|column| column.name == ts) else {
-                let given: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
                 bail!(
                     "cannot load {input}: it has no column '{ts}', which --ts names; its columns are {}",
-                    given.join(", ")
+                    given()
                 );
             };
             own_time = Some(OwnTime::new(wanted.len(), ts, options.ts_form.clone()));
@@ -405,7 +352,7 @@ impl Plan {
     }
 }
 
-/// A note for each column that is left out, or one more for those beyond a number of notes.
+/// A note for each column that is left out; above the limit one note counts the others.
 fn left_out_notes<'a>(names: impl Iterator<Item = &'a str>, source: &str) -> Vec<String> {
     let names: Vec<&str> = names.collect();
     let named = names.iter().take(NAMED_MAX);

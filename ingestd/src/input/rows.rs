@@ -1,14 +1,14 @@
-//! Rows on their way: as an input gives them, in columns, and as payloads of one source.
+//! Rows of an input as columns, and messages about refused rows.
 
 use anyhow::Context;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use loom_sink::InputBatch;
 
-/// Rows as an input gives them: one array for each column that was asked for.
+/// Rows of an input: one array for each selected column.
 pub(crate) struct Rows {
     pub columns: Vec<ArrayRef>,
     pub count: usize,
-    /// Rows that could not be read at all, counted from the batch's first, with the reason.
+    /// Rows that could not be read, with their position in the batch and the reason.
     pub bad: Vec<(usize, String)>,
 }
 
@@ -24,7 +24,7 @@ impl Rows {
         })
     }
 
-    /// Some of them.
+    /// A part of the rows.
     pub(crate) fn slice(&self, from: usize, count: usize) -> Rows {
         let columns = self.columns.iter();
         let bad = self.bad.iter();
@@ -39,17 +39,17 @@ impl Rows {
     }
 }
 
-/// How many refused rows are named; the others are only counted.
+/// The limit of messages about refused rows; further ones are only counted.
 const NAMED_MAX: u64 = 1000;
 
-/// Names the rows of an input that are refused, a sentence each, up to a number of them.
+/// Reports refused rows, up to a limit.
 #[derive(Debug, Default)]
 pub struct Refusals {
     named: u64,
 }
 
 impl Refusals {
-    /// The sentences about some rows of a batch.
+    /// Messages about refused rows of a batch.
     pub fn sentences(&mut self, batch: &InputBatch, refused: &[(u64, String)]) -> Vec<String> {
         let room = NAMED_MAX.saturating_sub(self.named);
         let named = refused

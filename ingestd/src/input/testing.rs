@@ -1,4 +1,4 @@
-//! For the tests of inputs: loads bytes as a file and reads the payloads back as texts.
+//! Helpers for the tests of inputs: they load bytes as a file and decode the payloads.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use loom_engine::schema::{FieldType, Layout, SourceDef, TimeKind, parse_sources}
 
 use super::{Format, Input, InputBatch, LoadOptions, open};
 
-/// What a load gave.
+/// The result of a load.
 pub(crate) struct Loaded {
     pub def: SourceDef,
-    /// Own time, where there is one, then the fields; NULL is `None`, bytes are hexadecimal.
+    /// The own time, if there is one, and the fields; NULL is `None`, bytes are hexadecimal.
     pub rows: Vec<Vec<Option<String>>>,
     pub refused: Vec<(u64, String)>,
     pub notes: Vec<String>,
@@ -24,7 +24,7 @@ impl Loaded {
         self.rows.iter().map(line).collect()
     }
 
-    /// Each field as `name type`, with a question mark where it is nullable.
+    /// Each field as `name type`, with a question mark if it is nullable.
     pub fn fields(&self) -> Vec<String> {
         let nullable = |nullable| if nullable { "?" } else { "" };
         let fields = self.def.fields.iter();
@@ -106,7 +106,7 @@ pub(crate) fn read_all(mut input: Input) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// Takes a batch apart, holding it to its layout.
+/// Decodes a batch, and checks it against its layout.
 pub(crate) fn payloads(def: &SourceDef, batch: &InputBatch) -> Vec<Vec<Option<String>>> {
     let layout = Layout::new(def.time, &def.fields).unwrap();
     let mut rest = batch.bytes.as_slice();

@@ -1,7 +1,6 @@
-//! What texts of CSV and JSON stand for in the field that is to keep them.
+//! Parses the texts of CSV and JSON for a field.
 //!
-//! A text is a number, a boolean or a time only where the value says as much as the text: `007`, `+49` or `1e3` is not an integer.
-//! `ingestd/docs/load.md` has the table.
+//! A text is accepted only if the parsed value says as much: `007`, `+49` and `1e3` are not integers. `ingestd/docs/load.md` has the table.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 
@@ -15,7 +14,7 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A text without white space around it, which few have.
+/// Removes white space, which few texts have.
 pub(crate) fn trimmed(text: &str) -> &str {
     match text.as_bytes() {
         [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] => text,
@@ -23,20 +22,20 @@ pub(crate) fn trimmed(text: &str) -> &str {
     }
 }
 
-/// An integer in the digits in which it is printed.
+/// Parses an integer in its printed form.
 pub(crate) fn parse_integer<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = trimmed(text);
     text.parse().ok().filter(|_| text != "-0" && !is_name(text))
 }
 
-/// Such digits are a name rather than a number: `007` is not 7, and `+49` not 49.
+/// Whether digits are a name rather than a number: `007` is not 7, and `+49` is not 49.
 pub(crate) fn is_name(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     matches!(digits, [b'+', ..] | [b'0', b'0'..=b'9', ..])
 }
 
-/// The value of a text in a field of times: a date, a date and time, or an integer that can only be nanoseconds. One of fewer digits may count
-/// another unit, or be a date without its dashes.
+/// Parses a text for a field of times: a date, a date and time, or an integer that can only be nanoseconds. Fewer digits may be another unit, or a
+/// date without dashes.
 pub(crate) fn parse_field_time_ns(text: &str) -> Option<i64> {
     const NS_MIN: u64 = 100_000_000_000_000_000;
     let is_ns = |ns: &i64| *ns == 0 || ns.unsigned_abs() >= NS_MIN;
@@ -46,19 +45,19 @@ pub(crate) fn parse_field_time_ns(text: &str) -> Option<i64> {
     }
 }
 
-/// Nanoseconds since the Unix epoch: a date, a date and time with or without a zone (UTC), or the number itself.
+/// Parses a date, a date and time with or without a zone (UTC), or integer nanoseconds since the Unix epoch.
 pub fn parse_timestamp_ns(text: &str) -> Option<i64> {
     let text = trimmed(text);
     text.parse().ok().or_else(|| parse_date_ns(text))
 }
 
-/// The same of a date or a date and time, with or without seconds.
+/// Parses a date or a date and time, with or without seconds.
 fn parse_date_ns(text: &str) -> Option<i64> {
     if let Some(ns) = usual_time_ns(text) {
         return Some(ns);
     }
     if let Ok(ns) = string_to_timestamp_nanos(text) {
-        // The library gives it to the next minute; `strptime` and others keep it in its day.
+        // The library moves a leap second to the next minute; `strptime` and others keep it in its day.
         return Some(if is_leap_second(text) {
             ns - 1_000_000_000
         } else {
@@ -75,14 +74,14 @@ fn parse_date_ns(text: &str) -> Option<i64> {
     string_to_timestamp_nanos(&no_seconds.then(with_seconds)?).ok()
 }
 
-/// Whether the time of day of a text that is read as a time has the second 60: `23:59:60` or `235960`.
+/// Whether a valid time has the second 60: `23:59:60` or `235960`.
 fn is_leap_second(text: &str) -> bool {
     let bytes = text.as_bytes();
     let at = |place| bytes.get(place..place + 2) == Some(b"60");
     at(17) && bytes.get(16) == Some(&b':') || at(15)
 }
 
-/// A text whose fraction has more than nine digits, without those behind them.
+/// Shortens a fraction of more than nine digits to nine; `None` for other texts.
 pub(crate) fn nine_digits(text: &str) -> Option<String> {
     let (whole, rest) = text.split_once('.')?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -90,24 +89,24 @@ pub(crate) fn nine_digits(text: &str) -> Option<String> {
     (digits > 9).then(|| format!("{whole}.{fraction}{rest}"))
 }
 
-/// Whether it is a date, with or without a time, that nanoseconds do not reach.
+/// Whether a text is a date, with or without a time, outside the range of nanoseconds.
 pub(crate) fn is_beyond_nanoseconds(text: &str) -> bool {
     let Some((year, rest)) = text.trim().split_at_checked(4) else {
         return false;
     };
     let is_far = |year: u16| !(1678..2262).contains(&year);
-    // Whether the rest is one shows in a leap year within reach.
+    // The rest is valid if it is valid in a leap year within the range.
     year.bytes().all(|byte| byte.is_ascii_digit())
         && year.parse().is_ok_and(is_far)
         && parse_date_ns(&format!("2000{rest}")).is_some()
 }
 
-/// A decimal number times ten to the power of `digits`. Digits behind that are dropped.
+/// Parses a decimal number times ten to the power of `digits`. Further digits are dropped.
 pub(crate) fn parse_decimal(text: &str, digits: u32) -> Option<i64> {
     let text = text.trim();
     if text.contains(['e', 'E']) {
         let float: f64 = text.parse().ok()?;
-        // Written out, it has neither an exponent nor digits that the number does not have.
+        // Printed, the float has no exponent and no extra digits.
         return parse_decimal(&format!("{float}"), digits).filter(|_| float.is_finite());
     }
     let (negative, number) = match text.strip_prefix('-') {
@@ -132,8 +131,7 @@ pub(crate) fn parse_decimal(text: &str, digits: u32) -> Option<i64> {
     i64::try_from(if negative { -scaled } else { scaled }).ok()
 }
 
-/// Whether a text is a number other than what it was parsed as: one that is too large for a float, or too small. Infinity and NaN are written
-/// with letters.
+/// Whether the parsed float lost the number: it is too large, or too small. Infinity and NaN have letters in their text.
 pub(crate) fn is_beyond_float(text: &str, is_zero: bool, is_infinite: bool) -> bool {
     let (mantissa, _) = text.split_once(['e', 'E']).unwrap_or((text, ""));
     let has_digit = |from: u8| mantissa.bytes().any(|byte| (from..=b'9').contains(&byte));
@@ -152,7 +150,7 @@ mod tests {
     use crate::input::Format;
     use crate::input::testing::{Loaded, declared, fields, load};
 
-    /// Cells of one kind, none of them empty.
+    /// Non-empty cells of one kind.
     fn cells() -> impl Strategy<Value = Vec<String>> {
         let kinds = [
             "[-+]?[0-9]{1,20}",
@@ -166,7 +164,7 @@ mod tests {
             .prop_flat_map(|kind| prop::collection::vec(kind, 1..20))
     }
 
-    /// Whether a stored value is what a text without quotes says.
+    /// Whether the stored value equals the text.
     fn is_same(ty: FieldType, text: &str, stored: &str) -> bool {
         let trimmed = text.trim();
         let digits = trimmed.trim_start_matches('-').as_bytes();
@@ -192,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Holds that each row is stored as `is_same` has it, or refused and counted.
+    /// Checks that each row is stored as `is_same` says, or refused and counted.
     fn hold<T>(loaded: &Loaded, given: &[T], is_same: impl Fn(&T, &str) -> bool)
     where
         T: std::fmt::Debug,
@@ -225,7 +223,7 @@ mod tests {
 
         #[test]
         fn a_value_comes_back_as_it_was_given_or_its_row_is_refused(cells in cells()) {
-            // A JSON token with the text that it holds if it is a string.
+            // JSON tokens, with the text of those that are strings.
             let string = |cell: &String| (Value::from(cell.as_str()).to_string(), Some(cell.clone()));
             let bare = cells.iter().filter(|cell| {
                 let parsed = serde_json::from_str(cell);

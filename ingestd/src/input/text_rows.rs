@@ -1,7 +1,6 @@
-//! Rows of text: what CSV and JSON share. A format finds the rows among the bytes at hand; here each row becomes one text for each
-//! column that is wanted.
+//! Reads rows of text, for CSV and JSON. The format finds rows among the bytes; here each row becomes one text for each selected column.
 //!
-//! A row that cannot be read costs no other row, and one without an end costs no memory.
+//! An invalid row does not affect others, and an endless row takes no memory.
 
 use std::sync::Arc;
 
@@ -16,37 +15,36 @@ use super::{BATCH_BYTES, ROW_BYTES_MAX, Reader, Wanted};
 
 /// A format whose rows are text.
 pub(super) trait TextFormat: Send {
-    /// A row that was found, with its values.
     type Row<'a>
     where
         Self: 'a;
 
     fn columns(&self) -> &[Column];
 
-    /// Looks at the beginning of `data`. `ended`: no more bytes follow.
+    /// Finds the first row in `data`. `ended` says that no more bytes follow.
     fn next_row<'a>(&'a mut self, data: Data<'a>, ended: bool) -> Step<Self::Row<'a>>;
 
-    /// Appends the row's value of one column, or NULL. An error is why the row has none that can be kept; then nothing is appended.
+    /// Appends the row's value of one column, or NULL. An error says why the row is refused; then nothing is appended.
     fn append(
         row: &Self::Row<'_>,
         wanted: &Wanted,
         texts: &mut LargeStringBuilder,
     ) -> Result<(), String>;
 
-    /// Called when the input ends, before the last notes are taken.
+    /// Called at the end of the input, before the last notes are taken.
     fn end(&mut self) {}
 
-    /// Notes for the user since the last call.
+    /// The new notes for the user.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// The bytes at hand. Those of a batch are checked all at once, which costs less than row by row.
+/// The bytes in the buffer. A batch is checked for UTF-8 at once, which is faster than row by row.
 #[derive(Copy, Clone)]
 pub(super) struct Data<'a> {
     pub bytes: &'a [u8],
-    /// The first of them, as far as they were looked at and are UTF-8.
+    /// The first bytes as text, as far as they were checked and are UTF-8.
     checked: &'a str,
 }
 
@@ -63,7 +61,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Without the first bytes.
+    /// Skips the first bytes.
     fn from(self, start: usize) -> Data<'a> {
         Data {
             bytes: self.bytes.get(start..).unwrap_or_default(),
@@ -71,32 +69,32 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The first bytes as text, if they were checked with the batch.
+    /// The first bytes as text, if the batch's check covered them.
     pub(super) fn checked(self, bytes: usize) -> Option<&'a str> {
         self.checked.get(..bytes)
     }
 
-    /// The first bytes as text; `None` if they are none.
+    /// The first bytes as text; `None` if they are not UTF-8.
     pub(super) fn text(self, bytes: usize) -> Option<&'a str> {
         let unchecked = || str::from_utf8(self.bytes.get(..bytes)?).ok();
         self.checked(bytes).or_else(unchecked)
     }
 }
 
-/// What is at the beginning of the data, with its length.
+/// The start of the data, with its length.
 pub(super) enum Step<R> {
     Row(R, usize),
-    /// Nothing that counts as a row.
+    /// Bytes that are not a row.
     Blank(usize),
     /// A row that cannot be read, with the reason.
     Bad(String, usize),
-    /// The row does not end within the data, and is too long to wait for: its first line is left out.
+    /// The row does not end within the data and is too long; its first line is skipped.
     TooLong,
     /// The row does not end within the data.
     More,
 }
 
-/// What comes of a row that does not end within the data.
+/// The step for a row that does not end within the data.
 pub(super) fn unended<R>(data: &[u8]) -> Step<R> {
     if data.len() > ROW_BYTES_MAX {
         Step::TooLong
@@ -115,9 +113,9 @@ pub(super) struct TextReader<F> {
     blocks: Blocks,
     format: F,
     wanted: Vec<Wanted>,
-    /// How many rows and bytes each column of the last batch had: the next one will be like it.
+    /// The rows and bytes of each column in the last batch, an estimate for the next one.
     room: Vec<(usize, usize)>,
-    /// Within a line that is too long: all up to its break is left out.
+    /// The rest of a line that is too long is skipped.
     skipping: bool,
 }
 
@@ -132,7 +130,7 @@ impl<F: TextFormat> TextReader<F> {
         }
     }
 
-    /// Consumes the whole rows among the bytes at hand.
+    /// Reads all complete rows in the buffer.
     fn parse(&mut self) -> Rows {
         let mut builders: Vec<_> = self
             .room
@@ -194,7 +192,7 @@ impl<F: TextFormat> TextReader<F> {
     }
 }
 
-/// How much of a line that is left out is at hand, and whether it goes on behind that.
+/// The bytes of a skipped line in the buffer, and whether it goes on after them.
 fn skipped(data: &[u8]) -> (usize, bool) {
     (first_line(data), memchr(b'\n', data).is_none())
 }
@@ -215,9 +213,9 @@ impl<F: TextFormat> Reader for TextReader<F> {
             if rows.count > 0 {
                 return Ok(Some(rows));
             }
-            // Bytes that are left over are blank lines up to here, or the beginning of a row.
+            // Remaining bytes are blank lines or the beginning of a row.
             if !self.blocks.fill()? && self.blocks.data().is_empty() {
-                // What ends too early is known only now.
+                // A row that ends too early is known only now.
                 let last = self.parse();
                 if last.count > 0 {
                     return Ok(Some(last));

@@ -1,6 +1,6 @@
-//! The units of times that are numbers. `own_time` reads times in them, and `unlikely` looks for numbers that seem to be in another.
+//! Units of numeric times. `own_time` reads times in them, and `unlikely` finds numbers that seem to have another unit.
 
-/// What a number of time counts.
+/// The unit of a numeric time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TimeUnit {
     /// Seconds since the Unix epoch
@@ -14,7 +14,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// How many decimal digits of it are nanoseconds.
+    /// The number of decimal digits below this unit, down to nanoseconds.
     pub(super) fn digits(self) -> u32 {
         match self {
             TimeUnit::S => 9,
@@ -42,7 +42,7 @@ impl TimeUnit {
         }
     }
 
-    /// The coarser unit in which a number of this unit is a time of these decades, 1990 to 2100.
+    /// The coarser unit in which the number is a time from 1990 to 2100.
     pub(super) fn likelier(self, number: i64) -> Option<TimeUnit> {
         let plausible = |unit: &TimeUnit| {
             let seconds = number / 10_i64.pow(9 - unit.digits());

@@ -1,4 +1,4 @@
-//! Numbers that are taken for times of one unit and look like those of another. `own_time` counts those of `--ts`, and `framer` those of fields.
+//! Counts times that seem to have another unit than the one they were read in. `own_time` counts those of `--ts`, and `framer` those of fields.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -10,20 +10,20 @@ use crate::counted::{counted, singular_or};
 
 /// The beginning of the year 2200 in nanoseconds.
 const NS_OF_2200: i64 = 7_258_118_400_000_000_000;
-/// No number from here on looks like one of a coarser unit than nanoseconds.
+/// No greater number seems to have a coarser unit than nanoseconds.
 const LIKELY_MAX: i64 = 4_102_444_800_000_000;
 
-/// How many numbers of one column look so.
+/// The counts for one column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unlikely {
     in_1970: u64,
     far: u64,
-    /// The first of those in 1970, and the unit that it looks like.
+    /// The first of those in 1970, and its likely unit.
     first: Option<(i64, TimeUnit)>,
 }
 
 impl Unlikely {
-    /// Counts those among the times of a column, which were read as numbers of a unit.
+    /// Counts the unlikely times of a column, which were read in this unit.
     pub(crate) fn watch(&mut self, unit: TimeUnit, column: &ArrayRef, cells: &Cells) {
         let Values::Fixed(values) = &cells.values else {
             return;
@@ -40,7 +40,7 @@ impl Unlikely {
                 continue;
             }
             let likelier = unit.likelier(number);
-            // The text of a date is what it says.
+            // A text of a date is not a number.
             if likelier.is_none() && *ns < NS_OF_2200 || !is_number(column, row) {
                 continue;
             }
@@ -54,13 +54,13 @@ impl Unlikely {
         }
     }
 
-    /// How many lie in 1970, with the first of them and the unit that it looks like; `None` if there is none.
+    /// The number of times in 1970, the first of them and its likely unit; `None` if there is none.
     pub(crate) fn in_1970(&self) -> Option<(u64, i64, TimeUnit)> {
         let (number, likelier) = self.first?;
         Some((self.in_1970, number, likelier))
     }
 
-    /// Forgets those in 1970.
+    /// Resets the count of times in 1970.
     pub(crate) fn without_1970(self) -> Unlikely {
         Unlikely {
             far: self.far,
@@ -68,7 +68,7 @@ impl Unlikely {
         }
     }
 
-    /// A note for each place with such times. `what` is whose they are, `remedy` what to do if they are wrong.
+    /// Notes about the times. `what` names their column, `remedy` says what to do if they are wrong.
     pub(crate) fn notes(&self, what: &str, input: &str, remedy: &str) -> Vec<String> {
         let places = [
             (self.in_1970, "in 1970"),
@@ -84,7 +84,7 @@ impl Unlikely {
     }
 }
 
-/// Whether its numbers have no unit of their own.
+/// Whether the numbers of a column have no unit of their own.
 fn is_plain(column: &ArrayRef) -> bool {
     let ty = column.data_type();
     ty.is_numeric() && !ty.is_temporal() || cells::is_text(ty)

@@ -1,5 +1,5 @@
-//! How long the values of arrays are once each row has a copy of its own: dictionaries, runs and views may hold one value for any
-//! number of rows, and nested values take more room as JSON.
+//! Estimates the length of rows before they are copied: dictionaries, runs and views may share one value among any number of rows, and nested values
+//! become longer as JSON.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::InputBatch;
 use super::framer::Framer;
 use super::rows::Rows;
 
-/// What the rows that are framed at a time unpack to.
+/// The limit of rows that are framed at a time.
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;
-/// A row that is longer is refused as it is; no record is.
+/// Longer rows are refused before they are copied; no record is that long.
 const ROW_BYTES_MAX: u64 = 1 << 20;
 
-/// About what a number takes as text.
+/// An estimate of the length of a number as text.
 const NUMBER_BYTES: u64 = 16;
 
-/// Rows that are framed some at a time.
+/// Rows that are framed in parts.
 pub(super) struct Unpacking {
     rows: Rows,
-    /// Of each row, what is not held as long as it is; empty where all of it is.
+    /// The estimated length of each row's shared and nested values; empty if there are none.
     lengths: Vec<u64>,
     framed: usize,
-    /// The number of the first of all rows.
+    /// The number of the first row.
     first_row: u64,
 }
 
@@ -49,12 +49,12 @@ impl Unpacking {
         }
     }
 
-    /// The number of the first row that `next` gives.
+    /// The number of the row that `next` begins with.
     pub(super) fn next_row(&self) -> u64 {
         self.first_row + self.framed as u64
     }
 
-    /// The next payloads; `None` when all rows were framed or refused.
+    /// The next payloads; `None` after the last row.
     pub(super) fn next(&mut self, framer: &mut Framer) -> anyhow::Result<Option<InputBatch>> {
         let from = self.framed;
         let first_row = self.next_row();
@@ -96,20 +96,19 @@ impl Unpacking {
     }
 }
 
-/// The length of each value of a column, where it holds less than that.
+/// The estimated length of each value, if the column shares or nests values.
 fn lengths(column: &ArrayRef) -> Option<Vec<u64>> {
     use DataType as A;
     match column.data_type() {
         A::Utf8View | A::BinaryView | A::Dictionary(_, _) | A::RunEndEncoded(_, _) => {
             Some(all_lengths(column))
         }
-        // They become JSON.
         ty if ty.is_nested() => Some(all_lengths(column)),
         _ => None,
     }
 }
 
-/// About how long each value is as text, and no more than ten times that.
+/// The estimated length of each value as text, within a factor of ten.
 fn all_lengths(column: &ArrayRef) -> Vec<u64> {
     use DataType as A;
     match column.data_type() {
@@ -200,14 +199,14 @@ fn picked(values: &[u64], places: impl IntoIterator<Item = usize>) -> Vec<u64> {
         .collect()
 }
 
-/// The lengths of lists, of which each begins where the one before it ends.
+/// The lengths of consecutive lists.
 fn sums<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>, values: &ArrayRef) -> Vec<u64> {
     let [first, last] = [offsets.first(), offsets.last()].map(|offset| offset.as_usize());
     let ends = offsets.iter().map(|end| (end.as_usize() - first) as u64);
     between(ends, &values.slice(first, last - first))
 }
 
-/// The lengths of lists between one end and the next.
+/// The lengths of lists between consecutive ends.
 fn between(ends: impl Iterator<Item = u64>, values: &ArrayRef) -> Vec<u64> {
     let upto = sums_upto(values);
     let at = |end: u64| usize::try_from(end).ok().and_then(|end| upto.get(end));
@@ -219,7 +218,6 @@ fn between(ends: impl Iterator<Item = u64>, values: &ArrayRef) -> Vec<u64> {
         .collect()
 }
 
-/// The lengths of lists that may share values.
 fn ranges<O: OffsetSizeTrait>(offsets: &[O], sizes: &[O], values: &ArrayRef) -> Vec<u64> {
     let upto = sums_upto(values);
     let sum = |end: usize| upto.get(end).copied().unwrap_or(0);
@@ -230,7 +228,7 @@ fn ranges<O: OffsetSizeTrait>(offsets: &[O], sizes: &[O], values: &ArrayRef) -> 
     offsets.iter().zip(sizes).map(list).collect()
 }
 
-/// The length of all values before each, and of all, with a comma for each.
+/// Prefix sums of the lengths of values, with a comma for each.
 fn sums_upto(values: &ArrayRef) -> Vec<u64> {
     let mut sum = 0u64;
     let lengths = all_lengths(values).into_iter().map(|length| {
@@ -253,7 +251,7 @@ mod tests {
     use super::*;
     use crate::input::framer::FieldSource;
 
-    /// How many rows are framed and refused at a time, of a column of this type.
+    /// The numbers of framed and refused rows of each batch.
     fn taken(column: ArrayRef, ty: FieldType) -> Vec<(u64, usize)> {
         let field = FieldDef::new("text", ty);
         let def = SourceDef {

@@ -1,7 +1,7 @@
-//! The usual form of a time as nanoseconds, which exports of databases write: `text` asks here first, and a library for all other forms.
+//! A fast parser for the usual form of times, which exports of databases write. `text` tries it before the library, which reads all other forms.
 
-/// Nanoseconds since the Unix epoch of a date, or of a date and a time to the second, with up to nine digits behind that, in UTC: `2026-01-02`,
-/// `2026-01-02 03:04:05.678`, `2026-01-02T03:04:05Z`. `None` for any other text, which may be a time all the same.
+/// Parses a date, or a date and a time in UTC with up to nine digits of a fraction: `2026-01-02`, `2026-01-02 03:04:05.678`, `2026-01-02T03:04:05Z`.
+/// `None` for any other text, which may still be a time.
 pub(super) fn usual_time_ns(text: &str) -> Option<i64> {
     let (date, rest) = text.as_bytes().split_first_chunk()?;
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
@@ -18,7 +18,6 @@ pub(super) fn usual_time_ns(text: &str) -> Option<i64> {
             };
             let (hour, minute) = (number(&[h1, h2])?, number(&[m1, m2])?);
             let second = number(&[s1, s2])?;
-            // The library reads leap seconds.
             if hour > 23 || minute > 59 || second > 59 {
                 return None;
             }
@@ -30,7 +29,7 @@ pub(super) fn usual_time_ns(text: &str) -> Option<i64> {
     Some((days * 86_400 + seconds) * 1_000_000_000 + nanos)
 }
 
-/// Of digits behind a point, or of nothing.
+/// Parses a fraction, which may be empty.
 fn nanoseconds(fraction: &[u8]) -> Option<i64> {
     match fraction.strip_suffix(b"Z").unwrap_or(fraction) {
         [] => Some(0),
@@ -42,7 +41,7 @@ fn nanoseconds(fraction: &[u8]) -> Option<i64> {
     }
 }
 
-/// At most nine digits.
+/// Parses at most nine digits.
 fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |number, byte| {
         let digit = byte.wrapping_sub(b'0');
@@ -50,7 +49,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// From the Unix epoch to a date of the years that nanoseconds reach whole. A year begins with March here, so that its leap day is the last.
+/// The days from the Unix epoch to a date, in years that nanoseconds cover completely. Years begin in March, so that the leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let last = match month {

@@ -1,4 +1,4 @@
-//! Requests to block devices, as the source `blockio`.
+//! Records requests to block devices into the source `blockio`.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 use super::{Capture, names_in};
 
-/// Attaches the programs; with a device, such as `/dev/sda`, for its requests only. `dir` is where they are recorded.
+/// Attaches the programs, for one device (such as `/dev/sda`) or for all. `dir` is the Loom directory.
 pub fn blockio(
     device: Option<&Path>,
     source: String,
@@ -33,7 +33,7 @@ pub fn blockio(
     )))
 }
 
-/// The major and minor number of a device. A partition has no requests of its own: they are of its disk.
+/// The major and minor number of a device. A partition is refused, because its requests belong to its disk.
 fn numbers_of(device: &Path) -> anyhow::Result<(u32, u32)> {
     let shown = device.display();
     let in_dev = Path::new("/dev").join(device);
@@ -63,7 +63,7 @@ fn numbers_of(device: &Path) -> anyhow::Result<(u32, u32)> {
     Ok((major, minor))
 }
 
-/// The fields stand as the programs write them.
+/// The fields are in the order in which the programs write them.
 fn definition(name: String) -> SourceDef {
     let labels = OPERATIONS.map(|(number, name)| (i128::from(number), name.to_owned()));
     SourceDef {

@@ -1,6 +1,6 @@
-//! What a program writes: its lines, of standard output and standard error, or the JSON of its standard output.
+//! Records the output of a program: its lines on standard output and standard error, or the JSON on its standard output.
 //!
-//! Lines are stamped when they are read. The exit is a line too, of its own stream, so that queries see when and how the program ended.
+//! Lines get the time at which they are read. The exit is a line too, of its own stream, so that queries show when and how the program ended.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,14 +25,13 @@ use crate::quoted;
 use crate::sink;
 use crate::wall_clock;
 
-/// How long a capture waits for lines before it looks whether it is to end.
+/// How long a capture waits for lines before it checks whether it must end.
 const TICK: Duration = Duration::from_millis(20);
-/// Lines that wait to be stored.
+/// The limit of lines that wait to be stored.
 const LINES: usize = 1024;
-/// What to do about a program that does not start.
+/// The remedy for a program that does not start.
 const REMEDY: &str =
     ", whose output is to be recorded; give the name of a program on PATH, or its path";
-/// The stream of the line about the exit.
 const EXIT: u64 = 3;
 
 /// Starts a program whose lines are recorded.
@@ -50,7 +49,7 @@ pub fn lines(words: &[OsString], source: String) -> anyhow::Result<Box<dyn Captu
     }))
 }
 
-/// Starts a program that writes JSON lines, whose keys fill the fields of their name: those of `fields`, or of the source that `dir` has.
+/// Starts a program that writes JSON lines, whose keys fill the fields of the same name: those of `fields`, or of the existing source.
 pub fn json(
     words: &[OsString],
     source: String,
@@ -178,7 +177,7 @@ impl Capture for JsonCapture {
     }
 }
 
-/// Takes what comes until the program's output ends. `stop` ends the program, which is killed if it does not end in time.
+/// Receives the program's output until it ends. `stop` ends the program, which is killed if it does not end in time.
 fn until_ended<T>(
     program: &Program,
     from: &Receiver<T>,
@@ -197,7 +196,7 @@ fn until_ended<T>(
         if late.is_some() {
             program.signal(Signal::KILL);
         }
-        // Another program may still have the pipe.
+        // Another program may still hold the pipe.
         if late.is_some_and(|late| late >= 2 * PATIENCE) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Names of block devices, as labels of the field `device` of what the kernel records.
+//! Names block devices in the labels of the field `device`.
 //!
-//! The kernel gives a disk any free number, so that the name of a number may change from one boot to the next. A label never does: what earlier records show
-//! stays true, and the device is reported.
+//! The kernel gives a disk any free number, so the name of a number may change at each boot. A label never changes, so that earlier records stay
+//! correct; a changed name is reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,14 +10,14 @@ use loom_engine::schema::SourceDef;
 
 use crate::sink;
 
-/// Where the kernel lists block devices, each by its numbers: a link to the folder of its name.
+/// The kernel lists block devices here by their numbers, each a link to the folder with the name.
 const DEVICES: &str = "/sys/dev/block";
-/// The field that holds the number of a device: the major number · 2²⁰ + the minor number.
+/// The field with the number of a device: the major number · 2²⁰ + the minor number.
 const FIELD: &str = "device";
 
 type Labels = BTreeMap<i128, String>;
 
-/// Gives the field `device` of a source the names that this host has now, as far as they agree with those that the source in `dir` has.
+/// Gives the field `device` the current names of this host, as far as they agree with those in the existing source.
 pub(super) fn with_names(mut source: SourceDef, dir: &Path) -> anyhow::Result<SourceDef> {
     let known = sink::existing(dir, &source.name)?.unwrap_or_else(|| source.clone());
     let mut known = known.fields.into_iter();
@@ -45,14 +45,14 @@ fn names(folder: &Path) -> Labels {
         let (major, minor) = numbers.to_str()?.split_once(':')?;
         let number = major.parse::<i128>().ok()? << 20 | minor.parse::<i128>().ok()?;
         let target = std::fs::read_link(entry.path()).ok()?;
-        // A name of a file has no slash; the kernel writes another sign.
+        // The kernel writes `!` for a slash.
         let name = target.file_name()?.to_str()?.replace('!', "/");
         Some((number, name))
     };
     entries.filter_map(of_entry).collect()
 }
 
-/// The names that do not contradict those that are known, and what to say of the others.
+/// The names that do not contradict known ones, and messages about the others.
 fn agreeing(names: Labels, known: &Labels) -> (Labels, Vec<String>) {
     let mut odd = Vec::new();
     let agrees = |number: &i128, name: &mut String| {

@@ -1,9 +1,9 @@
-//! Records of the kernel on their way: one thread empties the ring, at real-time priority where that is permitted; another hands the
-//! batches to the daemon.
+//! Moves records from the kernel's ring to the daemon: one thread empties the ring, at real-time priority if permitted, and another passes the
+//! batches on.
 //!
-//! The first never waits for the daemon until 256 MiB are queued, so the ring runs full, and the kernel loses records, only when the daemon
-//! is that far behind. Both move what a tick has brought in one piece: each hand-over wakes a thread, which costs as much as many records do,
-//! and takes it from the program that is recorded.
+//! The first thread waits for the daemon only when 256 MiB are queued, so the kernel loses records only if the daemon is that far behind. Both
+//! threads move the records of a tick together: each hand-over wakes a thread, which costs as much as many records, and takes time from the recorded
+//! program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ use crate::{counted, quoted, wall_clock};
 
 /// Batches of `BATCH_BYTES` that wait to be stored: 256 MiB.
 const QUEUE_BATCHES: usize = 1024;
-/// How often the clock is taken again, and losses are reported.
+/// The interval at which the clock is read again and losses are reported.
 const SECOND: Duration = Duration::from_secs(1);
 
 enum Drained {
@@ -30,7 +30,7 @@ enum Drained {
     Lost(KernelLoss),
 }
 
-/// What is known when the programs are detached.
+/// The state after the programs are detached.
 struct Last {
     probe: Probe,
     counts: Counts,
@@ -39,11 +39,11 @@ struct Last {
     real_time: std::io::Result<()>,
 }
 
-/// A capture from the kernel: programs that are attached, and the source whose payloads they write.
+/// A capture from the kernel: attached programs, and the source whose payloads they write.
 pub(super) struct Probed {
     probe: Probe,
     source: SourceDef,
-    /// The columns of a query to continue with; the second says which rows come first.
+    /// The columns of the suggested query, which orders by the second.
     columns: &'static str,
     kind: Kind,
     losses: KernelLosses,
@@ -89,17 +89,17 @@ impl Capture for Probed {
     }
 }
 
-/// What differs between captures from the kernel.
+/// The differences between captures from the kernel.
 pub(super) struct Kind {
     pub(super) payload_bytes: u16,
-    /// What an event is called, and its end.
+    /// The names of an event and of its end.
     pub(super) event: &'static str,
     pub(super) end: &'static str,
-    /// Why ends have no beginning, after their number.
+    /// The reason why ends have no beginning, for the note about them.
     pub(super) unpaired: &'static str,
-    /// How many events had begun when the programs were detached.
+    /// Counts the events that had begun when the programs were detached.
     pub(super) under_way: fn(&mut Probe) -> Result<u64, ProbeError>,
-    /// Why no more events can come, if so.
+    /// The reason why no more events can come.
     pub(super) is_over: fn(&mut Probe) -> Result<Option<&'static str>, ProbeError>,
 }
 
@@ -123,7 +123,7 @@ fn drain(
                 outlet.lost(loss.records, loss.span, "the kernel had no room for them")
             }
         });
-        // The drainer learns from the closed queue that nobody takes more.
+        // The closed queue ends the drainer.
         drop(queue);
         let last = drainer
             .join()
@@ -136,7 +136,7 @@ fn drain(
     Ok(ending(&last, kind, under_way))
 }
 
-/// Empties the ring until `stop` is set or nobody takes more, and then what is left.
+/// Empties the ring until `stop` is set or the queue is closed, and then drains the rest.
 fn empty(
     mut probe: Probe,
     mut losses: KernelLosses,
@@ -175,7 +175,7 @@ fn empty(
     let mut rest = Vec::new();
     let before = wall_clock();
     let counts = probe.disarm(clock, &mut rest)?;
-    // A queue that is closed has an error of its own.
+    // The receiver reports its own error.
     let _ = queue.send(Drained::Batch(rest));
     for loss in losses.look(&counts, before, wall_clock()) {
         let _ = queue.send(Drained::Lost(loss));
@@ -219,7 +219,7 @@ fn ending(last: &Last, kind: &Kind, under_way: u64) -> Ending {
 pub(super) mod tests {
     use loom_engine::schema::{Layout, SourceDef};
 
-    /// The programs write payloads of the layout that the source declares.
+    /// Checks that the layout of the source has the length of the programs' payloads.
     pub fn check_layout(source: &SourceDef, payload_bytes: u16) {
         source.validate().unwrap();
         let layout = Layout::new(source.time, &source.fields).unwrap();

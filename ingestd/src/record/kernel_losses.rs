@@ -1,12 +1,12 @@
-//! When the kernel lost records: between two looks at what its programs have counted. The drainer looks.
+//! Determines when the kernel lost records: between two looks of the drainer at the programs' counters.
 //!
-//! Each loss is given once, with a span that holds the own times that its records would have had.
+//! Each loss is returned once, with a span that includes the own times that its records would have had.
 
 use loom_engine::{TimeRange, Timestamp};
 use loom_probes::Counts;
 
-/// How far a record's own time may lie outside the two looks around it. The kernel stamps an event before it counts it, and its clock is held
-/// to the wall clock once a second.
+/// The tolerance for a record's own time outside the two looks. The kernel stamps an event before it counts it, and its clock is compared with the
+/// wall clock once a second.
 const ALLOWANCE_NS: i64 = 10_000_000;
 
 /// Records that the kernel lost.
@@ -16,18 +16,18 @@ pub(super) struct KernelLoss {
     pub(super) span: TimeRange,
 }
 
-/// What was lost by the latest look.
+/// The losses up to the last look.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct KernelLosses {
     looked: Timestamp,
     /// Records that found the ring full.
     failed: u64,
-    /// Events whose beginning or end was not seen.
+    /// Events whose beginning or end was missed.
     unseen: u64,
 }
 
 impl KernelLosses {
-    /// To be made before the programs are armed.
+    /// Create it before the programs are armed.
     pub(super) fn new(now: Timestamp) -> KernelLosses {
         KernelLosses {
             looked: now,
@@ -36,7 +36,7 @@ impl KernelLosses {
         }
     }
 
-    /// What was lost since the last look. `counts` were read between `before` and `after`.
+    /// The losses since the last look. `counts` were read between `before` and `after`.
     pub(super) fn look(
         &mut self,
         counts: &Counts,
@@ -52,7 +52,7 @@ impl KernelLosses {
                 last: Timestamp(after.max(before).0 + ALLOWANCE_NS),
             },
         };
-        // An event whose beginning was not seen may end at any time after it.
+        // An event whose beginning was missed may end at any later time.
         let unseen_now = KernelLoss {
             records: unseen - self.unseen,
             span: TimeRange {

@@ -1,7 +1,7 @@
-//! `ingestd record`: what the kernel, the network and a program emit, into the sources of one directory.
+//! Records events of the kernel, the network and a program into the sources of one directory, for `ingestd record`.
 //!
-//! A capture is opened before anything changes, so that what is missing is known in time. Each runs on a thread of its own, with a
-//! connection of its own to the daemon, until it ends by itself or the recording stops; what it took by then is stored.
+//! A capture is opened before anything changes, so that missing prerequisites are known in time. Each capture runs on its own thread with its own
+//! connection to the daemon, until it ends or the recording stops; everything that it took is stored.
 
 mod blockio;
 mod command;
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use loom_engine::schema::SourceDef;
@@ -38,61 +38,40 @@ pub use pagecache::pagecache;
 pub use syscalls::syscalls;
 pub use tally::{Ending, Tally};
 
-/// How often the recording looks after its captures.
+/// The interval at which the recording checks its captures.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Something to record, open: whatever it needs is there.
+/// An open capture, which has everything that it needs.
 pub trait Capture: Send {
-    /// The source that it fills.
     fn source(&self) -> &SourceDef;
 
-    /// A query to continue with; `dir` is quoted.
+    /// A query for the user to begin with; `dir` is quoted.
     fn query(&self, dir: &str) -> String;
 
-    /// What the user did not say and the capture chose, in a sentence.
+    /// A sentence about a choice that the user left to the capture.
     fn choice(&self) -> Option<String> {
         None
     }
 
-    /// Records from now on: what happens after it returns is taken, at the latest by `run`.
+    /// Begins to record: `run` stores everything that happens after this returns.
     fn begin(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Records until `stop` is set, or nothing more can come.
+    /// Records until `stop` is set or no more events can come.
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending>;
 }
 
-/// When a recording is over: once `stop` is set, or after a time.
-#[derive(Clone, Debug)]
-pub struct Until {
-    stop: Arc<AtomicBool>,
-    at: Option<Instant>,
-}
-
-impl Until {
-    pub fn new(stop: &Arc<AtomicBool>, seconds: Option<u64>) -> Until {
-        Until {
-            stop: Arc::clone(stop),
-            at: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
-        }
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.at.is_some_and(|at| Instant::now() >= at)
-    }
-}
-
-/// What became of one capture.
+/// The result of one capture.
 pub struct Recorded {
     pub source: String,
     pub tally: Arc<Tally>,
     pub ending: anyhow::Result<Ending>,
-    /// What the daemons did with the records; `None` if nobody knows.
+    /// The fate of the records; `None` if it is unknown.
     pub outcome: Option<Outcome>,
 }
 
-/// How a capture ended, and what the daemon did with its records.
+/// The end of a capture, and the fate of its records.
 type Ended = (anyhow::Result<Ending>, Option<Outcome>);
 
 struct Running {
@@ -101,14 +80,14 @@ struct Running {
     thread: JoinHandle<Ended>,
 }
 
-/// A recording under way.
+/// A running recording.
 pub struct Recording {
     captures: Vec<Running>,
     stop: Arc<AtomicBool>,
 }
 
 impl Recording {
-    /// Fails if a source cannot be called so, or two captures would fill one source.
+    /// Fails if the name of a source is invalid or two captures have the same source.
     pub fn check(captures: &[Box<dyn Capture>]) -> anyhow::Result<()> {
         let names: Vec<_> = captures
             .iter()
@@ -127,8 +106,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Defines the sources and starts the captures: what happens after it returns is recorded. A daemon must run on `dir`: `own`, if it is of
-    /// this process. For the successor of another one that ends, the captures wait as the options say.
+    /// Defines the sources and starts the captures: everything that happens after it returns is recorded. A daemon must run on `dir`: `own`, if it is
+    /// in this process. If another daemon ends, the captures wait for the next one as the options say.
     pub fn start(
         dir: &Path,
         captures: Vec<Box<dyn Capture>>,
@@ -136,7 +115,7 @@ impl Recording {
         mut waiting: LastingOptions,
     ) -> anyhow::Result<Recording> {
         let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
-        // No other daemon takes over from the one of this process.
+        // No other daemon succeeds the one of this process.
         if own.is_some() {
             waiting.patience = Duration::ZERO;
         }
@@ -168,30 +147,27 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Waits until it is over, a capture fails, or all have ended. `look` is called meanwhile.
-    pub fn wait(&self, until: &Until, mut look: impl FnMut(&Self)) {
-        while !until.is_over()
-            && !self
-                .captures
-                .iter()
-                .all(|running| running.thread.is_finished())
-            && !self
-                .captures
-                .iter()
-                .any(|running| running.tally.has_failed())
+    /// Waits until the end of the recording, a failure, or the end of all captures. Calls `look` meanwhile.
+    pub fn wait(&self, is_over: impl Fn() -> bool, mut look: impl FnMut(&Self)) {
+        let captures = self.captures.iter();
+        while !is_over()
+            && captures
+                .clone()
+                .any(|running| !running.thread.is_finished())
+            && !captures.clone().any(|running| running.tally.has_failed())
         {
             std::thread::sleep(TICK);
             look(self);
         }
     }
 
-    /// The sources, and what was recorded of each so far.
+    /// The sources and their tallies.
     pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
         let running = self.captures.iter();
         running.map(|running| (running.source.as_str(), &*running.tally))
     }
 
-    /// Ends all captures, and stores what they took.
+    /// Ends all captures, and stores the records that they took.
     pub fn stop(mut self) -> Vec<Recorded> {
         self.stop.store(true, Ordering::Relaxed);
         let join = |running: Running| {
@@ -216,15 +192,15 @@ impl Recording {
 }
 
 impl Drop for Recording {
-    /// Captures of a recording that could not be started whole end too.
+    /// Ends the captures of a recording that failed to start completely.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Runs one capture to its end, and says at once how it ended, if by itself: the others go on.
+/// Runs one capture to its end. If it ends by itself, this is reported at once, because the others go on.
 fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
-    // Whoever records has all capabilities or few; none but these are used from here on.
+    // The process may have all capabilities or few; only these are needed from here on.
     let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
     let name = outlet.source().to_owned();
     let mut ending = capture.run(&outlet, stop);
@@ -245,7 +221,7 @@ fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
     (ending, outcome)
 }
 
-/// What the kernel lists in one of its folders, for messages.
+/// The names in a folder of the kernel, for messages.
 fn names_in(folder: &str) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries

@@ -1,4 +1,4 @@
-//! The way of one capture into its source: a connection to the daemon, which outlives it, and the tally of what went there.
+//! Stores the payloads of one capture, through a connection that outlives its daemon, and keeps the tally.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use crate::counted;
 use crate::daemon::Inlet;
 use crate::protocol::{Counts, Shape};
 
-/// Takes the payloads of one source.
 pub struct Outlet {
     client: RefCell<LastingClient>,
-    /// The shorter way for batches, if this process is the daemon.
+    /// The direct way to the writer, if this process is the daemon.
     inlet: Option<RefCell<Inlet>>,
     source: SourceId,
     name: String,
     tally: Arc<Tally>,
-    /// Rows that the daemon counts as refused and that never reached it.
+    /// Rows in the ledger that were never sent to the daemon.
     noted: Cell<u64>,
 }
 
@@ -47,7 +46,7 @@ impl Outlet {
         &self.name
     }
 
-    /// Hands over payloads.
+    /// Pushes payloads.
     pub(super) fn push(&self, shape: Shape, payloads: &[u8], records: u64) -> anyhow::Result<()> {
         let pushed = (self.client.borrow_mut()).push_batch(self.source, shape, payloads);
         self.or_fail(pushed)?;
@@ -55,7 +54,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Hands over a batch of payloads of one size, without waiting for more.
+    /// Pushes a batch of payloads of one size, without waiting for more.
     pub(super) fn push_at_once(&self, record_bytes: u16, payloads: &[u8]) -> anyhow::Result<()> {
         match &self.inlet {
             Some(inlet) => {
@@ -74,7 +73,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Enters records in the ledger that were lost before they reached Loom, with own times in `span`.
+    /// Enters records in the ledger that were lost before they reached Loom. Their own times are in `span`.
     pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         if records > 0 {
             self.tally.add_lost(records);
@@ -84,7 +83,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Enters rows that are no records in the ledger.
+    /// Enters rows in the ledger that could not become records.
     pub(super) fn refused(&self, rows: u32, why: &str) -> anyhow::Result<()> {
         if rows > 0 {
             let reported = (self.client.borrow_mut()).report_refused(&self.name, rows, why);
@@ -94,8 +93,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Returns when all of it is durable, or with the reason why it is not, and with what became of it, as far as anybody knows. Says why the daemon
-    /// refused records of it, if it did.
+    /// Returns when everything is durable, or with the reason why it is not, and with the fate of the records as far as it is known. Reports why the
+    /// daemon refused records, if it did.
     pub(super) fn finish(mut self) -> (anyhow::Result<()>, Option<Outcome>) {
         let (mut counts, mut reason) = match self.inlet.take() {
             Some(inlet) => match self.or_fail(inlet.into_inner().finish()) {
@@ -126,17 +125,17 @@ impl Outlet {
             let records = counted(counts.refused, "record");
             tracing::warn!("source '{name}': the daemon refused {records}; the last one: {reason}");
         }
-        // Rows that never were records count as received and refused.
+        // Rows that never became records count as received and refused.
         counts.received += self.noted.get();
         counts.refused += self.noted.get();
-        // What no daemon has got is dropped.
+        // Records that no daemon received are dropped.
         counts.received += outcome.unsent;
         counts.dropped += outcome.unsent;
         outcome.counts = counts;
         (synced, Some(outcome))
     }
 
-    /// A failure, such as a daemon that stays away, ends the recording.
+    /// A failure, such as a daemon that does not return, ends the recording.
     fn or_fail<T, E>(&self, result: Result<T, E>) -> anyhow::Result<T>
     where
         Result<T, E>: Context<T, E>,

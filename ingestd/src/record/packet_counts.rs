@@ -1,11 +1,11 @@
-//! What `tcpdump` counts: the packets that it captured, those that passed its filter, and those that the kernel dropped before it.
+//! Reads the counters of `tcpdump`: captured packets, packets that passed its filter, and packets that the kernel dropped before it.
 //!
-//! On loopback the kernel counts each packet twice, as it leaves and as it arrives, and `tcpdump` captures the second only. Packets of any
-//! interface are counted once, for the filter of `packets` has no second copies there.
+//! On loopback the kernel counts each packet twice, when it leaves and when it arrives, and `tcpdump` captures only the second. With `-i any` packets
+//! are counted once, because the filter of `packets` excludes the second copies.
 
 use loom_engine::{TimeRange, Timestamp};
 
-/// The latest counts, and how many lost packets have been taken from them.
+/// The latest counters, and the number of lost packets that were already reported.
 #[derive(Clone, Debug)]
 pub(super) struct PacketCounts {
     is_loopback: bool,
@@ -13,17 +13,17 @@ pub(super) struct PacketCounts {
     received: u64,
     dropped: u64,
     taken: u64,
-    /// What was taken was counted after this.
+    /// The reported losses were counted after this time.
     counted: Timestamp,
-    /// When `tcpdump` was first asked for the next counts.
+    /// The time of the first request for the next counters.
     asked: Option<Timestamp>,
 }
 
-/// Packets that were lost, and between when.
+/// The number of lost packets, and the span of the loss.
 pub(super) type Lost = (u64, TimeRange);
 
 impl PacketCounts {
-    /// Of a capture that began after `now`.
+    /// The counters of a capture that began after `now`.
     pub(super) fn new(is_loopback: bool, now: Timestamp) -> PacketCounts {
         PacketCounts {
             is_loopback,
@@ -36,12 +36,12 @@ impl PacketCounts {
         }
     }
 
-    /// To be called before `tcpdump` is asked. It may answer several requests at once.
+    /// Call it before a request to `tcpdump`, which may answer several requests at once.
     pub(super) fn ask(&mut self, now: Timestamp) {
         self.asked.get_or_insert(now);
     }
 
-    /// Reads a line of `tcpdump`; false if it has no counts. If it is asked, it gives all in one line; at its end it gives a line for each.
+    /// Reads a line of `tcpdump`; false if it has no counters. On request all counters come in one line, at the end in a line each.
     pub(super) fn read(&mut self, line: &str) -> bool {
         let mut has_counts = false;
         for part in line.trim_start_matches("tcpdump: ").split(", ") {
@@ -62,7 +62,7 @@ impl PacketCounts {
         has_counts
     }
 
-    /// Packets lost since they were last taken, by counts that came at this time.
+    /// The packets lost since the last report, by counters that came at this time.
     pub(super) fn take_lost(&mut self, at: Timestamp) -> Lost {
         let lost = if self.is_loopback {
             self.dropped.div_ceil(2)
@@ -72,7 +72,7 @@ impl PacketCounts {
         self.take(lost, at)
     }
 
-    /// The same, once no packet is on its way to `tcpdump` any more.
+    /// The same at the end, when no packet is on its way to `tcpdump`.
     pub(super) fn take_lost_at_the_end(&mut self, at: Timestamp) -> Lost {
         if !self.is_loopback {
             return self.take_lost(at);
@@ -115,7 +115,7 @@ mod tests {
         counts.ask(Timestamp(20));
         assert!(counts.read(&all("0 packets")));
         assert_eq!(counts.take_lost(Timestamp(21)), (0, span(10, 21)));
-        // A program that stood still answers two requests at once.
+        // A stopped program answers two requests at once.
         counts.ask(Timestamp(30));
         counts.ask(Timestamp(40));
         assert!(counts.read(&all("1 packet")));

@@ -1,7 +1,6 @@
-//! Packets, as `tcpdump` captures them: its filter language and its privileges.
+//! Records packets with `tcpdump`, its filter language and its privileges.
 //!
-//! The program's standard output is read like a capture file. It reports what the kernel dropped before it at its end, and each time that
-//! it is asked by SIGUSR1.
+//! The program's standard output is read like a capture file. It reports the packets that the kernel dropped at its end, and on SIGUSR1.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,29 +21,27 @@ use crate::input::{Format, InputBatch, Interfaces, LoadOptions, Refusals};
 use crate::quoted;
 use crate::wall_clock;
 
-/// How long the capture waits for packets before it looks for other things to do.
+/// How long the capture waits for packets before it does other work.
 const TICK: Duration = Duration::from_millis(20);
-/// The kernel hands a block of packets to `tcpdump` when it is full, or after a second. So long a recording goes on once it is asked to
-/// end, so that it has all packets of the time before.
+/// The kernel passes a block of packets to `tcpdump` when it is full or after a second. A recording goes on for this time after its end, so that it
+/// has all packets of the time before.
 const BLOCK: Duration = Duration::from_millis(1100);
-/// How often `tcpdump` is asked what was dropped.
+/// The interval of requests to `tcpdump` for its counters.
 const SECOND: Duration = Duration::from_secs(1);
-/// Why packets are lost.
 const FULL: &str = "the kernel's buffer for tcpdump was full";
 /// The kernel's buffer for the capture, in KiB.
 const BUFFER_KIB: &str = "65536";
-/// Where the kernel lists the interfaces.
+/// The kernel's list of interfaces.
 const INTERFACES: &str = "/sys/class/net";
-/// What `tcpdump` calls all interfaces together.
+/// The name of `tcpdump` for all interfaces.
 const ANY: &str = "any";
 /// The interface of packets that stay on this host.
 const LOOPBACK: &str = "lo";
 
-/// Which packets to record.
 #[derive(Clone, Debug, Default)]
 pub struct Packets {
     pub source: String,
-    /// The interface; without one, the first that `tcpdump` finds.
+    /// The interface; `None` for the first that `tcpdump` finds.
     pub interface: Option<String>,
     /// A filter in the language of `tcpdump`.
     pub filter: Vec<String>,
@@ -52,7 +49,7 @@ pub struct Packets {
 
 struct PacketCapture {
     interface: String,
-    /// Why that one, if the user named none.
+    /// A sentence about the interface, if the user named none.
     choice: Option<String>,
     program: Program,
     messages: Receiver<Line>,
@@ -61,7 +58,6 @@ struct PacketCapture {
 }
 
 impl Packets {
-    /// Starts `tcpdump`, and returns when it captures.
     pub fn open(&self) -> anyhow::Result<Box<dyn Capture>> {
         let mut command = Command::new("tcpdump");
         command.args(["-w", "-", "-U", "-B", BUFFER_KIB]);
@@ -105,7 +101,8 @@ impl Packets {
         }))
     }
 
-    /// The filter. Any interface has two copies of a packet on loopback. The kernel would count both, and `tcpdump` captures the one that arrives.
+    /// The complete filter. On `any`, loopback shows two copies of a packet: the kernel would count both, and `tcpdump` captures only the one that
+    /// arrives.
     fn whole_filter(&self) -> anyhow::Result<String> {
         let filter = self.filter.join(" ");
         if self.interface.as_deref() != Some(ANY) {
@@ -174,7 +171,7 @@ impl Capture for PacketCapture {
     }
 }
 
-/// A `tcpdump` whose packets are stored.
+/// A running `tcpdump`.
 struct Following<'a> {
     program: &'a Program,
     interface: &'a str,
@@ -183,7 +180,7 @@ struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// Stores packets until their stream ends. `stop` ends `tcpdump` in time, which then ends the stream.
+    /// Stores packets until the stream ends. `stop` ends `tcpdump` after a delay, which ends the stream.
     fn store_all(
         &mut self,
         batches: &Receiver<anyhow::Result<InputBatch>>,
@@ -215,7 +212,7 @@ impl Following<'_> {
         }
     }
 
-    /// Reports what was lost and whether the interface is up, which it returns, and asks for the next count.
+    /// Reports lost packets and a change of the interface's state, which it returns, and requests the next counters.
     fn look(&mut self, was_up: bool, outlet: &Outlet) -> anyhow::Result<bool> {
         for line in self.messages.try_iter() {
             if self.counts.read(&line.text) {
@@ -243,7 +240,7 @@ fn report((records, span): Lost, outlet: &Outlet) -> anyhow::Result<()> {
     outlet.lost(records, span, FULL)
 }
 
-/// Whether the kernel says that the interface is up, or says nothing of it.
+/// Whether the interface is up; true if the kernel does not know it.
 fn is_up(interface: &str) -> bool {
     let flags = std::fs::read_to_string(format!("{INTERFACES}/{interface}/flags"));
     let flags = flags.unwrap_or_default();
@@ -251,7 +248,7 @@ fn is_up(interface: &str) -> bool {
     flags.map_or(true, |flags| flags & 1 == 1)
 }
 
-/// Returns the interface when `tcpdump` captures; fails with what it said if it does not.
+/// Waits until `tcpdump` captures, and returns the interface. Fails with its message if it ends.
 fn listening_on(messages: &Receiver<Line>, asked: Option<&str>) -> anyhow::Result<String> {
     let mut said = Vec::new();
     for Line { text, .. } in messages {

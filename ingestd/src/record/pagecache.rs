@@ -1,4 +1,4 @@
-//! The page cache, as the source `pagecache`: folios that are added to it and deleted from it.
+//! Records folios that are added to and deleted from the page cache, into the source `pagecache`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::Capture;
 use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 
-/// Attaches the programs. `dir` is where the events are recorded.
+/// Attaches the programs. `dir` is the Loom directory.
 pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
     Ok(Box::new(Probed::new(
         Pagecache.open()?,
@@ -20,14 +20,14 @@ pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>>
             event: "event",
             end: "event",
             unpaired: "events that nobody began",
-            // A folio that comes or goes is one event.
+            // An event has no duration.
             under_way: |_| Ok(0),
             is_over: |_| Ok(None),
         },
     )))
 }
 
-/// The fields stand as the programs write them. A folio has one or more `pages`, from `page` of its file on.
+/// The fields are in the order in which the programs write them. A folio has one or more `pages`, beginning with `page` of its file.
 fn definition(name: String) -> SourceDef {
     let labels = [(0, "delete".to_owned()), (1, "add".to_owned())];
     SourceDef {

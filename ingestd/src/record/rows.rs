@@ -1,4 +1,4 @@
-//! Rows that a program writes in one of the formats of `load`, on their way into a source.
+//! Reads rows that a program writes in a format of `load`, and stores them in a source.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -13,10 +13,9 @@ use super::outlet::Outlet;
 use crate::input::{self, Format, Input, InputBatch, LoadOptions, Refusals};
 use crate::protocol::Shape;
 
-/// Batches that are read ahead.
+/// The limit of batches that are read ahead.
 const AHEAD: usize = 4;
 
-/// The standard output of a program, open as an input.
 pub(super) struct Rows {
     input: Input,
     /// `input` reads it by its path.
@@ -24,7 +23,7 @@ pub(super) struct Rows {
     named: Named,
 }
 
-/// What messages call the pipe: by the program, where the input has its path.
+/// Replaces the path of the pipe in messages by the name of the program.
 struct Named {
     path: String,
     program: String,
@@ -47,7 +46,7 @@ impl Named {
 }
 
 impl Rows {
-    /// Reads what says which fields there are if that is the format's: the header of a capture. `program` is whose output it is, in messages.
+    /// Opens the pipe, and reads the header if the format has one. `program` names the pipe in messages.
     pub(super) fn open(
         pipe: ChildStdout,
         program: &str,
@@ -72,7 +71,7 @@ impl Rows {
         self.input.source()
     }
 
-    /// Reads on another thread; the channel ends with the pipe.
+    /// Reads on another thread; the channel ends when the pipe ends.
     pub(super) fn read(self) -> anyhow::Result<Receiver<anyhow::Result<InputBatch>>> {
         let (sender, batches) = bounded(AHEAD);
         let Rows {
@@ -97,7 +96,7 @@ impl Rows {
     }
 }
 
-/// Stores a batch, and names and enters in the ledger the rows that are not records.
+/// Stores a batch; reports the refused rows, and enters them in the ledger.
 pub(super) fn store(
     batch: &InputBatch,
     refusals: &mut Refusals,

@@ -1,4 +1,4 @@
-//! System calls, as the source `syscall`.
+//! Records system calls into the source `syscall`.
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::{NUMBER_UNKNOWN, Syscalls, numbers};
@@ -8,7 +8,7 @@ use super::drainer::{Kind, Probed};
 
 /// Attaches the programs.
 pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Capture>> {
-    // Once these processes have ended, no call can come.
+    // After these processes have ended, no more calls can come.
     let only_by_pid = !filter.pids.is_empty() && filter.names.is_empty();
     Ok(Box::new(Probed::new(
         filter.open()?,
@@ -32,7 +32,7 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
     )))
 }
 
-/// The fields stand as the programs write them.
+/// The fields are in the order in which the programs write them.
 fn definition(name: String) -> SourceDef {
     let labels = numbers().chain([(NUMBER_UNKNOWN, "unknown")]);
     let labels = labels.map(|(number, name)| (i128::from(number), name.to_owned()));

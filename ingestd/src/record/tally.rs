@@ -1,8 +1,8 @@
-//! What a capture has taken so far, for the screen, and how it ended.
+//! The counts of a running capture, for the screen, and its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts that a capture keeps while it runs. They guard no other memory.
+/// The counts of a running capture. Relaxed order suffices, because they guard no other memory.
 #[derive(Debug, Default)]
 pub struct Tally {
     records: AtomicU64,
@@ -11,7 +11,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Records handed to the daemon.
+    /// Records passed to the daemon.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
@@ -21,7 +21,7 @@ impl Tally {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The capture cannot go on, so that the recording ends.
+    /// Whether the capture has failed, so that the recording must end.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -39,11 +39,11 @@ impl Tally {
     }
 }
 
-/// What a capture knows at its end.
+/// The end of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Why it ended by itself, in a sentence; else it was stopped.
+    /// A sentence that says why it ended by itself; `None` if it was stopped.
     pub why: Option<String>,
-    /// Sentences about the recording that are no losses.
+    /// Notes about the recording that are not losses.
     pub notes: Vec<String>,
 }

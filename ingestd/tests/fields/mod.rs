@@ -1,9 +1,8 @@
-//! Declarations of sources for `--fields`, in few words. Test programs include it as a module.
+//! Short declarations of sources for `--fields`. Test programs include this as a module.
 
 use std::path::Path;
 
-/// Declares a source of fields such as `n i64, s utf8?` in a file beside `path`, and returns the file's path. A question mark makes a field
-/// nullable.
+/// Declares a source of fields such as `n i64, s utf8?` in a file beside `path`, and returns the file's path. A question mark makes a field nullable.
 pub fn declared(path: &Path, source: &str, fields: &str) -> String {
     let field = |field: &str| {
         let (name, ty) = field.rsplit_once(' ').unwrap();

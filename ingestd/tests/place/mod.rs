@@ -1,4 +1,4 @@
-//! A place to load files into, and what a load says. Test programs include it as a module.
+//! A place to load files into, and checks of a load's output. Test programs include this as a module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Place {
         self.load_from(args, file, Stdio::null())
     }
 
-    /// Loads into the source `s` of declared fields such as `n i64, s utf8?`; a question mark makes one nullable.
+    /// Loads into the source `s` with declared fields such as `n i64, s utf8?`; a question mark makes one nullable.
     pub fn load_into(&self, fields: &str, args: &[&str], file: &Path) -> Loaded {
         self.load_into_from(fields, args, file, Stdio::null())
     }
@@ -66,7 +66,7 @@ impl Loaded {
         String::from_utf8(self.output.stderr.clone()).unwrap()
     }
 
-    /// Holds the last line, and that nothing is on standard error, or only what has these words, a line each.
+    /// Checks the last line, and that standard error is empty or has one line for each of these words.
     #[track_caller]
     pub fn gives(&self, counts: &str, said: &[&str]) -> &Loaded {
         let stdout = String::from_utf8(self.output.stdout.clone()).unwrap();

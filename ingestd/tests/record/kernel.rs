@@ -1,4 +1,4 @@
-//! Events of the kernel: exact counts, losses, and the end of a daemon.
+//! Tests events of the kernel: exact counts, losses, and the end of a daemon.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -68,7 +68,7 @@ fn exactly_the_system_calls_of_a_process_are_recorded() {
     let mark = now();
     drop(asked);
     assert!(shell.wait().unwrap().success());
-    // The process has ended, and so does the recording.
+    // The process has ended, and so has the recording.
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(
@@ -76,7 +76,7 @@ fn exactly_the_system_calls_of_a_process_are_recorded() {
         "{}",
         stderr(&output)
     );
-    // The shell's umask sets it, and sets it back.
+    // The shell's umask sets it and restores it.
     let payloads = scene.payloads("syscall");
     let marked = payloads.iter().filter(|payload| own_time(payload) >= mark);
     assert_eq!(marked.count(), 1000);
@@ -162,13 +162,13 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
     }
     let mut made = scene.payloads("syscall").len() as u64;
     let begun = now();
-    // A recorder that stands still takes nothing from the ring of 64 MiB.
+    // A stopped recorder takes nothing from the ring of 64 MiB.
     send(&child, Signal::STOP);
     write(WRITES);
     made += WRITES;
     let full = now();
     send(&child, Signal::CONT);
-    // The ring has room again, and what comes now is recorded.
+    // The ring has space again, and new events are recorded.
     let well_after = Timestamp(full.0 + 3_000_000_000);
     while !has_since(well_after) {
         assert!(Instant::now() < until);
@@ -199,7 +199,7 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
 
 #[test]
 fn a_terminal_that_closes_ends_a_recording_as_ctrl_c_does() {
-    // A child ignores what its parent ignores, as under nohup, but not what its parent catches.
+    // A child ignores the signals that its parent ignores, as under nohup, but not those that its parent catches.
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
     let scene = scene();
     let program = ["--", "sh", "-c", "echo begun; sleep 600"];

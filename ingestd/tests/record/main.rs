@@ -1,4 +1,4 @@
-//! `ingestd record` as a user runs it: what it records, what it prints, and how it ends.
+//! Tests the records, the output and the end of `ingestd record`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! Packets by `tcpdump`, and what becomes of interfaces.
+//! Tests packets from `tcpdump`, and interfaces that come and go.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -38,7 +38,7 @@ fn exactly_the_packets_that_were_sent_are_recorded_into_a_daemon_that_runs() {
     }
 }
 
-/// A socket, and a recording of the packets to its port.
+/// A socket, and a recording of packets to its port.
 fn capture(scene: &Scene, interface: &str) -> (UdpSocket, Child) {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = receiver.local_addr().unwrap().port().to_string();
@@ -93,7 +93,7 @@ fn check_full_buffer(interface: &str) {
     let scene = scene();
     let (receiver, child) = capture(&scene, interface);
     let to = receiver.local_addr().unwrap();
-    // A tcpdump that stands still takes nothing from the buffer of 64 MiB.
+    // A stopped tcpdump takes nothing from the buffer of 64 MiB.
     let tcpdump = program_of(&child);
     kill_process(tcpdump, Signal::STOP).unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! The lines and rows of a program, and how it and its recording end.
+//! Tests the lines and rows of a program, and its end and that of its recording.
 
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,7 @@ fn a_second_signal_ends_the_recording_at_once() {
     send(&child, Signal::TERM);
     // The recording waits for its program now.
     scene.wait_for(2, "log");
-    // One that waits for the end of its program, or kills it, has another code.
+    // A recording that waits for the end of its program, or kills it, has another code.
     let output = end(child, Signal::TERM);
     assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
 }
@@ -210,7 +210,7 @@ fn a_program_does_not_outlive_a_recording_that_is_killed() {
     let program = program_of(&child).as_raw_nonzero();
     end(child, Signal::KILL);
     let until = Instant::now() + Duration::from_secs(30);
-    // One that nobody waits for stays as a zombie.
+    // A process that nobody waits for stays as a zombie.
     let lives = || {
         let status = std::fs::read_to_string(format!("/proc/{program}/status"));
         status.is_ok_and(|status| !status.contains("State:\tZ"))

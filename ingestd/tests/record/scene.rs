@@ -1,4 +1,4 @@
-//! A directory to record into, and what the tests ask of a recording.
+//! A directory to record into, and queries of the records.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -38,7 +38,7 @@ impl Scene {
         self.command(args).output().unwrap()
     }
 
-    /// Starts a recording, and returns when its sources are there and it records.
+    /// Starts a recording, and returns when its sources exist and it records.
     pub fn start(&self, args: &[&str], source: &str) -> Child {
         self.started(self.command(args), source)
     }
@@ -79,7 +79,7 @@ impl Scene {
         payloads
     }
 
-    /// Whether a query that asks for a complete source is answered.
+    /// Whether a query for a complete source is answered.
     pub fn is_complete(&self, name: &str) -> bool {
         self.is_complete_in(name, TimeRange::ALL)
     }
@@ -136,7 +136,7 @@ pub fn send(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// The program that a recording runs.
+/// The program of a recording.
 pub fn program_of(child: &Child) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", child.id());
     let program = std::fs::read_to_string(children).unwrap();
@@ -151,7 +151,7 @@ pub fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-/// Whether this user can record from the kernel and the network: one who cannot skips, except where `CI` is set.
+/// Whether this user can record from the kernel and the network. Otherwise the test is skipped, unless `CI` is set.
 pub fn may_record() -> bool {
     let may = rustix::process::geteuid().is_root();
     assert!(may || std::env::var_os("CI").is_none(), "CI skips nothing");

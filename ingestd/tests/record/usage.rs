@@ -1,4 +1,4 @@
-//! What is refused before anything is made, and what is printed to go on with.
+//! Tests arguments that are refused before anything is created, and the hints that are printed.
 
 use std::process::Command;
 

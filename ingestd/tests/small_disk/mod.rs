@@ -1,17 +1,17 @@
-//! A small file system of a test's own, for tests of disks that fill. Test programs include it as a module.
+//! A small file system for tests of full disks. Test programs include this as a module.
 
 use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A file system in memory, mounted while the value lives.
+/// A file system in memory, which is mounted while the value lives.
 pub struct Small {
     at: TempDir,
 }
 
 impl Small {
-    /// One of this size, as `mount` reads it; `None` where this user may not mount one.
+    /// Creates one of this size, in the form of `mount`; `None` if this user may not mount one.
     pub fn mount(size: &str) -> Option<Small> {
         let at = tempfile::tempdir().expect("a folder");
         let mounted = Command::new("mount")
@@ -30,12 +30,12 @@ impl Small {
         Some(Small { at })
     }
 
-    /// Where it is mounted.
+    /// The folder where it is mounted.
     pub fn path(&self) -> &Path {
         self.at.path()
     }
 
-    /// Gives it another size, as `mount` reads it.
+    /// Changes its size, in the form of `mount`.
     pub fn grow(&self, size: &str) {
         let grown = Command::new("mount")
             .args(["-o", &format!("remount,size={size}")])
@@ -47,7 +47,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Detached at once: this thread's reader may still hold a segment.
+        // It is detached at once, because this thread's reader may still have a segment open.
         let _ = Command::new("umount")
             .arg("-l")
             .arg(self.at.path())

@@ -1,4 +1,4 @@
-//! `ingestd load` of CSV and JSON with values of all kinds, and with rows of another number of columns: each is kept as it is, or its row is
+//! Tests `ingestd load` of CSV and JSON with values of all kinds, and with rows of a wrong number of columns: each is stored unchanged, or its row is
 //! refused and counted.
 
 use std::fs;
@@ -9,7 +9,7 @@ use crate::place::Place;
 #[test]
 fn values_are_kept_as_they_are_or_refused() {
     let columns = ["code", "count", "ratio", "ok", "at", "name"];
-    // A column, a value of CSV, one of JSON, and whether it is kept.
+    // A column, a value of CSV, one of JSON, and whether it is stored.
     let later = [
         (0, "007", "\"007\"", false),
         (0, "+7", "\"7\"", false),

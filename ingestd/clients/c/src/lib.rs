@@ -1,13 +1,9 @@
-//! `libloom_client`: the ring client with a C interface. `loom_client.h` beside this crate is made of this file by cbindgen, and a test holds
-//! the two equal.
+//! `libloom_client`: the ring client with a C interface. cbindgen makes `loom_client.h` from this file, and a test compares them.
 //!
-//! Each call converts its arguments, calls the Rust client, and turns an error into a code and a text that stays with the client. No panic
-//! reaches the caller: it becomes an error too.
+//! Each call converts its arguments, calls the Rust client, and turns an error into a code and a text that the client keeps. A panic becomes an
+//! error too.
 
-#![expect(
-    non_camel_case_types,
-    reason = "types of C are written as C writes them"
-)]
+#![expect(non_camel_case_types, reason = "C names its types in lower case")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -18,16 +14,15 @@ use ::loom_client::protocol::Synced;
 use ::loom_client::{ClientError, RingClient, RingOptions};
 use loom_engine::SourceId;
 
-/// A connection to the daemon of one directory, and a ring of shared memory for each source that it defines. One thread may use it at a
-/// time, and no fork of the process. It outlives the daemon: while none runs, records gather in memory of its own, and the next daemon stores
-/// them; a minute without a daemon makes calls fail.
+/// A connection to the daemon of one directory, with a ring of shared memory for each source that it defines. One thread may use it at a time,
+/// and no fork of the process. It outlives the daemon: while none runs, records wait in its own memory, and the next daemon stores them. After
+/// a minute without a daemon, calls fail.
 pub struct loom_client {
     client: Option<RingClient>,
     error: CString,
 }
 
-/// What became of the records of this connection, or since the daemon that runs now took its rings over: received = stored + refused +
-/// dropped.
+/// The counts of this connection's records, or the counts since the current daemon took over its rings: received = stored + refused + dropped.
 #[repr(C)]
 pub struct loom_counts {
     pub received: u64,
@@ -38,12 +33,11 @@ pub struct loom_counts {
     pub position: u64,
 }
 
-/// Connects to the daemon that runs on a Loom directory. `ring_bytes` is the room in each ring: a power of two from 64 KiB to 64 MiB, or 0
-/// for 8 MiB. Returns 0, or -1. A client is stored in `client` in both cases: `loom_error` says why it is not connected, and `loom_close`
-/// frees it.
+/// Connects to the daemon that runs on a Loom directory. `ring_bytes` is the size of each ring: a power of two from 64 KiB to 64 MiB, or 0 for
+/// 8 MiB. Returns 0, or -1. In both cases it stores a client in `client`: `loom_error` says why it is not connected, and `loom_close` frees it.
 ///
 /// # Safety
-/// `dir` is a string that ends with NUL, and `client` points to where the client goes.
+/// `dir` is a string that ends with NUL, and `client` points to a place for the client.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_connect(
     dir: *const c_char,
@@ -77,7 +71,7 @@ pub unsafe extern "C" fn loom_connect(
 /// Defines the first `[[source]]` of a TOML text, and opens a ring for it. A source that exists is not an error. Returns 0, or -1.
 ///
 /// # Safety
-/// `client` comes from `loom_connect`, `toml` is a string that ends with NUL, and `source` points to where its number goes.
+/// `client` comes from `loom_connect`, `toml` is a string that ends with NUL, and `source` points to a place for its number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_define(
     client: *mut loom_client,
@@ -100,9 +94,9 @@ pub unsafe extern "C" fn loom_define(
     })
 }
 
-/// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. No system
-/// call is made unless the ring is full or no daemon runs. If it is full, this waits for room, or the record is dropped and counted, as the source's
-/// `on_overload` says. Returns 0, or -1.
+/// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. It makes no
+/// system call unless the ring is full or no daemon runs. If the ring is full, it waits for space, or drops and counts the record, as the
+/// source's `on_overload` says. Returns 0, or -1.
 ///
 /// # Safety
 /// `client` comes from `loom_connect`, and `payload` points to so many bytes.
@@ -123,7 +117,7 @@ pub unsafe extern "C" fn loom_push(
         // SAFETY: the caller passes so many bytes.
         unsafe { std::slice::from_raw_parts(payload, bytes) }
     };
-    // A push does not panic; without the guard it costs what a push costs in Rust.
+    // A push does not panic, so it needs no guard and costs the same as in Rust.
     let pushed = match &mut this.client {
         Some(connected) => connected.push(SourceId(source), payload),
         None => return FAILED,
@@ -134,10 +128,10 @@ pub unsafe extern "C" fn loom_push(
     }
 }
 
-/// Returns when everything pushed before is visible to queries. `counts` may be NULL. Returns 0, or -1.
+/// Returns when everything that was pushed before is visible to queries. `counts` may be NULL. Returns 0, or -1.
 ///
 /// # Safety
-/// `client` comes from `loom_connect`, and `counts` points to where the counts go, or is NULL.
+/// `client` comes from `loom_connect`, and `counts` points to a place for the counts, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_sync(client: *mut loom_client, counts: *mut loom_counts) -> c_int {
     // SAFETY: the caller passes a client.
@@ -154,8 +148,8 @@ pub unsafe extern "C" fn loom_sync(client: *mut loom_client, counts: *mut loom_c
     })
 }
 
-/// Ends the connection and frees the client. The daemon takes what stands in the rings; only a sync before it shows that. What waits for the next
-/// daemon goes to it if it runs by now, and is lost otherwise. NULL is allowed.
+/// Ends the connection and frees the client. The daemon takes the records in the rings; only a sync before it shows that. Records that wait for
+/// the next daemon go to it if it runs by now, and are lost otherwise. NULL is allowed.
 ///
 /// # Safety
 /// `client` comes from `loom_connect` and is not used any more.
@@ -166,11 +160,11 @@ pub unsafe extern "C" fn loom_close(client: *mut loom_client) {
     }
     // SAFETY: the client was made by `loom_connect`, and the caller gives it up.
     let client = unsafe { Box::from_raw(client) };
-    // Nobody is left to report a panic to.
+    // Nobody can receive a panic any more.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(client)));
 }
 
-/// Why the latest call that failed did so; empty if none did. The text is valid until the next call.
+/// Returns the error of the latest call that failed; empty if none did. The text is valid until the next call.
 ///
 /// # Safety
 /// `client` comes from `loom_connect`.
@@ -200,14 +194,14 @@ impl From<ClientError> for Failure {
 }
 
 impl loom_client {
-    /// Runs a call, and keeps why it failed.
+    /// Runs a call, and keeps its error.
     fn run(&mut self, call: impl FnOnce(&mut loom_client) -> Result<(), Failure>) -> c_int {
         let why = match catch_unwind(AssertUnwindSafe(|| call(self))) {
             Ok(Ok(())) => return DONE,
             Ok(Err(Failure::Client(error))) => error.to_string(),
             Ok(Err(Failure::Null(name))) => format!("{name} is NULL"),
             Ok(Err(Failure::NotUtf8)) => "the definition is not UTF-8".to_owned(),
-            // The reason is the one of `loom_connect`.
+            // `loom_connect` has stored the reason.
             Ok(Err(Failure::NotConnected)) => return FAILED,
             Err(_) => {
                 "the client library has panicked; report this, with the lines on standard error"

@@ -1,4 +1,4 @@
-//! Descriptors that come with the bytes of a Unix socket: the daemon hands a ring over, the client receives it.
+//! Descriptors that travel with the bytes of a Unix socket: the daemon sends a ring's, and the client receives it.
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Sends bytes with a descriptor beside the first of them. Returns how many bytes were sent.
+/// Sends bytes, with a descriptor beside the first of them. Returns how many bytes were sent.
 pub fn send_with(
     stream: &UnixStream,
     bytes: &[u8],
@@ -30,7 +30,7 @@ pub fn send_with(
     Ok(sent?)
 }
 
-/// A socket that keeps the latest descriptor that came with what was read.
+/// A socket that keeps the latest descriptor that it received.
 pub(crate) struct Receiver {
     stream: UnixStream,
     latest: Option<OwnedFd>,
@@ -44,7 +44,7 @@ impl Receiver {
         }
     }
 
-    /// The descriptor that came last, once.
+    /// The latest descriptor; only one call gets it.
     pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
         self.latest.take()
     }

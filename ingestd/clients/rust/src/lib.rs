@@ -1,4 +1,4 @@
-//! The client library for producers in Rust: declare sources, push payloads, and read what became of them.
+//! The client library for producers in Rust: it declares sources, pushes payloads, and reports how many were stored.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), loom_client::ClientError> {
@@ -13,11 +13,11 @@
 //! # }
 //! ```
 //!
-//! A [`Client`] pushes through the daemon's socket, a [`RingClient`] through shared memory without a system call for each record. A `Client`
-//! ends with its daemon; a [`LastingClient`] and a `RingClient` go on with the next one.
+//! A [`Client`] pushes through the daemon's socket. A [`RingClient`] pushes through shared memory, without a system call for each record. A `Client`
+//! ends with its daemon; a [`LastingClient`] and a `RingClient` go on with the next daemon.
 //!
-//! The daemon stands on the same modules: [`protocol`] encodes and decodes what the socket carries, [`ring`] is the shared memory, and
-//! [`descriptors`] sends its file. The crate links no Arrow and no runtime.
+//! The daemon uses the same modules: [`protocol`] encodes and decodes the bytes on the socket, [`ring`] is the shared memory, and [`descriptors`]
+//! sends its file. The crate links no Arrow and no async runtime.
 
 pub mod client;
 pub mod descriptors;

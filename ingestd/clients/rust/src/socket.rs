@@ -1,4 +1,4 @@
-//! Where the socket of a Loom directory stands, whatever the length of the directory's path.
+//! The path of a Loom directory's socket, however long the directory's path is.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,12 @@ use rustix::fs::OFlags;
 
 /// The socket's name in its directory.
 pub const SOCKET_NAME: &str = "ingest.sock";
-/// A socket address holds 108 bytes, the closing NUL included.
+/// A socket address has 108 bytes, with the closing NUL.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Calls `f` with a path of the directory's socket that fits into a socket address.
+/// Calls `f` with a path to the directory's socket that fits a socket address.
 ///
-/// A path that is too long is reached through a descriptor of the directory, which lives as long as the call.
+/// A longer path goes through a descriptor of the directory, which is open during the call.
 pub fn with_socket_path<T>(dir: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = dir.join(SOCKET_NAME);
     if path.as_os_str().len() <= PATH_BYTES_MAX {

@@ -1,24 +1,24 @@
-//! The framing of captures, pcap and pcapng: where packets begin and end, and when they were captured.
+//! Finds the packets in captures (pcap and pcapng), and their times.
 //!
-//! The reader (`pcap.rs`) and the fuzz target of captures call it. What cannot be framed (an impossible length) ends a capture; a block of
-//! a pcapng whose own length is sound costs no other.
+//! The reader (`pcap.rs`) and the fuzz target of captures call it. An impossible length ends a capture; a faulty block of a pcapng with a valid
+//! length does not affect others.
 //!
-//! It is our own: `pcap-parser` 0.17 cannot read modified pcap of big-endian hosts, resolutions that are powers of two, and obsolete packet
-//! blocks. It takes `if_tsoffset` as little-endian everywhere, and waits for more bytes if a packet is longer than its block.
+//! `pcap-parser` 0.17 does not suffice: it cannot read modified pcap of big-endian hosts, resolutions that are powers of two, and obsolete packet
+//! blocks; it takes `if_tsoffset` as little-endian everywhere, and waits for more bytes if a packet is longer than its block.
 
 use super::headers::LinkType;
 
-/// The header of a pcap; the first block of a pcapng is no shorter.
+/// The length of the header of a pcap; the first block of a pcapng is not shorter.
 pub const FILE_HEADER_BYTES: usize = 24;
-/// The longest name of an interface that is kept.
+/// The limit of an interface's name.
 pub const INTERFACE_BYTES_MAX: usize = 255;
-/// No capture tool writes longer packets or blocks; a greater length is damage.
+/// No capture tool writes longer packets or blocks, so a greater length is damage.
 const PACKET_BYTES_MAX: usize = 64 << 20;
 const NANOS_A_SECOND: i128 = 1_000_000_000;
-/// How many interfaces a section may describe.
+/// The limit of interfaces in a section.
 const INTERFACES_MAX: usize = 65_536;
 
-/// Packets as they are framed, before anybody looks into them.
+/// A packet before its headers are read.
 pub struct Packet<'a> {
     pub captured_ns: Option<i64>,
     pub interface: Option<&'a str>,
@@ -27,7 +27,7 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
-/// How the packets of a capture follow each other.
+/// The format of a capture.
 pub enum Framing {
     Classic(Classic),
     Ng(Ng),
@@ -65,18 +65,18 @@ impl ByteOrder {
     }
 }
 
-/// What is at the beginning of the data.
+/// The start of the data.
 pub enum Step<'a> {
     Packet(Packet<'a>, usize),
-    /// So many bytes that hold no packet.
+    /// Bytes without a packet.
     Skip(usize),
-    /// A packet that cannot be read, and how many bytes to skip, if anything can follow.
+    /// A packet that cannot be read, and the bytes to skip; `None` if the rest cannot be read.
     Bad(String, Option<usize>),
     More,
 }
 
 impl Framing {
-    /// By the first bytes of a capture; `None` where it is none.
+    /// Recognises a capture by its first bytes.
     pub fn of_header(data: &[u8]) -> Option<Framing> {
         if data.starts_with(&Ng::SECTION.to_le_bytes()) {
             return Some(Framing::Ng(Ng::default()));
@@ -84,7 +84,7 @@ impl Framing {
         Classic::of_header(data).map(Framing::Classic)
     }
 
-    /// What is to be passed over before the first step.
+    /// The bytes to skip before the first step.
     pub fn header_bytes(&self) -> usize {
         match self {
             Framing::Classic(_) => FILE_HEADER_BYTES,
@@ -92,7 +92,7 @@ impl Framing {
         }
     }
 
-    /// Looks at what comes next.
+    /// Reads the next packet or block.
     pub fn step<'a>(&'a mut self, data: &'a [u8]) -> Step<'a> {
         match self {
             Framing::Classic(classic) => classic.step(data),
@@ -105,7 +105,7 @@ impl Framing {
 pub struct Classic {
     order: ByteOrder,
     nanos_a_tick: i64,
-    /// Of one packet; the format that Alexey Kuznetsov's patch writes has 8 more bytes.
+    /// The header of one packet; the format of Alexey Kuznetsov's patch has 8 more bytes.
     header_bytes: usize,
     link: LinkType,
 }
@@ -125,7 +125,7 @@ impl Classic {
             order,
             nanos_a_tick,
             header_bytes,
-            // The upper six bits say whether frames end with a checksum, and how long it is.
+            // The upper six bits describe checksums at the end of frames.
             link: LinkType::new(order.u32(data, 20)? & 0x03ff_ffff),
         })
     }
@@ -158,7 +158,7 @@ impl Classic {
     }
 }
 
-/// pcapng: blocks that say their lengths, in sections of either byte order.
+/// pcapng: blocks with lengths, in sections of either byte order.
 pub struct Ng {
     order: ByteOrder,
     interfaces: Vec<Interface>,
@@ -167,7 +167,7 @@ pub struct Ng {
 struct Interface {
     name: Option<String>,
     link: LinkType,
-    /// The greatest length of its packets; 0 for any.
+    /// The limit of its packets; 0 for none.
     snap_bytes: u32,
     ticks_a_second: i128,
     offset_seconds: i64,
@@ -183,13 +183,13 @@ impl Default for Ng {
 }
 
 impl Ng {
-    /// A section header; reads the same in both byte orders.
+    /// A section header, which is the same in both byte orders.
     pub const SECTION: u32 = 0x0a0d_0d0a;
     pub const INTERFACE: u32 = 1;
     const OBSOLETE_PACKET: u32 = 2;
     const SIMPLE_PACKET: u32 = 3;
     pub const ENHANCED_PACKET: u32 = 6;
-    /// Type and length before the body, the length again behind it.
+    /// Type and length before the body, and the length again after it.
     const FRAME_BYTES: usize = 12;
 
     fn step<'a>(&'a mut self, data: &'a [u8]) -> Step<'a> {

@@ -1,4 +1,4 @@
-//! What the headers of a captured packet say: who sent it to whom, as far as the captured bytes go.
+//! Reads the headers of captured packets: addresses, ports and protocol, as far as the captured bytes go.
 //!
 //! Fields that are missing or of another protocol are `None`.
 
@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::{EtherType, LaxIpv6Slice, LaxNetSlice, LaxSlicedPacket};
 
-/// How a packet begins, by the numbers of tcpdump.org's list of link types.
+/// The first header of a packet, by the link types of tcpdump.org.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LinkType {
     Ethernet,
-    /// An address family of 4 bytes, in the capturing host's byte order.
+    /// An address family of 4 bytes, in the byte order of the capturing host.
     Loopback,
     Ip,
     /// Linux "cooked": 16 bytes, the protocol in the last two.
@@ -33,7 +33,7 @@ impl LinkType {
     }
 }
 
-/// What the headers of a packet say.
+/// The headers of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
     pub protocol: Option<u16>,
@@ -50,12 +50,12 @@ pub enum Addr {
     V6(Ipv6Addr),
 }
 
-/// Looks into a packet as far as its bytes go.
+/// Reads the headers as far as the bytes go.
 pub fn dissect(link: LinkType, bytes: &[u8]) -> Headers {
     dissect_link(link, bytes).unwrap_or_default()
 }
 
-/// The number of the packet's interface on the host that captured it, where the link header has one.
+/// The number of the packet's interface on the capturing host, if the link header has one.
 pub fn interface_number(link: LinkType, bytes: &[u8]) -> Option<u32> {
     let number = bytes.get(4..)?.first_chunk()?;
     (link == LinkType::Sll2).then(|| u32::from_be_bytes(*number))
@@ -79,7 +79,7 @@ fn dissect_link(link: LinkType, bytes: &[u8]) -> Option<Headers> {
     }
 }
 
-/// What follows a link header with an EtherType. VLAN tags are passed over here, since etherparse stops at the fourth.
+/// Reads the headers after an EtherType. VLAN tags are skipped here, because etherparse stops at the fourth.
 fn ether(mut ether_type: u16, mut bytes: &[u8]) -> Option<Headers> {
     while let 0x8100 | 0x88a8 | 0x9100 = ether_type
         && let (Some(inner), Some(rest)) = (be_u16(bytes, 2), bytes.get(4..))
@@ -93,7 +93,7 @@ fn ether(mut ether_type: u16, mut bytes: &[u8]) -> Option<Headers> {
     let inner = sliced
         .ether_payload()
         .map_or(ether_type, |payload| payload.ether_type.0);
-    // Smaller numbers are lengths of frames of IEEE 802.3, which name no protocol.
+    // Smaller numbers are lengths of IEEE 802.3 frames, not protocols.
     let protocol = (inner >= 0x0600 && !matches!(inner, 0x0800 | 0x86dd)).then_some(inner);
     Some(Headers {
         protocol,
@@ -132,7 +132,7 @@ fn of_net(sliced: &LaxSlicedPacket<'_>) -> Option<Headers> {
     };
     let payload = sliced.ip_payload()?;
     headers.protocol = Some(u16::from(payload.ip_number.0));
-    // Ports come first in each of these, so that they are read even where the header is cut.
+    // These headers begin with the ports, which can be read even if the header is truncated.
     if has_ports && matches!(payload.ip_number.0, 6 | 17 | 33 | 132 | 136) {
         headers.src_port = be_u16(payload.payload, 0);
         headers.dst_port = be_u16(payload.payload, 2);
@@ -143,14 +143,14 @@ fn of_net(sliced: &LaxSlicedPacket<'_>) -> Option<Headers> {
     Some(headers)
 }
 
-/// Whether a packet is whole, or the first of its fragments, which has the ports.
+/// Whether a packet is whole or a first fragment, so that it has ports.
 fn is_first(packet: &LaxIpv6Slice<'_>) -> bool {
     let next = packet.header().next_header().0;
     !packet.payload().fragmented || fragment_offset(next, packet.extensions().slice()) == Some(0)
 }
 
-/// Where a fragment stands in its packet, by the extension headers of IPv6; the first of them is of this type. The iterator of etherparse
-/// reads past the end of headers that were cut.
+/// The offset of a fragment by the extension headers of IPv6; `next` is the type of the first. The iterator of etherparse reads past the end of
+/// truncated headers.
 fn fragment_offset(mut next: u8, mut headers: &[u8]) -> Option<u16> {
     loop {
         let bytes = match next {
@@ -279,7 +279,7 @@ mod tests {
         packet.extend([0, 53, 0x30, 0x39, 0, 200, 0, 0]);
         let headers = dissect(LinkType::Ip, &packet);
         assert_eq!((headers.protocol, headers.src_port), (Some(17), Some(53)));
-        // Behind options of either kind too.
+        // The same holds after options of either kind.
         let mut behind = packet.clone();
         (behind[5], behind[6]) = (32, 0);
         behind.splice(40..40, [60, 0, 1, 4, 0, 0, 0, 0, 44, 0, 1, 4, 0, 0, 0, 0]);

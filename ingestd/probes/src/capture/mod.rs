@@ -1,4 +1,4 @@
-//! Captures without Arrow: where packets begin and end (`framing`), and who sent them to whom (`headers`).
+//! Captures without Arrow: `framing` finds packets, `headers` reads their headers.
 
 pub mod framing;
 pub mod headers;

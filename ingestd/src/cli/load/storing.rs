@@ -1,6 +1,6 @@
-//! The storing half of a load: takes what the input's thread sends, hands it to the sink, and counts every row.
+//! The storing half of a load: receives batches from the input's thread, hands them to the sink, and counts every row.
 //!
-//! `load` calls it. Whatever happens, `finish` prints the counts; a row that was not stored is counted or named.
+//! `load` calls it. `finish` prints the counts in every case; a row that was not stored is counted or named.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,29 +21,29 @@ use super::Event;
 use crate::cli::progress::progress_bar;
 use crate::cli::stdout::{complain, say};
 
-/// How often the writer gets its turn while nothing comes.
+/// The interval of the writer's heartbeat while no batch comes.
 const TICK: Duration = Duration::from_millis(5);
-/// How often the progress line is drawn again while nothing comes.
+/// The interval of the progress line while no batch comes.
 const REDRAW: Duration = Duration::from_millis(200);
-/// How long a load that is asked to stop waits for its pipe to end.
+/// The time that a stopped load waits for the end of its pipe.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// A load under way.
+/// A running load.
 pub(super) struct Storing<'a> {
     dir: &'a Path,
     name: &'a str,
-    /// How it waits for the next daemon if the one that takes its rows ends.
+    /// The options for waiting for the next daemon.
     waiting: LastingOptions,
     sink: Option<Box<dyn Sink>>,
-    /// The source as the directory had it before.
+    /// The source before the load.
     known: Option<SourceDef>,
-    /// The source as the input has it, once the input is open.
+    /// The source that the input needs, once the input is open.
     wanted: Option<SourceDef>,
-    /// The source is defined as wanted with the first row that can be stored, so that what gives none leaves nothing behind.
+    /// The source, once it is defined. The first row that can be stored defines it, so that an input without rows creates nothing.
     source: Option<SourceId>,
     /// Rows refused before they became payloads.
     refused: u64,
-    /// Of those, the ones that the directory's ledger does not have yet, and why the last of them was.
+    /// The refused rows that are not in the ledger yet, and the last reason.
     unnoted: (u32, String),
     refusals: Refusals,
     bar: ProgressBar,
@@ -70,7 +70,7 @@ impl<'a> Storing<'a> {
         }
     }
 
-    /// Opens the directory if it exists, and returns the source as it stands there. A new directory is only made once there are rows.
+    /// Opens the directory if it exists, and returns the existing source. A new directory is created only when there are rows.
     pub(super) fn open_existing(
         &mut self,
         payload_bytes_max: &mut usize,
@@ -85,7 +85,7 @@ impl<'a> Storing<'a> {
         Ok(self.known.clone())
     }
 
-    /// Whether the source has changed since the load read it, and nothing was counted, said or stored since then: it can begin again.
+    /// Whether another load changed the source before this one stored or reported anything, so that it can begin again.
     pub(super) fn is_overtaken(&self) -> bool {
         let is_untouched = self.source.is_none() && self.refused == 0;
         let Some(sink) = self.sink.as_ref().filter(|_| is_untouched) else {
@@ -94,7 +94,7 @@ impl<'a> Storing<'a> {
         sink.existing(self.name).is_ok_and(|now| now != self.known)
     }
 
-    /// Stores what comes until the input ends.
+    /// Stores batches until the input ends.
     pub(super) fn follow(&mut self, events: &Receiver<Event>) -> anyhow::Result<()> {
         let stop = Arc::clone(&self.waiting.stop);
         let mut stop_at = None;
@@ -125,7 +125,7 @@ impl<'a> Storing<'a> {
     }
 
     fn store(&mut self, batch: &InputBatch, fraction: Option<f64>) -> anyhow::Result<()> {
-        // Before anything is said, so that a load that another one overtakes can begin again.
+        // This comes before any message, so that a load that another one overtakes can begin again.
         if batch.rows > 0 {
             self.defined()?;
         }
@@ -150,7 +150,7 @@ impl<'a> Storing<'a> {
         self.note_refused()
     }
 
-    /// The source as the input needs it, and the way to it.
+    /// Defines the source if necessary, and returns it with the sink.
     fn defined(&mut self) -> anyhow::Result<(&mut Box<dyn Sink>, SourceId)> {
         if self.sink.is_none() {
             self.sink = Some(sink::open(self.dir, self.waiting.clone())?);
@@ -171,7 +171,7 @@ impl<'a> Storing<'a> {
         Ok((sink, source))
     }
 
-    /// Enters the refused rows in the directory's ledger, under the source if there is one: a source without records is not made for them.
+    /// Enters the refused rows in the directory's ledger, if the source exists. They do not create it.
     fn note_refused(&mut self) -> anyhow::Result<()> {
         let (rows, reason) = &self.unnoted;
         let Some(sink) = self.sink.as_mut().filter(|_| *rows > 0) else {
@@ -197,7 +197,7 @@ impl<'a> Storing<'a> {
         note(&self.bar, message);
     }
 
-    /// Makes durable what was stored, and counts all rows, also where the load failed on the way.
+    /// Makes the stored rows durable and prints the counts, also after a failure.
     pub(super) fn finish(mut self, outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.bar.finish_and_clear();
         let (finished, closed) = match self.sink.take() {
@@ -250,7 +250,7 @@ impl<'a> Storing<'a> {
             counts.stored,
             counts.dropped
         ))?;
-        // What failed first is the reason why the end failed too.
+        // The first error explains the one at the end.
         outcome?;
         closed?;
         Ok(if refused > 0 || unconfirmed > 0 {
@@ -261,12 +261,11 @@ impl<'a> Storing<'a> {
     }
 }
 
-/// Prints a line on standard error above the bar.
 fn note(bar: &ProgressBar, message: &str) {
     bar.suspend(|| complain(message));
 }
 
-/// A note for each field that a source which exists did not have.
+/// A note for each field that is new in an existing source.
 fn added_fields(known: Option<&SourceDef>, def: &SourceDef) -> Vec<String> {
     let Some(known) = known else {
         return Vec::new();

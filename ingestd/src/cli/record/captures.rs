@@ -1,4 +1,4 @@
-//! The captures of a command line: their options, and what stands between them.
+//! The captures in a command line with their options.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,16 +15,17 @@ use ingestd::record::{
 
 use crate::cli::declared::declared;
 
-/// Options of the recording as a whole; each capture takes them.
+/// Options of the whole recording; each capture accepts them.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Whole {
-    /// Seconds to record; without it, until Ctrl-C
+    /// Seconds to record [default: until Ctrl-C]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(super) seconds: Option<u64>,
-    /// Size of all log files, such as 10GiB; the oldest records go first. A new directory keeps 2GiB. If a daemon runs on DIR, its configuration says it
+    /// Size of all log files, such as 10GiB; the oldest records are removed first. A new directory keeps 2GiB. If a daemon runs on DIR, its
+    /// configuration decides
     #[arg(long, value_name = "SIZE")]
     pub(super) keep: Option<ByteSize>,
-    /// How long to wait for the next daemon if the one that takes the records ends [default: 60s]
+    /// How long to wait for the next daemon if the current one ends [default: 60s]
     #[arg(long, value_name = "TIME")]
     pub(super) patience: Option<Span>,
 }
@@ -45,7 +46,7 @@ pub(super) enum What {
         /// Process to record, by its id; may be repeated
         #[arg(long = "pid", value_name = "PID")]
         pids: Vec<u32>,
-        /// Name of a process or thread to record, all its threads; the kernel keeps 15 bytes of a name. May be repeated
+        /// Name of a process or thread to record, with all threads of the process; the kernel keeps 15 bytes of a name. May be repeated
         #[arg(long = "comm", value_name = "NAME", value_parser = name_of_task)]
         names: Vec<String>,
         /// System call to record, such as 'read'; may be repeated
@@ -54,7 +55,7 @@ pub(super) enum What {
         /// Record only calls that took at least this long, such as 1ms
         #[arg(long, value_name = "TIME")]
         min_latency: Option<Span>,
-        /// Record the processes too that a recorded process starts
+        /// Also record the processes that a recorded process starts
         #[arg(long)]
         follow: bool,
         /// Source to record into
@@ -66,10 +67,10 @@ pub(super) enum What {
     /// Record packets, with tcpdump
     #[command(after_help = "Example:\n  ingestd record live.loom packets -i lo port 6379")]
     Packets {
-        /// Interface to listen on; without it, the first that tcpdump finds
+        /// Interface to listen on [default: the first that tcpdump finds]
         #[arg(short, long, value_name = "NAME")]
         interface: Option<String>,
-        /// Filter, in the language of tcpdump: 'port 6379'
+        /// Filter in the language of tcpdump: 'port 6379'
         filter: Vec<String>,
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "packet")]
@@ -82,7 +83,7 @@ pub(super) enum What {
         after_help = "Example:\n  ingestd record live.loom blockio --device /dev/sda --seconds 60"
     )]
     Blockio {
-        /// Disk to record, such as /dev/sda; without it, all
+        /// Disk to record, such as /dev/sda [default: all]
         #[arg(long, value_name = "DEVICE")]
         device: Option<PathBuf>,
         /// Source to record into
@@ -100,7 +101,7 @@ pub(super) enum What {
         #[command(flatten)]
         whole: Whole,
     },
-    /// Record what a program writes; it comes last, after '--'
+    /// Record the output of a program, which comes last, after '--'
     #[command(
         after_help = "Example:\n  ingestd record live.loom command --source log -- journalctl --follow"
     )]
@@ -108,7 +109,7 @@ pub(super) enum What {
         /// Source to record into
         #[arg(long, value_name = "NAME")]
         source: String,
-        /// What the program writes: lines, of standard output and standard error; or json, of standard output
+        /// Format of the output: lines, of standard output and standard error; or json, of standard output
         #[arg(long, value_enum, default_value = "lines")]
         format: Format,
         /// TOML file that declares the source as a [[source]]; json needs it for a new source
@@ -162,7 +163,7 @@ impl What {
         }
     }
 
-    /// Checks and prepares all that it needs, and changes no directory.
+    /// Prepares the capture, so that it cannot fail later for a missing prerequisite. Changes no directory.
     pub(super) fn open(self, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
         match self {
             What::Syscalls {
@@ -221,7 +222,8 @@ impl What {
     }
 }
 
-/// The captures, with '+' between them. What a program gets after '--' is its own. A usage error ends the process; `dir` is the word before.
+/// Parses the captures, with '+' between them. The words after '--' belong to a program. A usage error ends the process; `dir` is the word before the
+/// captures.
 pub(super) fn parse(dir: &Path, words: Vec<OsString>) -> Vec<What> {
     let known = What::command();
     let names: Vec<&str> = known
@@ -274,7 +276,7 @@ fn usage(message: &str) -> ! {
         .exit()
 }
 
-/// The options of the whole, wherever they stand.
+/// Merges the options of the whole recording from all places.
 pub(super) fn merged<'a>(wholes: impl Iterator<Item = &'a Whole>) -> anyhow::Result<Whole> {
     let mut merged = Whole::default();
     for Whole {

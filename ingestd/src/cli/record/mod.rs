@@ -1,6 +1,6 @@
-//! `ingestd record`: what the kernel, the network and a program emit, into the daemon that runs on the directory, or into one of its own.
+//! `ingestd record`: records events of the kernel, the network and a program, into the daemon that runs on the directory or into one of its own.
 //!
-//! `ingestd::record` does the recording; here are its arguments, its screen and its last lines.
+//! `ingestd::record` records; this file has the arguments, the screen and the last lines.
 
 mod captures;
 mod screen;
@@ -9,6 +9,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::CommandFactory;
@@ -16,20 +18,20 @@ use ingestd::client::{Client, ClientError, LastingOptions, PATIENCE};
 use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
-use ingestd::record::{Capture, Recorded, Recording, Until};
+use ingestd::record::{Capture, Recorded, Recording};
 
 use super::signals;
 use super::stdout::say;
 use captures::{What, Whole, merged, parse};
 use screen::{Lines, Screen};
 
-/// Record what the kernel, the network and a program emit
+/// Record events of the kernel, the network and a program
 ///
-/// Records into the daemon that runs on DIR, and if that ends, into the next one; without one, record is the daemon until it ends. Several
-/// captures, with '+' between them, run at once. Ctrl-C or SIGTERM ends the recording and a wait for the next daemon, and what was taken is stored or
-/// counted; a second one ends the process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
+/// Records into the daemon that runs on DIR, and into the next one if it ends; if none runs, record is the daemon until it ends. Several captures run
+/// at once, with '+' between them. Ctrl-C or SIGTERM ends the recording, also while it waits for the next daemon; the records taken so far are stored
+/// or counted. A second signal ends the process at once. The exit status is 1 if a record was refused or is unsure, or a capture failed.
 ///
-/// The line 'recording into' on standard error says that everything from then on is recorded.
+/// After the line 'recording into' on standard error, everything is recorded.
 #[derive(clap::Args)]
 #[command(after_help = after_help())]
 pub struct Args {
@@ -37,7 +39,7 @@ pub struct Args {
     dir: PathBuf,
     #[command(flatten)]
     whole: Whole,
-    /// Captures with their options, '+' between them
+    /// Captures with their options, and '+' between them
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -66,7 +68,7 @@ fn after_help() -> String {
     )
 }
 
-/// Each capture as a command, which stands behind the directory.
+/// Each capture as a command.
 pub(super) fn captures() -> impl Iterator<Item = clap::Command> {
     let captures: Vec<_> = What::command().get_subcommands().cloned().collect();
     captures.into_iter().map(|capture| {
@@ -75,7 +77,7 @@ pub(super) fn captures() -> impl Iterator<Item = clap::Command> {
     })
 }
 
-/// The command with its captures as subcommands, as man pages and completions show it; `then` adds to each.
+/// The command with its captures as subcommands, for man pages and completions; `then` changes each capture.
 pub(super) fn with_captures(
     record: clap::Command,
     then: impl Fn(clap::Command) -> clap::Command,
@@ -133,14 +135,14 @@ impl Args {
             &lines,
         );
         let stopped = daemon.map_or(Ok(()), Daemon::stop);
-        // The counts come also where the daemon ended badly; why it did so comes last.
+        // The counts are printed even if the daemon failed; its error comes last.
         let code = report(&recorded?)?;
         stopped?;
         Ok(code)
     }
 }
 
-/// Records until it is over.
+/// Records until the end.
 fn record(
     dir: &Path,
     own: Option<&Daemon>,
@@ -172,9 +174,11 @@ fn record(
     for query in queries {
         eprintln!("  {query};");
     }
-    let until = Until::new(&interrupted, seconds);
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut screen = Screen::new(&recording, lines);
-    recording.wait(&until, |recording| screen.show(recording));
+    let is_over =
+        || interrupted.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
+    recording.wait(is_over, |recording| screen.show(recording));
     screen.clear();
     Ok(recording.stop())
 }
@@ -188,7 +192,7 @@ fn runs_on(dir: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// The daemon of this process. A directory that exists keeps all that it has, unless the user says how much.
+/// Starts a daemon in this process. An existing directory keeps all records, unless the user limits its size.
 fn start(dir: &Path, keep: Option<ByteSize>) -> anyhow::Result<Daemon> {
     let is_new = !dir.exists();
     let keep = keep.or(is_new.then_some(ByteSize(2 << 30)));
@@ -209,7 +213,7 @@ fn start(dir: &Path, keep: Option<ByteSize>) -> anyhow::Result<Daemon> {
     Ok(Daemon::start(dir, &config, false)?)
 }
 
-/// The last lines: what is to be known about the records of each source, and then what became of them.
+/// Prints the notes about each source, and then its counts.
 fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for Recorded { source, ending, .. } in recorded {
@@ -219,7 +223,7 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
                     eprintln!("ingestd: source '{source}': {note}");
                 }
             }
-            // The recording has said why.
+            // The recording has reported why.
             Err(_) => code = ExitCode::FAILURE,
         }
     }

@@ -1,4 +1,4 @@
-//! The screen of a recording: a line for each source on a terminal, renewed every second. Log lines stand above them.
+//! The screen of a recording: a line for each source on a terminal, updated every second, below the log lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use ingestd::record::Recording;
 
-/// The place of the lines. What is written to it appears above them: what a program prints by itself is overwritten when they are renewed.
+/// The place of the lines. Log lines are written through it, because other output would be overwritten by updates.
 #[derive(Clone, Default)]
 pub(super) struct Lines(MultiProgress);
 
@@ -20,7 +20,7 @@ impl Write for Lines {
     }
 }
 
-/// The lines; none where standard error is not a terminal.
+/// The lines; none if standard error is not a terminal.
 pub(super) struct Screen {
     lines: Vec<(ProgressBar, u64)>,
     shown: Instant,

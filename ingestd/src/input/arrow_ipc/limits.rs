@@ -1,7 +1,7 @@
-//! What a message of Arrow IPC may claim: places within its own bytes, and no more rows and unpacked bytes than those account for.
+//! Limits of an Arrow IPC message: its parts lie within its own bytes, and its claims of rows and unpacked bytes match them.
 //!
-//! `messages` has every message checked before anything is made of it, so that what the library then reserves is bounded by the length of
-//! the input or by a limit that the message names.
+//! `messages` checks every message here before the library decodes it, so that the library never reserves more than the input's length or a named
+//! limit.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use anyhow::{Context, bail, ensure};
 use arrow::ipc::{self, MessageHeader};
 use flatbuffers::VerifierOptions;
 
-/// What a batch may unpack to, unless it takes more as it stands.
+/// The limit of an unpacked batch, unless the batch already takes more in the input.
 pub(super) const UNPACKED_BYTES_MAX: u64 = 1 << 30;
-/// The rows that a batch may have, whatever it weighs: columns of NULLs and of runs take no bytes.
+/// The limit of rows in a batch of any size: columns of NULLs and of runs take no bytes.
 const ROWS_MAX: u64 = 16 << 20;
-/// A row takes at least a bit of any other column.
+/// In any other column, a row takes at least one bit.
 const ROWS_A_BYTE: u64 = 8;
 
-/// A part of a file or message that lies somewhere in a whole of so many bytes.
+/// Checks that a part lies within a file or message of `whole` bytes.
 pub(super) fn place(offset: i64, length: i64, whole: u64) -> anyhow::Result<(u64, u64)> {
     let placed = u64::try_from(offset).ok().zip(u64::try_from(length).ok());
     placed
@@ -26,7 +26,7 @@ pub(super) fn place(offset: i64, length: i64, whole: u64) -> anyhow::Result<(u64
         })
 }
 
-/// How a flatbuffer of so many bytes is verified: a part of it may not stand for many.
+/// The verifier's limits for a flatbuffer of this length. They keep a part that is referenced many times from counting as many parts.
 pub(super) fn verifier(bytes: usize) -> VerifierOptions {
     VerifierOptions {
         max_tables: bytes / 8 + 1,
@@ -35,11 +35,11 @@ pub(super) fn verifier(bytes: usize) -> VerifierOptions {
     }
 }
 
-/// What the dictionaries hold that are kept, by their ids.
+/// The sizes of the dictionaries in memory, by id.
 #[derive(Default)]
 pub(super) struct Dictionaries(HashMap<i64, Held>);
 
-/// Bytes as they stand in the input, and unpacked.
+/// Sizes in the input, and unpacked.
 #[derive(Copy, Clone, Default)]
 struct Held {
     packed: u64,
@@ -66,7 +66,6 @@ impl Held {
 }
 
 impl Dictionaries {
-    /// Checks a message with the bytes of its body.
     pub(super) fn check(&mut self, message: ipc::Message<'_>, body: &[u8]) -> anyhow::Result<()> {
         match message.header_type() {
             MessageHeader::RecordBatch => {
@@ -93,7 +92,6 @@ impl Dictionaries {
     }
 }
 
-/// What a batch unpacks to.
 fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<Held> {
     let is_packed = batch.compression().is_some();
     let mut unpacked = 0u64;
@@ -103,7 +101,7 @@ fn check_batch(batch: ipc::RecordBatch<'_>, body: &[u8]) -> anyhow::Result<Held>
             .get(offset as usize..)
             .and_then(|bytes| bytes.first_chunk());
         let claimed = claimed.map_or(0, |bytes| i64::from_le_bytes(*bytes));
-        // -1 stands before bytes that are not packed.
+        // -1 marks bytes that are not compressed.
         let bytes = match u64::try_from(claimed) {
             Ok(claimed) if is_packed && length > 0 => claimed,
             _ => length,

@@ -1,6 +1,6 @@
-//! The messages of Arrow IPC, one after the other: of streams, as their bytes come, and of files, whose footer says where they stand.
+//! Reads the messages of Arrow IPC one after the other: from streams as their bytes come, from files by the positions in the footer.
 //!
-//! `arrow_ipc` is the only caller. A message is given once all of it is there and `limits` has checked it.
+//! `arrow_ipc` is the only caller. It gets a message only when it is complete and `limits` has checked it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,18 +17,18 @@ use loom_engine::proven;
 use super::super::blocks::Blocks;
 use super::limits::{Dictionaries, UNPACKED_BYTES_MAX, place, verifier};
 
-/// What a file, unlike a stream, begins with.
+/// The first bytes of a file; a stream begins with a message.
 pub(crate) const FILE_MAGIC: &[u8] = b"ARROW1";
-/// What a message begins with, except in the oldest streams.
+/// The first bytes of a message, except in the oldest streams.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// How much of a stream is looked through for the first rows.
+/// How far `may_have_rows` looks into a stream.
 const LOOK_AHEAD_BYTES: usize = 1 << 20;
 /// The magic and the length of the footer, at the end of a file.
 const FILE_END_BYTES: u64 = 10;
 
-/// A message as the library takes it.
+/// A message in the form that the library takes.
 pub(super) struct Message {
-    /// How its bytes are divided.
+    /// The lengths of the metadata and of the body.
     pub block: Block,
     pub bytes: Buffer,
     pub is_dictionary: bool,
@@ -73,7 +73,7 @@ impl Messages {
         ))
     }
 
-    /// The next message; waits where none has come yet. `None` at the end.
+    /// The next message, or `None` at the end. Waits for a pipe.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<Message>> {
         let (bytes, head, dictionaries) = match self {
             Messages::File {
@@ -119,7 +119,7 @@ impl Messages {
         }))
     }
 
-    /// Whether a batch with rows follows, as far as the next messages show it, which stay. Waits where none has come yet.
+    /// Whether a batch with rows may follow. It only looks ahead, consumes nothing, and waits for a pipe.
     pub(super) fn may_have_rows(&mut self) -> anyhow::Result<bool> {
         match self {
             Messages::File { file, places, .. } => {
@@ -161,7 +161,7 @@ impl Messages {
         }
     }
 
-    /// How much of it was given, from 0 to 1, where that is known.
+    /// The part that was read, from 0 to 1, if it is known.
     pub(super) fn fraction(&self) -> Option<f64> {
         match self {
             Messages::File { places, total, .. } => {
@@ -215,7 +215,7 @@ fn open_file(file: File) -> anyhow::Result<(Schema, MetadataVersion, Messages)> 
     Ok((schema, footer.version(), messages))
 }
 
-/// The schema of a machine with the byte order of this one.
+/// Refuses big-endian schemas, which the library would read as little-endian.
 fn native(schema: ipc::Schema<'_>) -> anyhow::Result<Schema> {
     ensure!(
         schema.endianness().equals_to_target_endianness(),
@@ -224,7 +224,7 @@ fn native(schema: ipc::Schema<'_>) -> anyhow::Result<Schema> {
     Ok(try_fb_to_schema(schema)?)
 }
 
-/// The bytes before the body of a stream's next message, and how many they are. `None` at the end.
+/// The bytes before the body of the next message, and their number; `None` at the end of the stream.
 fn stream_head(blocks: &mut Blocks) -> anyhow::Result<Option<(MutableBuffer, usize)>> {
     if !blocks.fill_to(1)? {
         return Ok(None);
@@ -252,7 +252,7 @@ fn stream_head(blocks: &mut Blocks) -> anyhow::Result<Option<(MutableBuffer, usi
     Ok(Some((bytes, head)))
 }
 
-/// Moves the next bytes of a stream, all of them or none that count.
+/// Moves the next bytes of a stream; an error if the stream ends before.
 fn take(blocks: &mut Blocks, bytes: &mut MutableBuffer, mut missing: usize) -> anyhow::Result<()> {
     while missing > 0 {
         let data = blocks.data();
@@ -274,7 +274,7 @@ fn has_rows(message: ipc::Message<'_>) -> bool {
     batch.is_some_and(|batch| batch.length() > 0)
 }
 
-/// What stands before the body of a message.
+/// Decodes the metadata before the body of a message.
 fn message(bytes: &[u8], head: usize) -> anyhow::Result<ipc::Message<'_>> {
     let prefix = if bytes.starts_with(&CONTINUATION) {
         8

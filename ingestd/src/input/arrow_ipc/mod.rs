@@ -1,6 +1,6 @@
-//! Arrow IPC, in its two forms: streams, decoded as bytes come, and files, whose footer says where batches stand.
+//! Reads both forms of Arrow IPC: streams, decoded as bytes come, and files, whose footer has the positions of the batches.
 //!
-//! `messages` finds the messages of either form, `limits` holds each to what its bytes account for, and the library makes batches of them.
+//! `messages` finds the messages, `limits` checks them, and the library decodes them.
 
 mod limits;
 mod messages;
@@ -25,7 +25,7 @@ pub(crate) struct ArrowIpc {
     decoder: FileDecoder,
     columns: Vec<Column>,
     wanted: Vec<usize>,
-    /// The batch at hand and how many of its rows were given.
+    /// The current batch, and how many of its rows were returned.
     batch: Option<(RecordBatch, usize)>,
     rows_read: u64,
 }
@@ -93,7 +93,7 @@ impl Reader for ArrowIpc {
                     return Rows::of_batch(&part, &self.wanted).map(Some);
                 }
             }
-            // The batch that was given goes before the next comes.
+            // Frees the batch before the next one is decoded.
             self.batch = None;
             let next = self.next_batch().with_context(|| {
                 format!("cannot read {} after row {}", self.name, self.rows_read)
@@ -105,7 +105,7 @@ impl Reader for ArrowIpc {
         }
     }
 
-    /// What fails now fails again when it is read.
+    /// An error here comes again when the rows are read.
     fn may_have_rows(&mut self) -> bool {
         self.messages.may_have_rows().unwrap_or(true)
     }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(file.lines(), stream.lines());
     }
 
-    /// A file and a stream of batches.
+    /// The same batches as a file and as a stream.
     fn written(batches: &[RecordBatch]) -> [Vec<u8>; 2] {
         let (mut file, mut stream) = (Vec::new(), Vec::new());
         let schema = batches[0].schema();

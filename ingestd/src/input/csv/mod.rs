@@ -1,7 +1,6 @@
-//! CSV into declared fields: a block of bytes becomes columns of text.
+//! Reads CSV into declared fields: each block of bytes becomes columns of text.
 //!
-//! The first row names the columns, unless the user says that it holds values. `row` finds the rows. A row that is malformed costs no other
-//! row.
+//! The first row names the columns, unless the user says that it holds values. `row` finds the rows. A malformed row does not affect others.
 
 mod row;
 
@@ -25,12 +24,12 @@ use crate::counted;
 pub(super) struct Csv {
     delimiter: u8,
     columns: Vec<Column>,
-    /// The fields of the row at hand.
+    /// The fields of the current row.
     spans: Vec<Span>,
 }
 
 impl Csv {
-    /// `name`: the file's, which says whether tabs stand between columns.
+    /// `name` is the file's name; its extension chooses tabs or commas.
     pub(super) fn open(
         mut blocks: Blocks,
         name: &Path,
@@ -56,7 +55,7 @@ impl Csv {
     }
 }
 
-/// Consumes the first row. Blank lines before it do not count.
+/// Reads the column names. Skips blank lines before them.
 fn header(blocks: &mut Blocks, delimiter: u8) -> anyhow::Result<Vec<String>> {
     let mut spans = Vec::new();
     loop {
@@ -94,7 +93,7 @@ fn header(blocks: &mut Blocks, delimiter: u8) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// The names of columns without a header: those of the fields in their order. The column of times has its place: `column0` is the first.
+/// Names the columns of a file without a header by the fields in their order. The column of times is named by its place: `column0` is the first.
 fn names_by_place(options: &LoadOptions) -> anyhow::Result<Vec<String>> {
     let fields = options.declared.iter().flat_map(|source| &source.fields);
     let mut names: Vec<String> = fields.map(|field| field.name.clone()).collect();
@@ -113,7 +112,7 @@ fn names_by_place(options: &LoadOptions) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A row with as many cells as there are columns.
+/// A row with the expected number of cells.
 pub(super) struct CsvRow<'a> {
     text: &'a str,
     spans: &'a [Span],
@@ -134,7 +133,7 @@ impl TextFormat for Csv {
             Found::Malformed(reason) => return Step::Bad(reason.to_owned(), first_line(data)),
             Found::More => return unended(data),
         };
-        // An empty line is not a row, except where there is a single column: then it is a row with an empty value.
+        // In a file with one column, an empty line is a row with an empty value.
         if self.columns.len() > 1 && matches!(data.get(..bytes), Some(b"\n" | b"\r\n")) {
             return Step::Blank(bytes);
         }
@@ -152,7 +151,7 @@ impl TextFormat for Csv {
                 return Step::Row(CsvRow { text, spans }, bytes);
             }
         };
-        // Several lines: more likely a stray quote than a text with line breaks.
+        // A row over several lines more likely has a stray quote than a text with line breaks.
         Step::Bad(reason, if lines { first_line(data) } else { bytes })
     }
 

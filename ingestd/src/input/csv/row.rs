@@ -1,29 +1,29 @@
-//! One row of CSV among bytes: where it ends, and where its fields stand.
+//! Finds one row of CSV in a block of bytes, and its fields.
 //!
-//! Rows are found here rather than by `csv-core`, which takes any bytes for CSV: behind a stray quote it swallows lines up to the next
-//! quote without an error. Here such a row is malformed, and its reader goes on behind its first line break.
+//! `csv-core` accepts any bytes: after a stray quote it reads the lines up to the next quote as one field. Here such a row is malformed, and reading
+//! goes on after its first line break.
 
 use memchr::{memchr, memchr2};
 
-/// One field of a row, as a range of the row's bytes without its quotes.
+/// The byte range of a field in its row, without quotes.
 #[derive(Copy, Clone)]
 pub(super) struct Span {
     pub start: usize,
     pub end: usize,
-    /// Holds doubled quotes.
+    /// The field contains doubled quotes.
     pub escaped: bool,
 }
 
 pub(super) enum Found {
-    /// A row of so many bytes, its line break included, and whether it holds one within quotes.
+    /// A row with its length, including the line break; `lines` says that it contains a line break within quotes.
     Row { bytes: usize, lines: bool },
     /// The row does not end within the data.
     More,
-    /// The first line is no row, with the reason.
+    /// The reason why the first line is not a row.
     Malformed(&'static str),
 }
 
-/// Finds the row at the beginning of `data` and its fields. `ended`: no more bytes follow.
+/// Finds the first row in `data` and its fields. `ended` says that no more bytes follow.
 pub(super) fn find(data: &[u8], delimiter: u8, ended: bool, spans: &mut Vec<Span>) -> Found {
     spans.clear();
     if data.is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn find(data: &[u8], delimiter: u8, ended: bool, spans: &mut Vec<Span
     }
 }
 
-/// The field that ends before the next delimiter or line break, and where that is.
+/// The field up to the next delimiter or line break, and its end.
 fn unquoted(data: &[u8], start: usize, delimiter: u8) -> (Span, usize) {
     let rest = data.get(start..).unwrap_or_default();
     let end = start + memchr2(delimiter, b'\n', rest).unwrap_or(rest.len());
@@ -80,7 +80,7 @@ fn unquoted(data: &[u8], start: usize, delimiter: u8) -> (Span, usize) {
     (span, end)
 }
 
-/// The field that a quote opened before `start`, and where it ends; `None` where it does not.
+/// The quoted field that begins at `start`, and its end; `None` if the quote is not closed.
 fn quoted(data: &[u8], start: usize) -> Option<(Span, usize)> {
     let mut at = start;
     let mut escaped = false;

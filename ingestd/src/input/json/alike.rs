@@ -1,18 +1,18 @@
-//! Objects that have the keys of the one before them, in the same order, and no nested values: most lines of most files.
+//! A fast path for objects that have the same keys in the same order as the one before and no nested values, as most lines have.
 //!
-//! `keys` calls it before the parser. What it reads, the parser reads alike; anything else it leaves to the parser, also every error.
+//! `keys` calls it before the parser. It either reads the same values as the parser, or leaves the line to the parser, including every error.
 
 use memchr::memchr2;
 
 use super::values::Values;
 
-/// Whether a key is written as it is.
+/// Whether a key needs no escapes.
 pub(super) fn is_plain(key: &str) -> bool {
     !key.bytes()
         .any(|byte| matches!(byte, b'"' | b'\\' | ..0x20))
 }
 
-/// Takes an object apart that has these plain keys, each with its number; `None` if it is another. Of what is not read, `values` means nothing.
+/// Splits an object with exactly these plain keys, each with its number; `None` for any other object, after which `values` are undefined.
 pub(super) fn read<'a, 'n>(
     text: &'a str,
     keys: impl Iterator<Item = (usize, &'n str)>,
@@ -33,12 +33,12 @@ pub(super) fn read<'a, 'n>(
     (matches!(rest, "}" | "}\r") && values.are_single()).then_some(())
 }
 
-/// Some writers put one behind a comma and a colon.
+/// Some writers put a space after commas and colons.
 fn without_space(text: &str) -> &str {
     text.strip_prefix(' ').unwrap_or(text)
 }
 
-/// The length of the value that a text begins with, unless it is an object, an array, a string with escapes or a number with an exponent.
+/// The length of the value at the start of the text; `None` for objects, arrays, strings with escapes and numbers with an exponent.
 fn value_bytes(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'"' => {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use loom_engine::schema::FieldType;
 
-    /// The values of keys `a` and `b` as the parser has them; `None` for anything else.
+    /// The parser's values of keys `a` and `b`; `None` for other texts.
     fn parsed(text: &str) -> Option<Vec<Option<String>>> {
         let columns = ["a", "b"].map(|name| Column::new(name, FieldType::Json, true));
         let mut values = Values::with_capacity(2);

@@ -1,4 +1,4 @@
-//! Which column each key of an input fills, and the keys that fill none. `object` asks for every key of a row.
+//! Maps each key of an input to its column, and reports keys without a column. `object` calls it for every key of a row.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use super::alike::{self, is_plain};
 use super::values::Values;
 use crate::counted;
 
-/// How many different keys are kept, so that hostile input cannot fill memory.
+/// The limit of known keys, so that hostile input cannot fill memory.
 const KEYS_MAX: usize = 4096;
-/// How many keys without a column are named.
+/// The limit of notes about keys without a column.
 const NAMED_MAX: usize = 10;
 
-/// The keys of an input, each with a number: that of its column, or one behind those of the columns.
+/// The keys of an input, each with a number: that of its column, or a higher one if it has no column.
 pub(super) struct Keys {
     numbers: HashMap<String, usize>,
     /// The name of each number.
     names: Vec<String>,
     columns: usize,
-    /// The number behind the last one that was found: most objects have their keys in one order.
+    /// The number after the last key, a guess for the next one: most objects have the same order of keys.
     next: usize,
     /// The keys of the last row that was parsed.
     order: Vec<usize>,
@@ -41,7 +41,7 @@ impl Keys {
         }
     }
 
-    /// Reads a row that has the keys of the last one that was parsed; false if it has others, or nested values.
+    /// Reads a row with the same keys as the last parsed row; false if it has other keys or nested values.
     pub(super) fn read_alike<'a>(&self, text: &'a str, values: &mut Values<'a>) -> bool {
         let keys = self
             .order
@@ -50,13 +50,13 @@ impl Keys {
         alike::read(text, keys, values).is_some()
     }
 
-    /// Called before a row is parsed: most begin with the first column's key.
+    /// Call it before a row is parsed.
     pub(super) fn begin_row(&mut self) {
         self.next = 0;
         self.order.clear();
     }
 
-    /// The number of a key of the row at hand; `None` if there are too many keys to look at it.
+    /// The number of a key in the current row; `None` if there are too many different keys.
     pub(super) fn number(&mut self, key: &str) -> Option<usize> {
         let is_next = self.names.get(self.next).is_some_and(|next| next == key);
         let known = match is_next {
@@ -75,7 +75,7 @@ impl Keys {
         Some(number)
     }
 
-    /// The number of a key that is new: of the column that its name became, or that differs in case only.
+    /// The number of a new key: that of the column with its cleaned name, or whose name differs only in case.
     fn add(&mut self, key: &str) -> usize {
         let lower = key.to_lowercase();
         let cleaned = field_name(key);
@@ -108,19 +108,19 @@ impl Keys {
         self.names.get(number).map_or("", String::as_str)
     }
 
-    /// Counts the values of a row that have no column.
+    /// Counts the values of a row without a column.
     pub(super) fn count_left_out(&mut self, values: &Values<'_>) {
         let without_column = values.iter().skip(self.columns).flatten();
         let left_out = without_column.filter(|value| *value != "null");
         self.left_out += left_out.count() as u64 + values.beyond;
     }
 
-    /// Notes for the user since the last call.
+    /// The new notes for the user.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Notes how many values were left out, if any were.
+    /// Adds the note about the number of values without a field.
     pub(super) fn total_left_out(&mut self) {
         if self.left_out > 0 {
             let values = counted(self.left_out, "value");

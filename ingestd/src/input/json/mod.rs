@@ -1,7 +1,7 @@
-//! JSON lines into declared fields: the keys of each object become columns of text, nested values stay the JSON that they are.
+//! Reads JSON lines into declared fields: the keys of each object become columns of text, and nested values stay JSON.
 //!
-//! Each line is parsed by itself, so that a malformed one costs no other. `object` takes one apart, `alike` one that is like the one before,
-//! `keys` finds the column of each key.
+//! Each line is parsed by itself, so a malformed line does not affect others. `object` parses a line, `alike` is faster for lines like the one
+//! before, `keys` finds the column of each key.
 
 mod alike;
 mod keys;
@@ -20,6 +20,7 @@ use serde_json::de::{SliceRead, StrRead};
 use super::Wanted;
 use super::blocks::Blocks;
 use super::columns::Column;
+use super::duckdb::copy_statement;
 use super::plan::LoadOptions;
 use super::text_rows::{Data, Step, TextFormat, TextReader, unended};
 use keys::Keys;
@@ -32,7 +33,7 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// The columns are the fields of the source and the one of times.
+    /// The columns are the source's fields and the column of times.
     pub(super) fn open(
         mut blocks: Blocks,
         path: &Path,
@@ -43,7 +44,7 @@ impl Json {
             bail!(
                 "cannot read {} as JSON lines: its first line is not a whole object; let DuckDB read it: {}",
                 blocks.name(),
-                options.copy_statement(path, "read_json")
+                copy_statement(options, path, "read_json")
             );
         }
         let fields = options.declared.iter().flat_map(|source| &source.fields);
@@ -90,7 +91,7 @@ impl TextFormat for Json {
         }
     }
 
-    /// The value as text: strings without quotes and escapes, anything else as it is written.
+    /// The value as text: strings without quotes and escapes, other values as in the input.
     fn append(
         row: &Values<'_>,
         wanted: &Wanted,
@@ -127,7 +128,7 @@ impl TextFormat for Json {
     }
 }
 
-/// Whether a JSON text has an escape of one half of a surrogate pair without the other.
+/// Whether a JSON text has an escape of half a surrogate pair.
 fn has_half_a_pair(text: &str) -> bool {
     let mut rest = text.as_bytes();
     while let Some(backslash) = memchr(b'\\', rest) {
@@ -148,7 +149,7 @@ fn has_half_a_pair(text: &str) -> bool {
     false
 }
 
-/// The number of an escape, behind its backslash.
+/// The code unit of a `\u` escape, whose backslash is before `escape`.
 fn utf16_unit(escape: &[u8]) -> Option<u16> {
     let digits = escape.strip_prefix(b"u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

@@ -1,4 +1,4 @@
-//! One JSON object, taken apart into the values of its keys without a copy.
+//! Splits a JSON object into the values of its keys without a copy.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::keys::Keys;
 use super::values::Values;
 
-/// Parses an object; an error is why the text is not a row. Then `values` mean nothing.
+/// Parses an object; the error says why the text is not a row, and `values` are undefined then.
 pub(super) fn parse_object<'a>(
     text: impl Read<'a>,
     values: &mut Values<'a>,
@@ -29,7 +29,7 @@ pub(super) fn parse_object<'a>(
     })?;
     match values.twice {
         None => Ok(()),
-        // No one knows which is meant.
+        // Either value may be the right one.
         Some(number) => Err(format!(
             "it has two values for the name '{}'",
             keys.name(number)

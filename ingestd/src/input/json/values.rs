@@ -1,12 +1,12 @@
-//! The values of one JSON object, by the number of their key. Each is a part of the text, not a copy.
+//! The values of one JSON object by key number, as slices of the text.
 
-/// The values of one object, by the number of their key, each as it is written.
+/// The values of one object by key number, as written.
 #[derive(Default)]
 pub(in super::super) struct Values<'a> {
     cells: Vec<Option<&'a str>>,
-    /// A key that has two values.
+    /// A key with two values.
     pub(super) twice: Option<usize>,
-    /// How many values have a key that is not looked at.
+    /// The number of values with an unknown key.
     pub(super) beyond: u64,
 }
 
@@ -18,7 +18,6 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Without any value.
     pub(super) fn reset(&mut self) {
         self.cells.clear();
         (self.twice, self.beyond) = (None, 0);
@@ -33,7 +32,6 @@ impl<'a> Values<'a> {
         self.cells.get(number).copied().flatten()
     }
 
-    /// The value of each number in order, or none.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<&'a str>> {
         self.cells.iter().copied()
     }

@@ -1,6 +1,6 @@
-//! Whether pages unpack to what their headers claim, for the packings of which the library notices that only once it has unpacked them.
+//! Checks that compressed pages are not longer than their headers claim, for compressions where the library checks that only after decompression.
 //!
-//! `weight` relies on what headers claim. Pages are unpacked here, and not kept, only where lies could cost more than a limit.
+//! `weight` relies on the headers. Pages are decompressed here, and discarded, only if wrong claims could exceed a limit.
 
 use std::fs::File;
 use std::io::{Read, copy, sink};
@@ -14,10 +14,10 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::pages::{Page, for_each_page};
 
-/// A form of LZ4 that old writers used under the name of another, which is tried last.
+/// Old writers store this form of LZ4 under the name of another; the library tries it last.
 const LZ4_FRAME: [u8; 4] = 0x184D_2204_u32.to_le_bytes();
 
-/// Checks the pages of columns that are read together, if those of the moment could unpack to more than the limit.
+/// Checks the pages of columns that are read together, if the pages of one moment could exceed the limit.
 pub(super) fn check_claims(
     file: &File,
     chunks: &[&ColumnChunkMetaData],
@@ -46,7 +46,7 @@ fn named(chunk: &ColumnChunkMetaData) -> String {
     format!("column '{}'", chunk.column_path().string())
 }
 
-/// How many times its bytes a page can unpack to before the library compares it with its header.
+/// The greatest ratio of decompressed to compressed bytes before the library checks the header.
 fn most_ratio(chunk: &ColumnChunkMetaData) -> u64 {
     match chunk.compression() {
         Compression::GZIP(_) => 1030,
@@ -93,7 +93,7 @@ fn check_page(file: &File, chunk: &ColumnChunkMetaData, page: Page) -> anyhow::R
         }
         _ => return Ok(()),
     };
-    // What cannot be unpacked is left to the library, which says so.
+    // The library reports a page that cannot be decompressed.
     let unpacked = copy(&mut unpacked.take(page.bytes + 1), &mut sink()).unwrap_or(0);
     ensure!(
         unpacked <= page.bytes,
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// The unpacked length is a field of a page's header: a zigzag varint, of four bytes here.
+    /// The encoding of an unpacked length in a page header: a zigzag varint, of four bytes here.
     fn varint(bytes: usize) -> [u8; 4] {
         let digit = |shift: usize| ((2 * bytes) >> shift) as u8 & 0x7f;
         [
@@ -126,7 +126,7 @@ mod tests {
         ]
     }
 
-    /// A file of one page of a long text, whose header claims so many bytes less than it unpacks to.
+    /// Checks a file with one page, whose header claims this many bytes less than the page has.
     fn checked(version: WriterVersion, less: usize) -> anyhow::Result<()> {
         let properties = WriterProperties::builder()
             .set_compression(Compression::GZIP(Default::default()))

@@ -1,13 +1,13 @@
-//! Times of type INT96, which old writers of Parquet use: the library wraps those that nanoseconds do not reach.
+//! Repairs times of type INT96, which old writers of Parquet use: the library wraps those outside the range of nanoseconds.
 //!
-//! So columns that hold such times are read a second time, in milliseconds, which reach every day that INT96 can name. Where the two differ,
-//! a column of times becomes one of whole decimals, and a nested one has its rows refused. `parquet` is the only caller.
+//! Columns with INT96 are read a second time in milliseconds, which cover every INT96 day. Where the two readings differ, a column of times becomes
+//! one of whole decimals, and rows of nested columns are refused. `parquet` is the only caller.
 
 use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::{
     DataType, Field, FieldRef, Fields, TimeUnit, TimestampMillisecondType, TimestampNanosecondType,
 };
@@ -21,15 +21,15 @@ use super::views::with_schema;
 
 const NANOS_A_MILLI: i128 = 1_000_000;
 
-/// The second reading of a file.
+/// The second reading of a file, in milliseconds.
 pub(super) struct Millis {
     meta: ArrowReaderMetadata,
-    /// The columns with such times that are read, ascending.
+    /// The selected columns with INT96, ascending.
     roots: Vec<usize>,
 }
 
 impl Millis {
-    /// Of these columns; `None` where no such time is among them.
+    /// The reading of the selected columns; `None` if they have no INT96.
     pub(super) fn new(
         meta: &ArrowReaderMetadata,
         roots: &[usize],
@@ -66,7 +66,7 @@ impl Millis {
         Ok(builder.with_batch_size(batch_rows).build()?)
     }
 
-    /// Mends the columns of a batch, which are those of `roots`, by the same rows in milliseconds, and returns the rows that have no times.
+    /// Repairs the columns of a batch by the same rows in milliseconds, and returns the rows to refuse. `roots` are the columns of the batch.
     pub(super) fn mend(
         &self,
         columns: &mut [ArrayRef],
@@ -143,7 +143,7 @@ fn field_in_millis(
     Arc::new(Field::clone(field).with_data_type(ty))
 }
 
-/// The rows in which a time is another in nanoseconds than in milliseconds.
+/// Marks the rows in which the two readings differ.
 fn wrapped(nanos: &ArrayRef, millis: &ArrayRef) -> Vec<bool> {
     use DataType as A;
     let mut rows = vec![false; nanos.len()];
@@ -167,22 +167,8 @@ fn wrapped(nanos: &ArrayRef, millis: &ArrayRef) -> Vec<bool> {
                 }
             }
         }
-        (A::List(_), A::List(_)) => {
-            let (nanos, millis) = (nanos.as_list::<i32>(), millis.as_list::<i32>());
-            any_within(
-                &mut rows,
-                nanos.offsets(),
-                &wrapped(nanos.values(), millis.values()),
-            );
-        }
-        (A::LargeList(_), A::LargeList(_)) => {
-            let (nanos, millis) = (nanos.as_list::<i64>(), millis.as_list::<i64>());
-            any_within(
-                &mut rows,
-                nanos.offsets(),
-                &wrapped(nanos.values(), millis.values()),
-            );
-        }
+        (A::List(_), A::List(_)) => any_in_lists::<i32>(&mut rows, nanos, millis),
+        (A::LargeList(_), A::LargeList(_)) => any_in_lists::<i64>(&mut rows, nanos, millis),
         (A::FixedSizeList(_, _), A::FixedSizeList(_, _)) => {
             let (nanos, millis) = (nanos.as_fixed_size_list(), millis.as_fixed_size_list());
             let each = usize::try_from(nanos.value_length()).unwrap_or(0);
@@ -204,7 +190,13 @@ fn wrapped(nanos: &ArrayRef, millis: &ArrayRef) -> Vec<bool> {
     rows
 }
 
-fn any_within<O: arrow::array::OffsetSizeTrait>(rows: &mut [bool], ends: &[O], within: &[bool]) {
+fn any_in_lists<O: OffsetSizeTrait>(rows: &mut [bool], nanos: &ArrayRef, millis: &ArrayRef) {
+    let (nanos, millis) = (nanos.as_list::<O>(), millis.as_list::<O>());
+    let within = wrapped(nanos.values(), millis.values());
+    any_within(rows, nanos.offsets(), &within);
+}
+
+fn any_within<O: OffsetSizeTrait>(rows: &mut [bool], ends: &[O], within: &[bool]) {
     for (row, (from, to)) in rows.iter_mut().zip(ends.iter().zip(ends.iter().skip(1))) {
         let values = within.get(from.as_usize()..to.as_usize());
         *row = values.is_some_and(|values| values.contains(&true));
@@ -216,7 +208,7 @@ fn differ(nanos: i64, millis: i64) -> bool {
     apart.abs() >= NANOS_A_MILLI
 }
 
-/// The times in nanoseconds that milliseconds stand for, with the part of a millisecond that wrapping keeps.
+/// The correct nanoseconds: the time in milliseconds plus the part of a millisecond, which wrapping keeps.
 fn unwrapped(nanos: &ArrayRef, millis: &ArrayRef) -> ArrayRef {
     let nanos = nanos.as_primitive::<TimestampNanosecondType>().iter();
     let millis = millis.as_primitive::<TimestampMillisecondType>().iter();
@@ -226,7 +218,6 @@ fn unwrapped(nanos: &ArrayRef, millis: &ArrayRef) -> ArrayRef {
         Some(i128::from(millis) * NANOS_A_MILLI + i128::from(part))
     };
     let decimals: Decimal128Array = nanos.zip(millis).map(whole).collect();
-    // The widest decimal: any time fits.
     Arc::new(decimals.with_data_type(DataType::Decimal128(38, 0)))
 }
 
@@ -240,7 +231,7 @@ mod tests {
     use crate::input::Format;
     use crate::input::testing::{Loaded, load, options};
 
-    /// A file with these times, as Julian days and nanoseconds of the day, in its only leaf, which is optional or repeated.
+    /// Loads a file with these times (Julian days and nanoseconds of the day) in its only leaf, which is optional or repeated.
     fn loaded(schema: &str, repetitions: Option<&[i16]>, times: &[(u32, u64)]) -> Loaded {
         let schema = parse_message_type(schema).unwrap().into();
         let mut file = Vec::new();

@@ -1,6 +1,6 @@
-//! What the footer of a Parquet file says of its rows and columns, and what other writers get wrong there.
+//! Reads the footer of a Parquet file, and repairs known mistakes of other writers.
 //!
-//! `parquet` is the only caller. Statistics are believed where they decide about a field's type; each value is held to the type all the same.
+//! `parquet` is the only caller. Statistics decide about field types; each value is still checked against its type.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parquet::file::statistics::Statistics;
 
 use super::super::columns::Column;
 
-/// A footer, with notes about what was wrong in it.
+/// Reads the footer, with notes about repairs.
 pub(super) fn load(file: &File) -> anyhow::Result<(ArrowReaderMetadata, Vec<String>)> {
     let read = ParquetMetaDataReader::new().parse_and_finish(file)?;
     let (meta, notes) = mended(read)?;
@@ -23,7 +23,7 @@ pub(super) fn load(file: &File) -> anyhow::Result<(ArrowReaderMetadata, Vec<Stri
     Ok((loaded, notes))
 }
 
-/// Some writers say that a dictionary stands at byte 0 where there is none, or count no rows but those of row groups.
+/// Some writers place a dictionary that does not exist at byte 0, or write a wrong number of rows in the footer.
 fn mended(meta: ParquetMetaData) -> anyhow::Result<(ParquetMetaData, Vec<String>)> {
     let groups = meta.row_groups().iter().cloned().map(without_page_zero);
     let groups = groups.collect::<anyhow::Result<Vec<_>>>()?;
@@ -84,7 +84,7 @@ fn without_page_zero(group: RowGroupMetaData) -> anyhow::Result<RowGroupMetaData
     Ok(group.into_builder().set_column_metadata(columns).build()?)
 }
 
-/// The columns. They are nullable where the file's schema says so, though this file may hold no NULL: a later one may.
+/// The columns. They are nullable if the schema says so, even if this file has no NULL: a later file may have one.
 pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
     let meta = loaded.metadata();
     let fields = loaded.schema().fields().iter().enumerate();
@@ -94,7 +94,7 @@ pub(super) fn columns(loaded: &ArrowReaderMetadata) -> Vec<Column> {
         let mut column =
             Column::of_arrow(field.name(), field.data_type(), field.is_nullable(), digits);
         if holds_intervals(field.data_type()) {
-            // The library gives the days and milliseconds of an INTERVAL, or its months, and never both.
+            // The library returns either the months or the rest of an INTERVAL.
             column.note = Some(format!(
                 "column '{}' becomes json, its values of type INTERVAL without their months; if they have some, convert them with DuckDB first",
                 field.name()
@@ -119,7 +119,7 @@ fn holds_intervals(ty: &DataType) -> bool {
     }
 }
 
-/// The leaf of a column without children.
+/// The only leaf of a column; `None` for nested columns.
 fn only_leaf(meta: &ParquetMetaData, root: usize) -> Option<usize> {
     let schema = meta.file_metadata().schema_descr();
     let mut leaves =
@@ -127,7 +127,7 @@ fn only_leaf(meta: &ParquetMetaData, root: usize) -> Option<usize> {
     leaves.next().filter(|_| leaves.next().is_none())
 }
 
-/// The least and the greatest value of a leaf, if every row group says them, as the file stores them.
+/// The least and the greatest stored value of a leaf, if every row group has them.
 fn extremes(meta: &ParquetMetaData, leaf: usize) -> Option<[i128; 2]> {
     let mut all: Option<[i128; 2]> = None;
     for group in meta.row_groups() {
@@ -182,7 +182,7 @@ mod tests {
     use crate::input::Format;
     use crate::input::testing::{load, options, try_load};
 
-    /// A file whose footer says something else.
+    /// A file with a changed footer.
     fn with_footer(change: impl FnOnce(ParquetMetaData) -> ParquetMetaData) -> Vec<u8> {
         let lists = [Some(vec![Some(1), Some(2)]), None, Some(vec![])];
         let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
@@ -213,9 +213,9 @@ mod tests {
         ParquetMetaData::new(meta.file_metadata().clone(), groups)
     }
 
-    /// A footer that counts so many rows, whatever its row groups do.
+    /// Sets the number of rows in the footer.
     fn counting(mut file: Vec<u8>, rows: u8) -> Vec<u8> {
-        // The third field, 64 bits as a zigzag varint, before a list of structs.
+        // The third field is a zigzag varint before a list of structs.
         let is_count = |bytes: &[u8]| matches!(bytes, [0x16, _, 0x19, 0x0c | 0x1c]);
         let at = file.windows(4).rposition(is_count).unwrap();
         file[at + 1] = 2 * rows;

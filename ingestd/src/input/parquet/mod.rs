@@ -1,4 +1,4 @@
-//! Parquet files: row groups read one after the other in batches of bounded weight, with only the columns that are asked for.
+//! Reads Parquet files: one row group after the other, in batches of limited weight, with only the selected columns.
 
 mod claims;
 mod int96;
@@ -28,13 +28,13 @@ pub(crate) struct Parquet {
     columns: Vec<Column>,
     file: File,
     meta: ArrowReaderMetadata,
-    /// The columns that are read, ascending.
+    /// The selected columns, ascending.
     roots: Vec<usize>,
-    /// Position among these of each column that is asked for.
+    /// The position in `roots` of each requested column.
     order: Vec<usize>,
     /// The second reading of INT96.
     millis: Option<Millis>,
-    /// The row group that comes after the one at hand.
+    /// The row group after the current one.
     next_group: usize,
     group: Option<Group>,
     rows_read: u64,
@@ -42,11 +42,11 @@ pub(crate) struct Parquet {
     notes: Vec<String>,
 }
 
-/// A row group that is being read.
+/// The current row group.
 struct Group {
     reader: ParquetRecordBatchReader,
     millis: Option<ParquetRecordBatchReader>,
-    /// How many of its rows did not come yet.
+    /// The number of rows that were not read yet.
     rows_left: u64,
 }
 
@@ -93,7 +93,7 @@ impl Parquet {
         }
     }
 
-    /// The rows of a batch of the group at hand.
+    /// The rows of a batch of the current row group.
     fn rows(&mut self, batch: &RecordBatch) -> anyhow::Result<Rows> {
         let mut columns = batch.columns().to_vec();
         let mut bad = Vec::new();

@@ -1,7 +1,6 @@
-//! What the pages of a Parquet file say that they unpack to, read from their headers alone: how many rows may be asked for at a time
-//! is decided before any page is unpacked.
+//! Reads the page headers of a Parquet file, so that `weight` can choose the size of batches before any page is decompressed.
 //!
-//! A page header is a struct of Thrift's compact protocol, of which this file reads what it needs and passes over the rest.
+//! A page header is a struct of Thrift's compact protocol. This file reads the fields that are needed, and skips others.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, bail};
 use parquet::file::metadata::ColumnChunkMetaData;
 
-/// Statistics may stand in a header; one that is longer is none.
+/// The longest page header; it may include statistics.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 const HEADER_BYTES_USUAL: usize = 256;
-/// Structs in structs; page headers have three levels.
+/// The limit of nested structs; page headers have three levels.
 const DEPTH_MAX: u8 = 8;
 
 const DATA_PAGE: i64 = 0;
@@ -20,18 +19,18 @@ const DICTIONARY_PAGE: i64 = 2;
 const DATA_PAGE_V2: i64 = 3;
 const DELTA_BYTE_ARRAY: i64 = 7;
 
-/// What a page header says.
+/// The values of a page header.
 #[derive(Copy, Clone, Default, Debug, PartialEq)]
 pub(super) struct Page {
     kind: i64,
-    /// Unpacked, or as it stands in the file if that is more.
+    /// The greater of decompressed and stored bytes.
     pub bytes: u64,
     pub packed_bytes: u64,
-    /// Where it begins behind its header.
+    /// The position of the page, after its header.
     pub at: u64,
-    /// How much of it is levels that are not packed.
+    /// The bytes of levels, which are not compressed.
     pub levels_bytes: u64,
-    /// NULLs too; 0 for a page without rows.
+    /// The number of values with NULLs; 0 for a page without rows.
     pub values: u64,
     encoding: i64,
 }
@@ -41,13 +40,13 @@ impl Page {
         self.kind == DICTIONARY_PAGE
     }
 
-    /// Whether its values are stored as differences from those before, so that a few bytes may stand for many.
+    /// Whether values are stored as differences from the previous ones, so that few bytes may mean many.
     pub(super) fn is_delta(&self) -> bool {
         self.encoding == DELTA_BYTE_ARRAY
     }
 }
 
-/// Calls `see` with each page of a column in a row group, in order. `rows` is how many the row group has, where each is one value.
+/// Calls `see` with each page of a column in a row group, in order. `rows` is the number of rows, if each has one value.
 pub(super) fn for_each_page(
     file: &File,
     chunk: &ColumnChunkMetaData,
@@ -59,7 +58,6 @@ pub(super) fn for_each_page(
     let mut values = 0;
     while at < end {
         let Some((mut page, header_bytes)) = header_at(file, at)? else {
-            // Some writers count a few bytes too many.
             if rows.is_some_and(|rows| values >= rows) {
                 return Ok(());
             }
@@ -95,7 +93,7 @@ fn header_at(file: &File, at: u64) -> anyhow::Result<Option<(Page, usize)>> {
     }
 }
 
-/// Bytes of the compact protocol. `None` from any of its functions: they end too early, or say what they cannot.
+/// A reader of the compact protocol. Its functions return `None` if the bytes are invalid or end too early.
 struct Compact<'a> {
     rest: &'a [u8],
 }
@@ -121,14 +119,14 @@ impl Compact<'_> {
         Some(page)
     }
 
-    /// The header of a data page of either version, or of a dictionary, which differ in where the encoding stands.
+    /// Reads the header of a data page or a dictionary, which differ in the place of the encoding.
     fn data_page(&mut self, of: i64, page: &mut Page) -> Option<()> {
         let encoding_id = if of == 8 { 4 } else { 2 };
         self.fields(DEPTH_MAX, &mut |reader, id, kind| {
             match (id, kind) {
                 (1, 4..=6) => page.values = u64::try_from(reader.signed()?).ok()?,
                 (id, 4..=6) if id == encoding_id => page.encoding = reader.signed()?,
-                // Levels stand before the values in the second version.
+                // In the second version, levels precede the values.
                 (5 | 6, 4..=6) if of == 8 => {
                     page.levels_bytes += u64::from(u32::try_from(reader.signed()?).ok()?);
                 }
@@ -138,7 +136,7 @@ impl Compact<'_> {
         })
     }
 
-    /// Reads a struct: `read` gets the number and the type of each field, and reads its value.
+    /// Reads a struct: `read` gets the number and type of each field, and reads its value.
     fn fields(
         &mut self,
         depth: u8,
@@ -162,7 +160,7 @@ impl Compact<'_> {
     fn pass_over(&mut self, kind: u8, depth: u8) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // The type of a truth value is its value.
+            // The type of a boolean is its value.
             1 | 2 => Some(()),
             3 => self.byte().map(drop),
             4..=6 => self.unsigned().map(drop),
@@ -192,7 +190,7 @@ impl Compact<'_> {
         }
     }
 
-    /// A truth value in a list takes a byte.
+    /// In a list, a boolean takes a byte.
     fn pass_over_element(&mut self, kind: u8, depth: u8) -> Option<()> {
         self.pass_over(if matches!(kind, 1 | 2) { 3 } else { kind }, depth)
     }

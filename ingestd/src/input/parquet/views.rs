@@ -1,18 +1,18 @@
-//! The same file read as other types: texts as views, of which any number of rows may share a value's bytes.
+//! Reads a file as other Arrow types: texts become views, so that any number of rows can share the bytes of a value.
 //!
-//! `parquet` and `int96` call it. What a file holds does not change, only the arrays that are made of it.
+//! `parquet` and `int96` call it.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 
-/// With texts and bytes as views.
+/// Replaces texts and bytes by views.
 pub(super) fn with_views(meta: &ArrowReaderMetadata) -> ArrowReaderMetadata {
     with_schema(meta, views(meta.schema().fields())).unwrap_or_else(|| meta.clone())
 }
 
-/// As these types; `None` where the file cannot be read so.
+/// Reads the file as these types; `None` if that is impossible.
 pub(super) fn with_schema(
     meta: &ArrowReaderMetadata,
     fields: impl Into<Fields>,

@@ -1,8 +1,7 @@
-//! How many rows of a row group may be asked for at a time, so that what they unpack to stays within a limit, whatever the file holds.
+//! Limits the rows of a batch, so that the decompressed data of any file stays within a limit.
 //!
-//! Pages are unpacked whole, so a batch weighs what the pages weigh that it touches, the dictionaries of its columns, and what each row
-//! takes by itself. Page headers say all of that (`pages`), except for rows that repeat: of these they say how much
-//! there is in a row group, and not in which row.
+//! Pages are decompressed as a whole, so the weight of a batch is that of the pages that it touches, of the dictionaries of its columns, and of its
+//! rows. Page headers (`pages`) have all of that, except for repeated columns: their values are known for a row group, not for a row.
 
 use std::fs::File;
 
@@ -15,16 +14,16 @@ use super::super::BATCH_ROWS;
 use super::claims::check_claims;
 use super::pages::{Page, for_each_page};
 
-/// What a batch weighs, unless a single row weighs more.
+/// The limit of a batch, unless a single row exceeds it.
 const BATCH_WEIGHT: u64 = 256 << 20;
-/// What a single row may weigh with the pages that it stands in, and what repeats in a row group.
+/// The limit of a single row with its pages, and of the repeated values of a row group.
 const ROW_WEIGHT_MAX: u64 = 1 << 30;
-/// A value as it is held in an array, its length and its levels included.
+/// The memory for a value in an array, with its length and levels.
 const VALUE_BYTES: u64 = 32;
-/// Batches of 1, 2, 4, … rows are weighed.
+/// The number of batch sizes: 1, 2, 4, … rows.
 const SIZES: usize = BATCH_ROWS.ilog2() as usize + 1;
 
-/// The rows of each batch of a row group, of which only some leaves are read. `schema` says what they become.
+/// The number of rows of each batch of a row group, for the selected leaves. `schema` has their Arrow types.
 pub(super) fn batch_rows(
     file: &File,
     group: &RowGroupMetaData,
@@ -71,7 +70,7 @@ pub(super) fn batch_rows(
             ROW_WEIGHT_MAX >> 20
         );
     }
-    // What repeats is taken as spread over the rows.
+    // Repeated values are assumed to be spread evenly over the rows.
     let spread = |size: u64| repeated / rows.max(1) * size;
     let fits = |size: &usize| {
         let weight = total.get(*size).copied().unwrap_or(u64::MAX);
@@ -80,7 +79,7 @@ pub(super) fn batch_rows(
     Ok(1 << (0..SIZES).rev().find(fits).unwrap_or(0))
 }
 
-/// Whether rows share the bytes of their texts, instead of holding a copy each.
+/// Whether rows share the bytes of texts instead of copying them.
 fn shares_values(ty: &DataType) -> bool {
     use DataType as A;
     match ty {
@@ -93,7 +92,7 @@ fn shares_values(ty: &DataType) -> bool {
     }
 }
 
-/// The greatest weight of a column's part of a batch, for each size of batch. They begin with the row group, each where the last ended.
+/// The greatest weight of a column in a batch of each size. Batches follow each other from the first row of the row group.
 fn column_weights(
     file: &File,
     chunk: &ColumnChunkMetaData,
@@ -129,7 +128,7 @@ fn column_weights(
     Ok(weights)
 }
 
-/// All that a column of lists unpacks to in a row group.
+/// The decompressed weight of a repeated column in a row group.
 fn repeated_weight(file: &File, chunk: &ColumnChunkMetaData, shares: bool) -> anyhow::Result<u64> {
     let (mut bytes, mut values, mut copied) = (0u64, 0u64, 0u64);
     for_each_page(file, chunk, None, |page| {
@@ -144,19 +143,19 @@ fn repeated_weight(file: &File, chunk: &ColumnChunkMetaData, shares: bool) -> an
     Ok(bytes.saturating_add(values.saturating_mul(value)))
 }
 
-/// The most that a value takes besides its page: it is no longer than the page that it stands in.
+/// The greatest length of a value's copy: no value is longer than its page.
 fn copied_bytes(chunk: &ColumnChunkMetaData, page: Page, shares: bool) -> u64 {
     let is_text = chunk.column_type() == Type::BYTE_ARRAY;
     let is_copied = page.is_delta() || page.is_dictionary() && !shares;
     if is_text && is_copied { page.bytes } else { 0 }
 }
 
-/// The length of each value, where they have one.
+/// The length of fixed-width values, else 0.
 fn width(chunk: &ColumnChunkMetaData) -> u64 {
     u64::try_from(chunk.column_descr().type_length()).unwrap_or(0)
 }
 
-/// What the pages weigh that each of consecutive batches touches.
+/// The weight of the pages that each batch touches, and the greatest so far.
 #[derive(Copy, Clone, Default)]
 struct Window {
     batch: u64,
@@ -165,7 +164,7 @@ struct Window {
 }
 
 impl Window {
-    /// A page that batches `first` to `last` touch; no page before touched a later one.
+    /// Adds a page that batches `first` to `last` touch. No earlier page touches a later batch.
     fn add(&mut self, first: u64, last: u64, page_bytes: u64) {
         if first > self.batch {
             (self.batch, self.bytes) = (first, 0);
@@ -192,10 +191,10 @@ mod tests {
 
     use super::*;
 
-    /// A longer one falls back to pages without a dictionary.
+    /// The writer gives up longer dictionaries.
     const DICTIONARY_BYTES: usize = 900_000;
 
-    /// The rows of a batch of a file of one column, with views in place of texts and with texts.
+    /// The batch size for a file with one column, with views and with texts.
     fn batches(
         column: ArrayRef,
         properties: WriterPropertiesBuilder,
@@ -261,7 +260,7 @@ mod tests {
         let one_row = OffsetBuffer::from_lengths([2000]);
         let lists = ListArray::new(item, one_row, texts(&long, 2000), None);
         let [views, copies] = batches(Arc::new(lists), WriterProperties::builder());
-        // As if all rows were like this one, of a MiB.
+        // All rows are assumed to be like this one, of a MiB.
         assert_eq!(views.unwrap(), 256);
         let refused = format!("{:#}", copies.unwrap_err());
         assert!(refused.contains("smaller pages"), "{refused}");

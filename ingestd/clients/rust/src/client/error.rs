@@ -1,4 +1,4 @@
-//! Why a call of a client fails.
+//! The errors of the clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::protocol::{ErrorCode, Synced};
 use crate::ring::{PushError, RingError};
 
-/// Why a call of the client failed.
+/// A call of a client failed.
 #[derive(Debug, Clone, Error)]
 pub enum ClientError {
     #[error("no daemon runs on {}; start one with 'ingestd run {}'", .0.display(), .0.display())]
@@ -23,10 +23,10 @@ pub enum ClientError {
     Absent {
         dir: PathBuf,
         patience: Duration,
-        /// Records that the client hands over once a daemon runs, as long as its process lives.
+        /// Records that the client hands over once a daemon runs, if its process lives that long.
         waiting: u64,
     },
-    /// Of a client over the socket, after the patience with which it looked for the next daemon.
+    /// A client over the socket has looked for the next daemon in vain.
     #[error(
         "{why}; no daemon has run on {} for {} since then; {unsent} records are not sent, and {unsure} may be stored or not; start one with \
          'ingestd run {}'",
@@ -40,7 +40,7 @@ pub enum ClientError {
         unsent: u64,
         unsure: u64,
     },
-    /// The same, of a client that was to stop looking before its patience was over.
+    /// The same, but `stop` was set before the time was over.
     #[error(
         "{why}; the wait for the next daemon on {} was stopped; {unsent} records are not sent, and {unsure} may be stored or not; start one \
          with 'ingestd run {}'",
@@ -52,13 +52,13 @@ pub enum ClientError {
         unsent: u64,
         unsure: u64,
     },
-    #[error("another Loom directory stands at {} now; connect again", .0.display())]
+    #[error("a different Loom directory is at {} now; connect again", .0.display())]
     Replaced(PathBuf),
     #[error("this user may not push to {}; join the daemon's [access] group, which also needs socket = \"group\"", .0.display())]
     NotAllowed(PathBuf),
     #[error("{message}")]
     Daemon { code: ErrorCode, message: String },
-    /// The daemon stopped in good order; what it took of this client's records is durable.
+    /// The daemon stopped regularly; the records that it took from this client are durable.
     #[error("the daemon stopped; it stored {} of this client's records", .0.counts.stored)]
     Stopped(Synced),
     #[error("a payload of {bytes} bytes is longer than the limit of a record, {limit}")]
@@ -94,11 +94,11 @@ impl From<io::Error> for ClientError {
 }
 
 impl ClientError {
-    /// Whether the daemon has ended, or does not answer yet: the next one may.
+    /// Whether the daemon has ended, or does not answer yet, so that a later look may succeed.
     pub(super) fn is_absence(&self) -> bool {
         match self {
             ClientError::NotRunning(_) | ClientError::Io(_) | ClientError::Stopped(_) => true,
-            // The old daemon may still hold what the client had there.
+            // The old daemon may still have this client's sources and rings.
             ClientError::Daemon { code, .. } => {
                 matches!(code, ErrorCode::Stopping | ErrorCode::TooManyConnections)
             }

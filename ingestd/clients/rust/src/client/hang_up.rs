@@ -1,4 +1,4 @@
-//! The end of a connection, as seen and made without reading or writing it.
+//! The end of a connection: this detects and causes it without reading or writing.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ impl HangUp {
         self.0.try_clone().map(HangUp)
     }
 
-    /// Whether one side has ended the connection; waits for that as long as `patience`.
+    /// Whether one side has ended the connection. This waits for it up to `patience`.
     pub(super) fn is_hung_up(&self, patience: Duration) -> bool {
         self.poll(Some(Timespec {
             tv_sec: patience.as_secs() as i64,
@@ -30,14 +30,14 @@ impl HangUp {
         while !self.poll(None) {}
     }
 
-    /// False also if a signal ends the wait early; the caller asks again.
+    /// It is also false if a signal ends the wait early; the caller asks again.
     fn poll(&self, patience: Option<Timespec>) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
         matches!(poll(&mut polled, patience.as_ref()), Ok(1..))
     }
 
     pub(super) fn hang_up(&self) {
-        // It fails where the daemon has ended the connection already.
+        // It fails if the daemon has already ended the connection.
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }

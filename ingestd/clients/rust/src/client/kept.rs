@@ -1,4 +1,4 @@
-//! The batches of a client that no daemon has acknowledged: those that were sent first, then those that were not.
+//! The batches of a client that no daemon has acknowledged: first those that were sent, then the others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use crate::protocol::Shape;
 #[derive(Default)]
 pub(super) struct Kept {
     batches: VecDeque<Batch>,
-    /// How many at the front were sent, in full or in part, over the connection of now.
+    /// How many of the first batches were sent, in full or in part, over the current connection.
     sent: usize,
     bytes: usize,
 }
@@ -53,14 +53,14 @@ impl Kept {
         self.bytes
     }
 
-    /// How long the oldest has waited.
+    /// The age of the oldest batch.
     pub(super) fn age(&self) -> Duration {
         self.batches
             .front()
             .map_or(Duration::ZERO, |batch| batch.since.elapsed())
     }
 
-    /// Sends what was not sent. A connection that is known to be over gets nothing, so that its batches stay surely unsent.
+    /// Sends the batches that were not sent. It sends nothing over a connection that is known to be over, so those batches are certainly unsent.
     pub(super) fn send(&mut self, client: &Client) -> Result<(), ClientError> {
         while let Some(batch) = self.batches.get(self.sent) {
             if client.is_hung_up(Duration::ZERO) {
@@ -72,7 +72,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Drops so many of the oldest records that were sent; how many of them there were not.
+    /// Drops so many of the oldest sent records, and returns how many were missing.
     pub(super) fn acknowledge(&mut self, mut records: u64) -> u64 {
         while records > 0 && self.sent > 0 {
             let Some(batch) = self.batches.front_mut() else {
@@ -94,7 +94,7 @@ impl Kept {
         self.sent > 0
     }
 
-    /// The oldest batch that was sent.
+    /// Takes the oldest batch that was sent.
     pub(super) fn take_sent(&mut self) -> Option<Batch> {
         if self.sent == 0 {
             return None;
@@ -102,12 +102,12 @@ impl Kept {
         self.pop()
     }
 
-    /// The connection took none of what is left: the next one gets all of it.
+    /// The connection took none of the rest, so the next connection gets all of it.
     pub(super) fn unsend(&mut self) {
         self.sent = 0;
     }
 
-    /// Records that no daemon has got.
+    /// How many records no daemon has got.
     pub(super) fn unsent(&self) -> u64 {
         let unsent = self.batches.iter().skip(self.sent);
         unsent.map(|batch| batch.records).sum()
@@ -133,30 +133,33 @@ impl Batch {
 
     /// The earliest and the latest time of the payloads, which begin with their own times.
     pub(super) fn own_times(&self) -> Option<TimeRange> {
-        let mut times: Option<TimeRange> = None;
         let mut rest = self.bytes.as_slice();
-        while let Some((payload, after)) = split(self.shape, rest) {
+        let payloads = std::iter::from_fn(|| {
+            let (payload, after) = split(self.shape, rest)?;
             rest = after;
-            let Some(time) = payload.first_chunk::<8>() else {
-                continue;
-            };
-            let time = Timestamp(i64::from_le_bytes(*time));
-            times = Some(times.map_or(
-                TimeRange {
-                    first: time,
-                    last: time,
-                },
-                |times| TimeRange {
-                    first: times.first.min(time),
-                    last: times.last.max(time),
-                },
-            ));
-        }
+            Some(payload)
+        });
+        let times = payloads
+            .filter_map(|payload| payload.first_chunk())
+            .map(|time| Timestamp(i64::from_le_bytes(*time)));
         times
+            .map(|time| TimeRange {
+                first: time,
+                last: time,
+            })
+            .reduce(hull)
     }
 }
 
-/// The first payload and what comes after it; `None` where there is no whole one.
+/// The shortest range that contains both.
+pub(super) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
+    TimeRange {
+        first: a.first.min(b.first),
+        last: a.last.max(b.last),
+    }
+}
+
+/// The first payload and the bytes after it; `None` if it is not whole.
 fn split(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     match shape {
         Shape::Fixed { record_bytes: 0 } => None,
@@ -168,7 +171,7 @@ fn split(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// How many payloads fill `bytes`; `None` where the last one is not whole.
+/// How many payloads are in `bytes`; `None` if the last one is not whole.
 fn records_of(shape: Shape, bytes: &[u8]) -> Option<u64> {
     let mut rest = bytes;
     let mut records = 0;

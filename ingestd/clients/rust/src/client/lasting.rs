@@ -1,9 +1,9 @@
 //! A client over the socket that outlives its daemon.
 //!
-//! A call that finds the daemon gone looks for the next one, as long as its patience says. What was acknowledged is stored once. Of the rest,
-//! what surely was not stored goes to the next daemon: batches that were not sent, and those that a daemon which stopped in good order did not
-//! count. What a killed daemon was given and had not acknowledged is *unsure*: the log has some, all or none of it. It is never sent again; it
-//! is counted, and reported to the next daemon's ledger.
+//! A call that finds the daemon gone looks for the next one within its patience. Acknowledged records are stored once. Of the others, those that
+//! certainly were not stored go to the next daemon: batches that were not sent, and those that a daemon did not count before it stopped regularly.
+//! Records that a killed daemon got and did not acknowledge are *unsure*: the log has some, all or none of them. They are never sent again; the
+//! client counts them and reports them to the next daemon's ledger.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,24 +15,24 @@ use loom_engine::schema::{TimeKind, parse_sources};
 use loom_engine::{SourceId, TimeRange};
 
 use super::absence::{Absence, PATIENCE};
-use super::kept::{Batch, Kept};
+use super::kept::{Batch, Kept, hull};
 use super::source_ring::{now, with_slack};
 use super::{Client, ClientError, ClientOptions, first_of};
 use crate::protocol::{Counts, Depth, LostCause, Shape, Synced, Welcome};
 
-/// So many bytes that are not acknowledged call for a sync.
+/// The client syncs when so many bytes are not acknowledged.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// So does the oldest batch at this age.
+/// It also syncs when the oldest batch has this age.
 const KEPT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// What a lasting client asks for.
+/// The options of a lasting client.
 #[derive(Clone, Debug)]
 pub struct LastingOptions {
-    /// What the daemon calls this client, for people.
+    /// A name for people; the daemon shows it.
     pub name: String,
-    /// How long calls wait for the next daemon before they fail; 60 s unless it is set.
+    /// How long calls wait for the next daemon before they fail; 60 s by default.
     pub patience: Duration,
-    /// Once set, no call waits: without a daemon it fails after one look.
+    /// Once this is set, no call waits: without a daemon it fails after one look.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -46,61 +46,61 @@ impl Default for LastingOptions {
     }
 }
 
-/// What became of everything that was pushed: `counts.received + unsure + unsent` is all of it, once it has been synced.
+/// The result for everything that was pushed. After a sync, `counts.received + unsure + unsent` is all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What daemons acknowledged.
+    /// The records that daemons acknowledged.
     pub counts: Counts,
     /// Records that killed daemons may have stored or not.
     pub unsure: u64,
     /// Records that no daemon has got.
     pub unsent: u64,
-    /// Why the latest refused record was refused; empty where none was.
+    /// Why the latest refused record was refused; empty if none was.
     pub reason: String,
 }
 
-/// One thread's way to the daemons of one directory, one after the other.
+/// One thread's connection to the successive daemons of one directory.
 pub struct LastingClient {
     dir: PathBuf,
     options: LastingOptions,
-    /// The directory's UUID and limits: another directory in its place gets none of its records.
+    /// The directory's UUID and limits. A different directory at the same path gets none of its records.
     welcome: Welcome,
-    /// What was defined, for the next daemon.
+    /// The definitions, for the next daemon.
     documents: Vec<(String, Vec<(SourceId, String)>)>,
     sources: BTreeMap<SourceId, Defined>,
     link: Link,
     kept: Kept,
-    /// Acknowledged over this connection.
+    /// The counts of this connection.
     confirmed: Counts,
-    /// Rows that this connection's counts have as refused, and that were never pushed.
+    /// Rows that were never pushed, but that this connection's counts have as refused.
     noted: u64,
-    /// Acknowledged over the connections before.
+    /// The counts of the earlier connections.
     before: Counts,
     reason: String,
     /// Why the latest connection ended.
     why: String,
-    /// Daemons that took over from another one.
+    /// How many daemons took over from another one.
     successors: u64,
 }
 
 struct Defined {
     name: String,
     time: TimeKind,
-    /// Everything pushed before is acknowledged.
+    /// Everything that was pushed before is acknowledged.
     since: loom_engine::Timestamp,
     unsure: u64,
-    /// Unsure records that no ledger has yet, with their times.
+    /// Unsure records that are not in a ledger yet, and their times.
     unreported: Option<(u64, TimeRange)>,
 }
 
-/// The way to a daemon, or the time since there is none.
+/// The connection to a daemon, or the time without one.
 enum Link {
     To(Client),
     Gone(Absence),
 }
 
 impl LastingClient {
-    /// Connects to the daemon that runs on `dir`. Without one it fails at once.
+    /// Connects to the daemon that runs on `dir`, and fails at once if there is none.
     pub fn connect(dir: &Path) -> Result<LastingClient, ClientError> {
         LastingClient::connect_with(dir, LastingOptions::default())
     }
@@ -125,12 +125,12 @@ impl LastingClient {
         })
     }
 
-    /// The first daemon's answer to the hello: its limits, and the directory's UUID.
+    /// The first daemon's answer to the hello. It has its limits and the directory's UUID.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Defines every `[[source]]` of a TOML document, as [`Client::define`] does, also with each daemon that follows.
+    /// Defines every `[[source]]` of a TOML document, as [`Client::define`] does, for this daemon and each one that follows.
     pub fn define(&mut self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
         let defined = self.ask(|client| client.define(toml))?;
         let times: BTreeMap<String, TimeKind> = parse_sources(toml)
@@ -158,8 +158,8 @@ impl LastingClient {
         first_of(&self.define(toml)?)
     }
 
-    /// Hands over a batch of payloads of a source that this client defined, in the shapes of [`Client::push_batch`]; one that ends with half a
-    /// payload is refused as a whole. Where it fails because no daemon runs, the batch waits for one with those before.
+    /// Hands over a batch of payloads of a source that this client defined, in the shapes of [`Client::push_batch`]. A batch that ends with half a
+    /// payload is refused as a whole. If the call fails because no daemon runs, the batch waits for the next one, behind earlier batches.
     pub fn push_batch(
         &mut self,
         source: SourceId,
@@ -177,12 +177,12 @@ impl LastingClient {
         self.tick()
     }
 
-    /// Sends what the buffer holds, without waiting for the daemon to take it in.
+    /// Sends the content of the buffer, without waiting until the daemon takes it.
     pub fn flush(&mut self) -> Result<(), ClientError> {
         self.ask(Client::flush)
     }
 
-    /// Syncs if that is due. One who pushes seldom calls it at times, so that little is unsure if the daemon is killed.
+    /// Syncs if that is due. A client that pushes seldom calls this regularly, so that few records are unsure if the daemon is killed.
     pub fn tick(&mut self) -> Result<(), ClientError> {
         if self.kept.bytes() >= KEPT_BYTES_MAX || self.kept.age() >= KEPT_TIME_MAX {
             self.acknowledge(Depth::Configured)?;
@@ -190,19 +190,19 @@ impl LastingClient {
         Ok(())
     }
 
-    /// Returns when everything pushed before is visible to queries or unsure.
+    /// Returns when everything that was pushed before is visible to queries or unsure.
     pub fn sync(&mut self) -> Result<Outcome, ClientError> {
         self.acknowledge(Depth::Configured)?;
         Ok(self.outcome())
     }
 
-    /// Returns when everything pushed before is durable or unsure.
+    /// Returns when everything that was pushed before is durable or unsure.
     pub fn sync_durable(&mut self) -> Result<Outcome, ClientError> {
         self.acknowledge(Depth::Durable)?;
         Ok(self.outcome())
     }
 
-    /// Enters rows in the ledger that were to become records, as [`Client::report_refused`] does.
+    /// Reports refused rows to the ledger, as [`Client::report_refused`] does.
     pub fn report_refused(
         &mut self,
         source: &str,
@@ -214,7 +214,7 @@ impl LastingClient {
         Ok(())
     }
 
-    /// Enters records in the ledger that were lost before this client had them, as [`Client::report_lost`] does.
+    /// Reports lost records to the ledger, as [`Client::report_lost`] does.
     pub fn report_lost(
         &mut self,
         source: &str,
@@ -225,7 +225,7 @@ impl LastingClient {
         self.ask(|client| client.report_lost(source, records, span, reason))
     }
 
-    /// What is known now.
+    /// The result that is known now.
     pub fn outcome(&self) -> Outcome {
         let mut counts = self.before;
         counts.add(self.confirmed);
@@ -237,18 +237,18 @@ impl LastingClient {
         }
     }
 
-    /// Records that killed daemons may have stored or not, by the names of their sources.
+    /// The records that killed daemons may have stored or not, by the names of their sources.
     pub fn unsure(&self) -> impl Iterator<Item = (&str, u64)> {
         let unsure = self.sources.values().filter(|source| source.unsure > 0);
         unsure.map(|source| (source.name.as_str(), source.unsure))
     }
 
-    /// How many daemons took over from the one before, and why the latest connection ended; empty where none has.
+    /// How many daemons took over from another one, and why the latest connection ended; empty if none has ended.
     pub fn successors(&self) -> (u64, &str) {
         (self.successors, &self.why)
     }
 
-    /// Asks the daemon, or the next one if it ends meanwhile. Everything kept is sent before.
+    /// Sends everything that is kept, then asks the daemon, or the next one if it ends meanwhile.
     fn ask<T>(
         &mut self,
         mut question: impl FnMut(&Client) -> Result<T, ClientError>,
@@ -265,7 +265,7 @@ impl LastingClient {
         }
     }
 
-    /// Returns when a daemon has been sent everything.
+    /// Returns when everything has been sent to a daemon.
     fn hand_over(&mut self) -> Result<(), ClientError> {
         loop {
             self.find_daemon()?;
@@ -292,7 +292,7 @@ impl LastingClient {
         Ok(())
     }
 
-    /// Takes what a daemon says of this connection: the oldest records are those that it counts.
+    /// Applies a daemon's counts for this connection: it counts the oldest records.
     fn settle(&mut self, synced: &Synced) -> Result<(), ClientError> {
         let mut counts = synced.counts;
         for count in [&mut counts.received, &mut counts.refused] {
@@ -309,7 +309,7 @@ impl LastingClient {
         Ok(())
     }
 
-    /// The daemon is gone: what it took is acknowledged by its goodbye, or unsure.
+    /// The daemon is gone: its goodbye acknowledges the records that it took, or they are unsure.
     fn lose(&mut self, error: ClientError) {
         let gone = std::mem::replace(&mut self.link, Link::Gone(Absence::begin()));
         let Link::To(client) = gone else {
@@ -334,7 +334,7 @@ impl LastingClient {
         self.why = last.to_string();
     }
 
-    /// Waits until a daemon runs, with back-off.
+    /// Waits until a daemon runs, with increasing pauses.
     fn find_daemon(&mut self) -> Result<(), ClientError> {
         while let Link::Gone(absence) = &mut self.link {
             absence.sleep_until_look_or(&self.options.stop);
@@ -394,23 +394,16 @@ impl LastingClient {
 }
 
 impl Defined {
-    /// The daemon that was given the batch was killed.
+    /// The daemon that got the batch was killed.
     fn lose(&mut self, batch: &Batch) {
         let own = match self.time {
             TimeKind::Own => batch.own_times(),
             TimeKind::Arrival => None,
         };
         let span = own.unwrap_or_else(|| with_slack(self.since));
-        let (records, span) = match self.unreported {
-            None => (0, span),
-            Some((records, before)) => (
-                records,
-                TimeRange {
-                    first: before.first.min(span.first),
-                    last: before.last.max(span.last),
-                },
-            ),
-        };
+        let (records, span) = self
+            .unreported
+            .map_or((0, span), |(records, before)| (records, hull(before, span)));
         self.unreported = Some((records + batch.records, span));
         self.unsure += batch.records;
     }
@@ -434,5 +427,22 @@ fn connect(dir: &Path, name: &str) -> Result<Client, ClientError> {
 }
 
 fn wrong_counts() -> ClientError {
-    ClientError::Protocol("its counts are not those of what was pushed".to_owned())
+    ClientError::Protocol("its counts differ from the pushed records".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::absence::tests::{check_60_seconds, client_of, of_59_seconds};
+    use super::*;
+
+    #[test]
+    fn a_sync_fails_by_default_after_60_seconds_without_a_daemon() {
+        let mut client = client_of(LastingClient::connect).unwrap();
+        let begun = std::time::Instant::now();
+        client.link = Link::Gone(of_59_seconds());
+        match client.sync() {
+            Err(ClientError::NoSuccessor { patience, .. }) => check_60_seconds(patience, begun),
+            other => panic!("{other:?}"),
+        }
+    }
 }

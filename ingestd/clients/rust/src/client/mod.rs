@@ -1,9 +1,8 @@
-//! The clients: one that ends with its daemon, one that outlasts it, and one that pushes through rings.
+//! The clients: one ends with its daemon, one outlives it, and one pushes through rings.
 //!
-//! `push` copies the payload into a buffer and returns; the buffer goes to the daemon when it holds 64 KiB, when its
-//! oldest payload is 2 ms old, or with any request. A client may be shared by threads; records keep the order in
-//! which they were pushed. Where the daemon is slower than its producers, `push` waits (or the daemon drops, where
-//! the source says so). A [`Client`] ends with its daemon; a [`LastingClient`] goes on with the next one.
+//! `push` copies the payload into a buffer and returns. The buffer goes to the daemon when it has 64 KiB, when its oldest payload is 2 ms old, or
+//! with any request. Threads may share a client; records keep the order in which they were pushed. If the daemon is slower than its producers, `push`
+//! waits, or the daemon drops records if the source is set so. A [`Client`] ends with its daemon; a [`LastingClient`] goes on with the next one.
 
 mod absence;
 mod error;
@@ -40,17 +39,17 @@ use outgoing::Outgoing;
 use replies::Replies;
 pub use ring::{RingClient, RingOptions};
 
-/// What the socket may hold: the longest frame, so that it takes one at once.
+/// The socket's buffer. It has space for the longest frame, so it takes one at once.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// When a client's buffer goes to the daemon.
+/// The options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// What the daemon calls this client, for people.
+    /// A name for people; the daemon shows it.
     pub name: String,
-    /// Send when this many bytes have gathered; at most 128 KiB.
+    /// Send when the buffer has this many bytes; at most 128 KiB.
     pub flush_bytes: usize,
-    /// Send at the latest after this time.
+    /// Send after this time at the latest.
     pub flush_interval: Duration,
 }
 
@@ -72,10 +71,10 @@ pub struct Client {
     opener: Opener,
 }
 
-/// What the client's threads share: the way out, and the way in for the one request under way.
+/// The parts that the client's threads share: the outgoing buffer, and the replies to the current request.
 struct Shared {
     outgoing: Mutex<Outgoing>,
-    /// Wakes the flusher: a first payload stands in an empty buffer, or the client closes.
+    /// Wakes the flusher, because an empty buffer got its first payload or the client closes.
     wake: Condvar,
     replies: Mutex<Replies>,
     hang_up: HangUp,
@@ -100,7 +99,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects without the thread that sends payloads in time: a request sends them.
+    /// Connects without the thread that sends payloads in time: only requests send them.
     fn connect_for_requests(dir: &Path, options: &ClientOptions) -> Result<Client, ClientError> {
         let opener =
             Opener::this_process().map_err(|error| ClientError::from(io::Error::from(error)))?;
@@ -114,7 +113,7 @@ impl Client {
                 _ => ClientError::from(error),
             }
         })?;
-        // Where the kernel allows less, a long send waits for the daemon more often.
+        // If the kernel allows less, a long send waits for the daemon more often.
         let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
         let hang_up = HangUp::new(stream.try_clone()?);
         let mut replies = Replies::new(stream.try_clone()?);
@@ -123,7 +122,7 @@ impl Client {
             version: VERSION,
             client: &options.name,
         });
-        // A daemon that is full answers without waiting for the hello, so its word counts more than the failed send.
+        // A daemon without a free connection answers before it reads the hello, so its answer explains more than the failed send.
         if let Err(error) = outgoing.send() {
             return Err(replies.last_word().unwrap_or(error));
         }
@@ -146,13 +145,13 @@ impl Client {
         })
     }
 
-    /// The daemon's answer to the hello: its limits, and the directory's UUID.
+    /// The daemon's answer to the hello. It has its limits and the directory's UUID.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Defines every `[[source]]` of a TOML document and returns their ids in its order. A source that exists is not an
-    /// error; fields may be added after the existing ones.
+    /// Defines every `[[source]]` of a TOML document and returns their ids in its order. A source that exists is not an error; fields may be added
+    /// after the existing ones.
     pub fn define(&self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
         self.check_document(toml)?;
         match self.request(|request| Request::Define { request, toml })? {
@@ -166,11 +165,10 @@ impl Client {
         first_of(&self.define(toml)?)
     }
 
-    /// Hands one payload over, in the layout of its source (`FORMAT.md`, *Payload*). Returns at once unless a full
-    /// buffer has to be sent first.
+    /// Hands over one payload in the layout of its source (`FORMAT.md`, *Payload*). Returns at once unless a full buffer must be sent first.
     #[inline]
     pub fn push(&self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
-        // The daemon's word alone does not make a length fit into its two bytes.
+        // The daemon's limit alone does not ensure that the length fits two bytes.
         let limit = (self.welcome.payload_bytes_max as usize).min(usize::from(u16::MAX));
         if payload.len() > limit {
             return Err(ClientError::PayloadTooLong {
@@ -184,8 +182,8 @@ impl Client {
         self.shared.after_push(outgoing)
     }
 
-    /// Hands over a batch of payloads: packed ones of one size, or each behind its u16 length. Where it does not end
-    /// with a whole payload, those before are sent, and an error says so.
+    /// Hands over a batch of payloads: packed ones of one size, or each after its u16 length. If the batch does not end with a whole payload, the
+    /// payloads before are sent and the call fails.
     pub fn push_batch(
         &self,
         source: SourceId,
@@ -200,30 +198,29 @@ impl Client {
         self.shared.after_push(outgoing)
     }
 
-    /// Payloads handed over since the connection began, sent or not.
+    /// How many payloads were handed over since the connection began, sent or not.
     pub fn pushed(&self) -> u64 {
-        self.shared.outgoing().pushed()
+        self.shared.outgoing().pushed
     }
 
-    /// Sends what the buffer holds, without waiting for the daemon to take it in.
+    /// Sends the content of the buffer, without waiting until the daemon takes it.
     pub fn flush(&self) -> Result<(), ClientError> {
         self.check_process()?;
         let sent = self.shared.outgoing().send();
         sent.map_err(|error| self.shared.explain(error))
     }
 
-    /// Returns when everything pushed before is visible to queries (durable, where the directory's durability is
-    /// `batch`), with the counts of what became of it.
+    /// Returns when everything that was pushed before is visible to queries (durable, if the directory's durability is `batch`), with the counts.
     pub fn sync(&self) -> Result<Synced, ClientError> {
         self.sync_to(Depth::Configured)
     }
 
-    /// Returns when everything pushed before is durable.
+    /// Returns when everything that was pushed before is durable.
     pub fn sync_durable(&self) -> Result<Synced, ClientError> {
         self.sync_to(Depth::Durable)
     }
 
-    /// Ends a source: what it holds stays readable, and what is pushed to it afterwards is refused.
+    /// Ends a source: its records stay readable, and later pushes to it are refused.
     pub fn close_source(&self, source: &str) -> Result<(), ClientError> {
         self.request(|request| Request::CloseSource { request, source })
             .map(drop)
@@ -242,7 +239,7 @@ impl Client {
         }
     }
 
-    /// Ends an index: it keeps answering for the records that it covered.
+    /// Ends an index: it still answers for the records that it covered.
     pub fn close_index(&self, source: &str, index: &str) -> Result<(), ClientError> {
         self.request(|request| Request::CloseIndex {
             request,
@@ -252,7 +249,7 @@ impl Client {
         .map(drop)
     }
 
-    /// Enters rows that were to become records of a source, and that this client refused itself, in the daemon's ledger.
+    /// Reports rows to the daemon's ledger that would have become records of a source, and that this client itself refused.
     pub fn report_refused(
         &self,
         source: &str,
@@ -268,8 +265,8 @@ impl Client {
         .map(drop)
     }
 
-    /// Enters records of a source in the daemon's ledger that were lost before this client had them, in the kernel. Each would have had a time
-    /// in `span`, by the source's own time if it has one. They are in no count of what the daemon received; a query that asks for a complete
+    /// Reports records of a source to the daemon's ledger that were lost in the kernel, before this client had them. Their times would have been in
+    /// `span`; if the source has its own time, these are its times. The daemon does not count them as received. A query that asks for a complete
     /// window fails if the window and the span overlap.
     pub fn report_lost(
         &self,
@@ -308,7 +305,7 @@ impl Client {
         }
     }
 
-    /// Adds the rules of a TOML document with `[[rule]]` tables, all or none. They have no actions.
+    /// Adds the rules of a TOML document with `[[rule]]` tables: all of them or none. They have no actions.
     pub fn add_rules(&self, toml: &str) -> Result<(), ClientError> {
         self.check_document(toml)?;
         self.request(|request| Request::AddRule { request, toml })
@@ -321,7 +318,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Every rule as it stands, as the JSON of `PROTOCOL.md`.
+    /// The state of every rule, as the JSON of `PROTOCOL.md`.
     pub fn rules(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Rules { request })? {
             Reply::Rules { json, .. } => Ok(json),
@@ -329,7 +326,7 @@ impl Client {
         }
     }
 
-    /// What the daemon does and has counted, as the JSON of `PROTOCOL.md`.
+    /// The daemon's state and counters, as the JSON of `PROTOCOL.md`.
     pub fn status(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Status { request })? {
             Reply::Status { json, .. } => Ok(json),
@@ -337,8 +334,8 @@ impl Client {
         }
     }
 
-    /// Opens a ring in shared memory for the records of a source, and returns its producer's end. A capacity of 0 is the daemon's default.
-    /// What one thread pushes there is covered by the syncs of this client. [`RingClient`] waits and drops as the source says.
+    /// Opens a ring in shared memory for the records of a source, and returns its producer's end. A capacity of 0 is the daemon's default. The syncs
+    /// of this client cover the records that one thread pushes there. [`RingClient`] waits or drops as the source says.
     pub fn open_ring(
         &self,
         source: SourceId,
@@ -359,14 +356,14 @@ impl Client {
         }
     }
 
-    /// A fork of the process has the descriptors but not the threads, and would mix its frames with the other's.
+    /// A fork of the process has the descriptors but not the threads, and would mix its frames with those of its parent.
     #[inline]
     fn check_process(&self) -> Result<(), ClientError> {
         let is_own = self.opener.is_this_process();
         is_own.then_some(()).ok_or(PushError::Forked.into())
     }
 
-    /// Whether the daemon has ended the connection; waits for that as long as `patience`.
+    /// Whether the daemon has ended the connection. This waits for it up to `patience`.
     fn is_hung_up(&self, patience: Duration) -> bool {
         self.shared.hang_up.is_hung_up(patience)
     }
@@ -376,7 +373,7 @@ impl Client {
         self.shared.replies().ended().is_some()
     }
 
-    /// Ends the connection, also where a forked process holds a copy of it. What was sent before arrives.
+    /// Ends the connection, even if a forked process has a copy of it. Everything that was sent before arrives.
     fn hang_up(&self) {
         self.shared.hang_up.hang_up();
     }
@@ -389,7 +386,7 @@ impl Client {
     }
 
     fn check_document(&self, toml: &str) -> Result<(), ClientError> {
-        // Room for the request's number and a source's name beside it.
+        // The frame also has the request's number and the name of a source.
         let limit = REQUEST_BODY_BYTES_MAX - 1024;
         if toml.len() > limit {
             return Err(ClientError::DocumentTooLong {
@@ -400,7 +397,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request behind all payloads and waits for its reply. One request is under way at a time.
+    /// Sends a request behind all payloads, and waits for its reply. Only one request runs at a time.
     fn request<'a>(
         &self,
         make: impl FnOnce(RequestId) -> Request<'a>,
@@ -425,10 +422,10 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Sends what the buffer holds. Only a sync shows whether it arrived. In a fork of the process nothing happens.
+    /// Sends the content of the buffer. Only a sync shows whether it arrived. In a fork of the process nothing happens.
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            // The thread is the other process's.
+            // The thread belongs to the other process.
             std::mem::forget(self.flusher.take());
             return;
         }
@@ -438,7 +435,7 @@ impl Drop for Client {
             self.shared.wake.notify_all();
         }
         if let Some(flusher) = self.flusher.take() {
-            // The flusher holds no state that a panic could leave half done.
+            // The flusher has no state that a panic could leave half done.
             let _ = flusher.join();
         }
     }
@@ -453,7 +450,7 @@ impl Shared {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a full buffer, or sees to it that somebody sends it in time.
+    /// Sends a full buffer, or wakes the flusher, which sends it in time.
     #[inline]
     fn after_push(&self, mut outgoing: MutexGuard<'_, Outgoing>) -> Result<(), ClientError> {
         if outgoing.must_send() {
@@ -468,7 +465,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What the daemon said before it closed the connection is the better reason than the failed write.
+    /// The daemon's last message explains more than the failed write.
     fn explain(&self, error: ClientError) -> ClientError {
         match self.replies.try_lock() {
             Ok(mut replies) => replies.last_word().unwrap_or(error),
@@ -476,25 +473,25 @@ impl Shared {
         }
     }
 
-    /// Sends what stands in the buffer every `interval`; sleeps while nothing is pushed.
+    /// Sends the content of the buffer every `interval`; sleeps while nothing is pushed.
     fn flush_regularly(&self, interval: Duration) {
-        /// Empty intervals in a row after which the flusher sleeps until a payload comes.
+        /// The number of empty intervals after which the flusher sleeps until a payload comes.
         const IDLE_INTERVALS: u32 = 8;
         let mut idle = 0;
         let mut outgoing = self.outgoing();
-        while !outgoing.is_closing() {
+        while !outgoing.closing {
             if outgoing.is_empty() {
                 idle += 1;
             } else {
                 idle = 0;
-                // The error stays with the buffer, and the next push or request reports it.
+                // The buffer keeps the error, and the next push or request reports it.
                 let _ = outgoing.send();
             }
             outgoing = if idle >= IDLE_INTERVALS {
                 idle = 0;
-                outgoing.park();
+                outgoing.parked = true;
                 self.wake
-                    .wait_while(outgoing, |outgoing| outgoing.is_parked())
+                    .wait_while(outgoing, |outgoing| outgoing.parked)
                     .unwrap_or_else(PoisonError::into_inner)
             } else {
                 self.wake
@@ -503,7 +500,7 @@ impl Shared {
                     .0
             };
         }
-        // The client ends, and nobody is left to report an error to.
+        // The client ends, so nobody can receive an error.
         let _ = outgoing.send();
     }
 }

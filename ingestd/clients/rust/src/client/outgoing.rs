@@ -1,4 +1,4 @@
-//! The client's buffer: whole frames, and at its end the one that payloads are being added to.
+//! The client's buffer. It has whole frames, and at its end the frame that payloads are added to.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -8,23 +8,24 @@ use loom_engine::SourceId;
 use super::ClientError;
 use crate::protocol::{REQUEST_BODY_BYTES_MAX, Request, Shape, fill_length};
 
-/// A push longer than this is split: a frame leaves room for its header and the size of its payloads.
+/// A longer push is split, because a frame also has its header and the size of its payloads.
 const PUSH_BYTES_MAX: usize = REQUEST_BODY_BYTES_MAX - 8;
 
 pub(super) struct Outgoing {
     stream: UnixStream,
     bytes: Vec<u8>,
     open: Option<OpenFrame>,
-    /// Sources whose payloads have come in several sizes.
+    /// The sources whose payloads had several sizes.
     varying: Vec<SourceId>,
     flush_bytes: usize,
-    pushed: u64,
-    parked: bool,
-    closing: bool,
+    pub(super) pushed: u64,
+    /// The flusher sleeps until it is woken.
+    pub(super) parked: bool,
+    pub(super) closing: bool,
     failed: Option<ClientError>,
 }
 
-/// The frame at the end of the buffer, which has no length yet.
+/// The frame at the end of the buffer, whose length is not filled in yet.
 #[derive(Copy, Clone)]
 struct OpenFrame {
     start: usize,
@@ -47,7 +48,7 @@ impl Outgoing {
         }
     }
 
-    /// Appends one payload to the open frame, or to a new one where the open one is of another kind.
+    /// Appends one payload to the open frame, or to a new one if the open one has another source or shape.
     #[inline]
     pub(super) fn push(&mut self, source: SourceId, payload: &[u8]) {
         let length = u16::try_from(payload.len()).expect("the client has checked the length");
@@ -67,7 +68,7 @@ impl Outgoing {
         self.pushed += 1;
     }
 
-    /// Appends whole frames for a batch, and sends whenever enough has gathered.
+    /// Appends whole frames for a batch, and sends when the buffer is full.
     pub(super) fn push_batch(
         &mut self,
         source: SourceId,
@@ -102,7 +103,7 @@ impl Outgoing {
         request.encode(&mut self.bytes);
     }
 
-    /// Sends everything. After a failure the connection is over, and each call says so.
+    /// Sends everything. After a failure the connection is over, and each call returns that error.
     pub(super) fn send(&mut self) -> Result<(), ClientError> {
         self.close_frame();
         if let Some(failed) = &self.failed {
@@ -118,7 +119,7 @@ impl Outgoing {
         })
     }
 
-    /// The connection is over: from here on every send says so.
+    /// The connection is over: every later send fails.
     pub(super) fn fail(&mut self, error: &ClientError) {
         self.failed.get_or_insert_with(|| error.clone());
     }
@@ -132,23 +133,10 @@ impl Outgoing {
         self.bytes.is_empty()
     }
 
-    pub(super) fn pushed(&self) -> u64 {
-        self.pushed
-    }
-
-    /// Says that the flusher sleeps until it is woken.
-    pub(super) fn park(&mut self) {
-        self.parked = true;
-    }
-
-    /// Whether the flusher slept; it is to be woken then.
+    /// Whether the flusher slept; the caller then wakes it.
     #[inline]
     pub(super) fn unpark(&mut self) -> bool {
         std::mem::take(&mut self.parked)
-    }
-
-    pub(super) fn is_parked(&self) -> bool {
-        self.parked
     }
 
     pub(super) fn close(&mut self) {
@@ -156,11 +144,7 @@ impl Outgoing {
         self.parked = false;
     }
 
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
-    /// Opens a frame for a payload of this length. A source whose payloads vary gets framed ones from then on.
+    /// Opens a frame for a payload of this length. A source whose payloads vary gets framed ones from now on.
     #[cold]
     fn open_for(&mut self, open: Option<OpenFrame>, source: SourceId, length: u16) {
         if open.is_some_and(|open| open.source == source) && !self.varying.contains(&source) {
@@ -196,7 +180,7 @@ impl Outgoing {
     }
 }
 
-/// How many payloads at the start of `bytes` fill a frame, and how many bytes they take; None where not one is whole.
+/// How many payloads at the start of `bytes` fit a frame, and how many bytes they take; `None` if not one is whole.
 fn whole_payloads(shape: Shape, bytes: &[u8]) -> Option<(u64, usize)> {
     match shape {
         Shape::Fixed { record_bytes } => {
@@ -229,7 +213,7 @@ mod tests {
     use super::*;
     use crate::protocol::{HEADER_BYTES, Header};
 
-    /// The payloads, with their sources, that the frames in `bytes` hold.
+    /// The payloads in the frames of `bytes`, with their sources.
     fn payloads(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
         let mut found = Vec::new();
         while !bytes.is_empty() {
@@ -301,7 +285,7 @@ mod tests {
         outgoing
             .push_batch(SourceId(2), Shape::Framed, &framed)
             .unwrap();
-        assert_eq!(outgoing.pushed(), 21_000);
+        assert_eq!(outgoing.pushed, 21_000);
         outgoing.send().unwrap();
         drop(outgoing);
         let found = reader.join().unwrap();

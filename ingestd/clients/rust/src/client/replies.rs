@@ -1,4 +1,4 @@
-//! The client's way in: frames of the daemon, one request at a time.
+//! The frames that the client receives, for one request at a time.
 
 use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -25,12 +25,12 @@ impl Replies {
         }
     }
 
-    /// The descriptor that came with the latest answer, if one did.
+    /// The descriptor that came with the latest answer, if there was one.
     pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.stream.get_mut().descriptor()
     }
 
-    /// Why the connection is over, if it is.
+    /// Why the connection is over; `None` if it is not.
     pub(super) fn ended(&self) -> Option<&ClientError> {
         self.ended.as_ref()
     }
@@ -38,7 +38,7 @@ impl Replies {
     /// The number of the next request.
     pub(super) fn next_request(&mut self) -> RequestId {
         let request = self.next_request;
-        // After the greatest number the first comes again: one request is under way at a time.
+        // After the greatest number the first follows, because only one request runs at a time.
         self.next_request = request.checked_add(1).unwrap_or(RequestId::MIN);
         request
     }
@@ -58,7 +58,7 @@ impl Replies {
         }
     }
 
-    /// Waits for a frame. A goodbye, and an error that answers no request, end the connection.
+    /// Waits for a frame. A goodbye, or an error that answers no request, ends the connection.
     pub(super) fn receive(&mut self) -> Result<Reply, ClientError> {
         if let Some(ended) = &self.ended {
             return Err(ended.clone());
@@ -77,7 +77,7 @@ impl Replies {
         Err(error)
     }
 
-    /// What the daemon said when it ended the connection, if it said something.
+    /// The daemon's last message before it ended the connection.
     pub(super) fn last_word(&mut self) -> Option<ClientError> {
         loop {
             match self.receive() {
@@ -97,7 +97,7 @@ impl Replies {
             .map_err(|malformed| protocol(&malformed))?;
         self.body.clear();
         let length = header.body_bytes as u64;
-        // Grows with what arrives, not with what the header claims.
+        // The buffer grows with the bytes that arrive, not with the length in the header.
         let read = self
             .stream
             .by_ref()

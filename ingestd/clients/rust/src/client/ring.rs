@@ -1,4 +1,4 @@
-//! The client for applications that cannot spare a system call: five calls, and records go through shared memory.
+//! The client for applications that cannot afford a system call per record. It has five calls, and records go through shared memory.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), loom_client::ClientError> {
@@ -13,11 +13,11 @@
 //! # }
 //! ```
 //!
-//! One thread owns a client; each thread of an application connects for itself. A fork of the process may not use it: every call says so.
+//! One thread owns a client; each thread of an application connects for itself. A fork of the process may not use it: every call then fails.
 //!
-//! A client outlives its daemon. Any call that finds it gone looks for the next one; until that runs, records wait in shared memory of the
-//! client's own, and then go to it in their order, each once. Of what a killed daemon was storing the client cannot know whether the log has it:
-//! it pushes none of that again, and reports all of it to the next daemon's ledger.
+//! A client outlives its daemon. Any call that finds the daemon gone looks for the next one. Until that runs, records wait in the client's own shared
+//! memory; then they go to the daemon in their order, each once. The client cannot know whether the log has the records that a killed daemon was
+//! storing: it does not push them again, and reports all of them to the next daemon's ledger.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,14 +32,14 @@ use super::{Client, ClientError, ClientOptions, first_of};
 use crate::protocol::Synced;
 use crate::ring::{Opener, Producer, PushError};
 
-/// What a ring client asks for.
+/// The options of a ring client.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
-    /// What the daemon calls this client, for people.
+    /// A name for people; the daemon shows it.
     pub name: String,
-    /// Room for records in each ring, in bytes: a power of two from 64 KiB to 64 MiB. 0 is the daemon's default.
+    /// The space for records in each ring, in bytes: a power of two from 64 KiB to 64 MiB. 0 is the daemon's default.
     pub capacity_bytes: u64,
-    /// How long calls wait for the next daemon before they fail; 60 s unless it is set.
+    /// How long calls wait for the next daemon before they fail; 60 s by default.
     pub patience: Duration,
 }
 
@@ -58,15 +58,15 @@ pub struct RingClient {
     dir: PathBuf,
     options: RingOptions,
     opener: Opener,
-    /// The directory's UUID: another directory in its place gets none of its records.
+    /// The directory's UUID. A different directory at the same path gets none of its records.
     uuid: [u8; 16],
-    /// What was defined, for the next daemon.
+    /// The definitions, for the next daemon.
     documents: Vec<String>,
     rings: Vec<SourceRing>,
     link: Link,
 }
 
-/// The way to a daemon, or the time since there is none.
+/// The connection to a daemon, or the time without one.
 enum Link {
     To(Connected),
     Gone(Absence),
@@ -102,7 +102,7 @@ impl RingClient {
     pub fn define(&mut self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
         let is_new = self.documents.iter().all(|known| known != toml);
         if is_new && !self.rings.is_empty() {
-            // What a next daemon gets from the rings must have the layout of the last definition.
+            // The next daemon gets records of the rings with the layout of the last definition, so all must have it.
             self.sync()?;
         }
         let sources = self.ask(|connected| connected.client.define(toml))?;
@@ -126,9 +126,9 @@ impl RingClient {
         first_of(&self.define(toml)?)
     }
 
-    /// Pushes one payload, in the layout of its source without the own time: where the source has own time, it is the time of this call. Where
-    /// the ring is full, this waits for room, or counts the record as dropped, as the source's `on_overload` says; so also while no daemon runs.
-    /// Once none has run for as long as the client's patience, this fails until one runs again.
+    /// Pushes one payload in the layout of its source, without the own time: if the source has own time, it is the time of this call. If the ring is
+    /// full, this waits for space, or counts the record as dropped, as the source's `on_overload` says; it does the same while no daemon runs. If no
+    /// daemon runs for longer than the client's patience, this fails until one runs again.
     #[inline]
     pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<(), ClientError> {
         let ring = self.rings.iter_mut().find(|ring| ring.source == source);
@@ -141,8 +141,8 @@ impl RingClient {
         }
     }
 
-    /// Returns when everything pushed before is visible to queries (durable, where the directory's durability is `batch`), with the counts of
-    /// what became of it: of this connection, or since the daemon that runs now took the rings over.
+    /// Returns when everything that was pushed before is visible to queries (durable, if the directory's durability is `batch`), with the counts of
+    /// this connection, or the counts since the current daemon took over the rings.
     pub fn sync(&mut self) -> Result<Synced, ClientError> {
         let begun = now();
         let synced = self.ask(|connected| connected.client.sync())?;
@@ -150,7 +150,7 @@ impl RingClient {
         Ok(synced)
     }
 
-    /// Records that stand in the rings and that the log does not have yet. Exact while no daemon runs.
+    /// The records in the rings that the log does not have yet. The number is exact while no daemon runs.
     pub fn untaken(&self) -> u64 {
         self.rings.iter().map(SourceRing::untaken).sum()
     }
@@ -187,7 +187,7 @@ impl RingClient {
         }
     }
 
-    /// Does with a record that its ring did not take what is to be done.
+    /// Handles a record that its ring did not take.
     #[cold]
     fn not_pushed(
         &mut self,
@@ -250,7 +250,7 @@ impl RingClient {
         Ok(())
     }
 
-    /// Looks for the next daemon; whether it is found, and has what was held.
+    /// Looks for the next daemon. Returns whether it runs and has taken the waiting records.
     fn look(&mut self) -> Result<bool, ClientError> {
         let found = self.connect_next();
         if let Link::Gone(absence) = &mut self.link {
@@ -275,7 +275,7 @@ impl RingClient {
         for ring in &self.rings {
             let next = connected.open_ring(ring.source, self.options.capacity_bytes)?;
             if !ring.is_final(&next) {
-                // The same daemon has ended the connection, and still stores what came over it.
+                // The same daemon has ended the connection, and still stores its records.
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
             }
             opened.push(next);
@@ -309,7 +309,7 @@ impl RingClient {
 }
 
 impl Drop for RingClient {
-    /// What was pushed stays in the rings, and the daemon takes it; what waits for the next daemon goes to it if it runs by now. In a fork nothing
+    /// The daemon takes the records that are in the rings. Records that wait for the next daemon go to it if it runs by now. In a fork nothing
     /// happens.
     fn drop(&mut self) {
         if self.check_process().is_err() {
@@ -318,11 +318,11 @@ impl Drop for RingClient {
         if let Link::To(connected) = &self.link
             && connected.client.is_hung_up(Duration::ZERO)
         {
-            // Without memory for records that wait, those that are held go nowhere.
+            // If there is no memory for waiting records, those that are held are lost.
             let _ = self.lose(Absence::begin());
         }
         if matches!(self.link, Link::Gone(_)) && self.untaken() > 0 {
-            // Only a sync shows whether records arrive.
+            // Only a sync shows whether the records arrive.
             let _ = self.connect_next();
         }
     }
@@ -352,7 +352,7 @@ impl Connected {
 }
 
 impl Drop for Connected {
-    /// Ends the connection, also where a forked process holds a copy of it. In such a process it is left alone, and has no thread.
+    /// Ends the connection, even if a forked process has a copy of it. A fork leaves it alone, and has no thread.
     fn drop(&mut self) {
         let watch = self.watch.take();
         if self.client.check_process().is_ok() {
@@ -360,6 +360,41 @@ impl Drop for Connected {
             watch.into_iter().for_each(Watch::join);
         } else {
             std::mem::forget(watch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::absence::tests::{check_60_seconds, client_of, of_59_seconds};
+    use super::*;
+    use crate::ring::{Consumer, Stamps, WhenFull};
+
+    #[test]
+    fn a_push_fails_by_default_after_60_seconds_without_a_daemon() {
+        let mut client = client_of(RingClient::connect).unwrap();
+        let (_consumer, descriptor) =
+            Consumer::create(64 << 10, Stamps::None, WhenFull::Block).unwrap();
+        let producer = Producer::open(descriptor).unwrap();
+        let source = SourceId(1);
+        client
+            .rings
+            .push(SourceRing::new(source, "n".to_owned(), producer));
+        let begun = Instant::now();
+        client.lose(of_59_seconds()).unwrap();
+        let error = loop {
+            if let Err(error) = client.push(source, &[0; 1000]) {
+                break error;
+            }
+        };
+        match error {
+            ClientError::Absent {
+                patience, waiting, ..
+            } => {
+                check_60_seconds(patience, begun);
+                assert!(waiting > 50, "{waiting} records wait");
+            }
+            error => panic!("{error}"),
         }
     }
 }

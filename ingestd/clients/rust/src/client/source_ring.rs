@@ -10,9 +10,9 @@ use super::{Client, ClientError};
 use crate::protocol::LostCause;
 use crate::ring::{Left, Producer, PushError, RingError, WhenFull};
 
-/// How long one that waits for room sleeps before it looks again.
+/// The pause of a client that waits for space.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// How far the times of records may be from the time of day: the log's clock slews.
+/// How far the times of records may be from the time of day, because the log's clock slews.
 const SLACK_NS: i64 = 1_000_000_000;
 
 pub(super) struct SourceRing {
@@ -20,12 +20,12 @@ pub(super) struct SourceRing {
     name: String,
     /// The daemon's ring, or one of this process while there is no daemon.
     pub(super) producer: Producer,
-    /// Rings of daemons that are gone, and the one that waited; the oldest records first. They are few however many daemons come and go: a new ring
-    /// has room for all that stands in the first.
+    /// The rings of daemons that are gone, and the one that waited, the oldest records first. There are few of them, however many daemons come and
+    /// go, because a new ring has space for everything in the first one.
     held: VecDeque<Producer>,
-    /// What the ledger does not have yet.
+    /// Lost records that are not in a ledger yet.
     left: Left,
-    /// All records that were pushed before are in the log.
+    /// All records that were pushed before this time are in the log.
     since: Timestamp,
 }
 
@@ -41,7 +41,7 @@ impl SourceRing {
         }
     }
 
-    /// Counts a record as dropped, if its source wants that of one that finds the ring full.
+    /// If the source drops records when the ring is full, counts one as dropped.
     pub(super) fn drops(&mut self) -> bool {
         let drops = self.producer.when_full() == WhenFull::Drop;
         if drops {
@@ -56,7 +56,7 @@ impl SourceRing {
         rings.map(Producer::untaken).sum()
     }
 
-    /// All that was pushed before that time is in the log.
+    /// Everything that was pushed before that time is in the log.
     pub(super) fn synced(&mut self, begun: Timestamp) {
         self.since = begun;
     }
@@ -66,7 +66,7 @@ impl SourceRing {
         if self.producer.is_successor() {
             return Ok(());
         }
-        // One that is not handed over yet has the latest records.
+        // A ring that is not handed over yet has the latest records.
         let waiting = match self.held.pop_back() {
             Some(last) if last.is_successor() => last,
             last => {
@@ -75,12 +75,12 @@ impl SourceRing {
             }
         };
         let gone = std::mem::replace(&mut self.producer, waiting);
-        // What was handed over to it is older than the rest.
+        // The records that were handed over to it are older than the others.
         self.held.push_front(gone);
         Ok(())
     }
 
-    /// Whether no other daemon changes the held rings any more, if the next one made this ring.
+    /// Whether no other daemon changes the held rings any more, assuming that the next daemon made this ring.
     pub(super) fn is_final(&self, next: &Producer) -> bool {
         self.held.iter().all(|held| held.is_final(next))
     }
@@ -91,7 +91,7 @@ impl SourceRing {
         self.held.push_back(waited);
     }
 
-    /// Hands everything over to the daemon's ring, and reports what is lost. Takes as long as the daemon needs to make room.
+    /// Hands everything over to the daemon's ring, and reports lost records. This takes as long as the daemon needs to make space.
     pub(super) fn hand_over(&mut self, client: &Client) -> Result<(), ClientError> {
         while let Some(held) = self.held.front_mut() {
             self.left.add(held.settle());
@@ -136,7 +136,7 @@ impl SourceRing {
     }
 }
 
-/// The times of arrival that records may have which were pushed from then until now.
+/// The possible arrival times of records that were pushed between then and now.
 pub(super) fn with_slack(since: Timestamp) -> TimeRange {
     TimeRange {
         first: Timestamp(since.0.saturating_sub(SLACK_NS)),

@@ -1,5 +1,5 @@
-//! A thread that sleeps until a connection ends, and closes the rings then: so a push learns that its daemon is gone, though it only ever looks
-//! at its ring.
+//! A thread that sleeps until a connection ends, and then closes the rings. In this way a push, which only looks at its ring, notices that the daemon
+//! is gone.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::hang_up::HangUp;
 use crate::ring::{Closer, Producer};
 
-/// It only waits and closes.
+/// The thread only waits and closes.
 const STACK_BYTES: usize = 64 << 10;
 
 pub(super) struct Watch {
@@ -50,9 +50,9 @@ impl Watch {
         }
     }
 
-    /// Waits for the thread, once the connection has ended.
+    /// Waits for the thread after the connection has ended.
     pub(super) fn join(self) {
-        // It holds nothing that a panic could leave half done.
+        // The thread has no state that a panic could leave half done.
         let _ = self.thread.join();
     }
 }

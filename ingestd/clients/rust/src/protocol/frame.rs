@@ -1,18 +1,18 @@
-//! A frame's header, the cursor that decodes a body, and what can be wrong with either.
+//! A frame's header, the cursor that decodes a body, and the errors of both.
 
 use loom_engine::{SourceId, TimeRange, Timestamp, proven};
 use thiserror::Error;
 
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 8;
-/// A client's frame, header included: the daemon reads into buffers of this size.
+/// The size of a client's longest frame with its header; the daemon's buffers have this size.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
-/// Greatest body of a client's frame.
+/// The longest body of a client's frame.
 pub const REQUEST_BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES;
-/// Greatest body of a daemon's frame.
+/// The longest body of a daemon's frame.
 pub const REPLY_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Why bytes are not a frame of this protocol.
+/// The ways in which bytes can fail to be a frame of this protocol.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Malformed {
     #[error("a frame body of {bytes} bytes is longer than the limit of {limit}")]
@@ -39,7 +39,7 @@ pub enum Malformed {
     Ragged { bytes: usize, record_bytes: usize },
 }
 
-/// What an error frame is about; the number on the wire is the discriminant.
+/// The reason in an error frame; the discriminant is the number on the wire.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum ErrorCode {
@@ -76,12 +76,12 @@ impl ErrorCode {
 pub struct Header {
     pub body_bytes: usize,
     pub kind: u8,
-    /// The source of a push, else 0.
+    /// The source of a push; otherwise 0.
     pub source: u16,
 }
 
 impl Header {
-    /// Decodes the header at the start of `bytes`; None where there are fewer than eight.
+    /// Decodes the header at the start of `bytes`; `None` if there are fewer than eight.
     pub fn decode(bytes: &[u8], body_bytes_max: usize) -> Option<Result<Header, Malformed>> {
         let (head, _) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [l0, l1, l2, l3, kind, zero, s0, s1] = *head;
@@ -103,7 +103,7 @@ impl Header {
     }
 }
 
-/// Appends a frame to `out`: the header, then the body that `body` writes; its length is filled in afterwards.
+/// Appends a frame to `out`: the header, and the body that `body` writes. The length is filled in afterwards.
 pub(super) fn write_frame(
     out: &mut Vec<u8>,
     kind: u8,
@@ -117,21 +117,21 @@ pub(super) fn write_frame(
     fill_length(out, start);
 }
 
-/// Fills in the length of the frame that starts at `start` and reaches to the end of `out`.
+/// Fills in the length of the frame that takes `out` from `start` to its end.
 pub(crate) fn fill_length(out: &mut [u8], start: usize) {
     let body_bytes = proven::at(out, start + HEADER_BYTES..).len();
     let body_bytes = u32::try_from(body_bytes).expect("a frame is shorter than 4 GiB");
     proven::at_mut(out, start..start + 4).copy_from_slice(&body_bytes.to_le_bytes());
 }
 
-/// Appends a text: its length in two bytes, then itself. Cuts what is longer than 65,535 bytes, at a character.
+/// Appends a text behind its length of two bytes. A text of more than 65,535 bytes is cut between two characters.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
     let (text, _) = text.split_at(text.floor_char_boundary(usize::from(u16::MAX)));
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads a body front to back.
+/// Reads a body from front to back.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
     frame: &'static str,
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A span of time that holds at least one.
+    /// A span of time that is not empty.
     pub(super) fn span(&mut self) -> Result<TimeRange, Malformed> {
         let (first, last) = (self.i64()?, self.i64()?);
         if first > last {
@@ -206,12 +206,12 @@ impl<'a> Cursor<'a> {
         self.utf8(bytes)
     }
 
-    /// All that is left, as bytes.
+    /// The rest, as bytes.
     pub(super) fn remainder(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// All that is left, as text.
+    /// The rest, as text.
     pub(super) fn document(&mut self) -> Result<&'a str, Malformed> {
         let bytes = self.remainder();
         self.utf8(bytes)

@@ -1,7 +1,7 @@
-//! The bytes on the socket, as `PROTOCOL.md` specifies them: pure encoding and decoding, no I/O.
+//! The bytes on the socket, as `PROTOCOL.md` specifies them. This encodes and decodes only; it does no I/O.
 //!
-//! Any process that can connect sends bytes. So every decoder checks each length against the bytes that are there, allocates nothing in
-//! proportion to a claimed length, and returns an error, never a panic.
+//! Any process that can connect sends bytes. Therefore every decoder checks each length against the bytes that are there, allocates no more than
+//! arrived, and returns an error instead of a panic.
 
 mod frame;
 mod reply;

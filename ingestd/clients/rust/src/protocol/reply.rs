@@ -1,11 +1,11 @@
-//! What the daemon sends.
+//! The frames that the daemon sends.
 
 use loom_engine::{Address, IndexId, SourceId};
 
 use super::frame::{Cursor, ErrorCode, Header, Malformed, write_frame, write_text};
 use super::request::{RequestId, VERSION};
 
-/// When a directory's records become durable, as a welcome says it.
+/// When the records of a directory become durable.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DurabilityWord {
@@ -23,7 +23,7 @@ pub struct Welcome {
     pub uuid: [u8; 16],
 }
 
-/// What became of records: `received = stored + refused + dropped`.
+/// The counts of a client's records: `received = stored + refused + dropped`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub received: u64,
@@ -32,14 +32,14 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// What a sync or a goodbye reports.
+/// The content of the answer to a sync, and of a goodbye.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// End of the record log as published; what a query takes as `at`.
+    /// The end of the published record log; a query takes it as `at`.
     pub position: Address,
-    /// Of this connection, since its hello.
+    /// The counts of this connection since its hello.
     pub counts: Counts,
-    /// Why the latest refused record was refused; empty where none was.
+    /// Why the latest refused record was refused; empty if none was.
     pub reason: String,
 }
 
@@ -74,7 +74,7 @@ pub enum Reply {
         request: RequestId,
         json: String,
     },
-    /// The ring's descriptor comes with the first byte of the frame.
+    /// The ring's descriptor comes beside the first byte of the frame.
     Ring {
         request: RequestId,
         capacity_bytes: u64,
@@ -100,7 +100,7 @@ const GOODBYE: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
 
 impl Counts {
-    /// Adds what became of one more batch.
+    /// Adds the counts of one more batch.
     pub fn add(&mut self, other: Counts) {
         self.received += other.received;
         self.stored += other.stored;
@@ -108,7 +108,7 @@ impl Counts {
         self.dropped += other.dropped;
     }
 
-    /// What came after `before`, which were the counts of the same records earlier.
+    /// The counts since `before`, which are earlier counts of the same records.
     pub fn since(self, before: Counts) -> Counts {
         Counts {
             received: self.received - before.received,

@@ -1,4 +1,4 @@
-//! What a client sends.
+//! The frames that a client sends.
 
 use std::num::NonZeroU32;
 
@@ -6,25 +6,25 @@ use loom_engine::{SourceId, TimeRange};
 
 use super::frame::{Cursor, Header, Malformed, fill_length, write_frame, write_text};
 
-/// How a hello begins.
+/// The first bytes of a hello.
 pub const MAGIC: [u8; 8] = *b"LOOMSOCK";
 /// The version of the protocol.
 pub const VERSION: u16 = 1;
 
-/// The number by which a reply names its request.
+/// The number that connects a reply with its request.
 pub type RequestId = NonZeroU32;
 
-/// How the payloads of a push follow one another.
+/// The layout of the payloads in a push.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Packed, each of this many bytes.
+    /// Packed; each has this many bytes.
     Fixed { record_bytes: u16 },
-    /// Each behind its length, a u16; packed.
+    /// Packed; each comes after its length, a u16.
     Framed,
 }
 
 impl Shape {
-    /// The bytes of `records` payloads alone that take `bytes` bytes.
+    /// How many bytes the payloads alone take, of `bytes` bytes with `records` payloads.
     pub fn payload_bytes(self, bytes: usize, records: u64) -> u64 {
         match self {
             Shape::Fixed { .. } => bytes as u64,
@@ -46,26 +46,26 @@ pub struct Push<'a> {
     pub source: SourceId,
     pub shape: Shape,
     pub bytes: &'a [u8],
-    /// How many payloads `bytes` holds.
+    /// How many payloads are in `bytes`.
     pub records: u64,
 }
 
-/// What a sync waits for.
+/// The state that a sync waits for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Visible, or durable where the directory's durability is `batch`.
+    /// Visible, or durable if the directory's durability is `batch`.
     Configured,
     Durable,
 }
 
-/// Where records were lost that no request brought to a daemon.
+/// Where records were lost before a request could bring them to a daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LostCause {
     /// In the kernel, before the client had them.
     Kernel,
-    /// The client dropped them because its ring was full, and no daemon has counted them.
+    /// In the client, which dropped them because its ring was full. No daemon has counted them.
     RingFull,
-    /// A daemon was storing them when it was killed: the log may have them or not.
+    /// In a daemon that was killed while it stored them: the log may have them or not.
     DaemonKilled,
 }
 
@@ -112,14 +112,15 @@ pub enum Request<'a> {
         /// 0 is the daemon's default.
         capacity_bytes: u64,
     },
-    /// The client itself has refused what was to become records of a source.
+    /// The client itself refused input that would have become records of a source.
     Refused {
         request: RequestId,
         records: u32,
         source: &'a str,
         reason: &'a str,
     },
-    /// Records of a source were lost before this daemon had them. Each would have had a time in `span`, by the source's own time if it has one.
+    /// Records of a source were lost before this daemon had them. Their times would have been in `span`; if the source has its own time, these are
+    /// its times.
     Lost {
         request: RequestId,
         records: u64,
@@ -265,7 +266,7 @@ impl<'a> Request<'a> {
         Ok(decoded)
     }
 
-    /// Appends the frame to `out`. Its body must keep to the limit; a longer one is refused by the daemon.
+    /// Appends the frame to `out`. The daemon refuses one whose body is longer than the limit.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let plain = |out: &mut Vec<u8>, kind, request: RequestId, parts: &[&str], last: &str| {
             write_frame(out, kind, None, |body| {
@@ -354,8 +355,8 @@ impl<'a> Request<'a> {
 }
 
 impl Shape {
-    /// Appends what stands before the payloads of a push: the frame's header, its length still 0, and the size of
-    /// fixed payloads. [`fill_length`] fills the length in.
+    /// Appends the part of a push before its payloads: the frame's header, with a length of 0 that [`fill_length`] replaces, and the size of fixed
+    /// payloads.
     pub(crate) fn begin(self, source: SourceId, out: &mut Vec<u8>) {
         match self {
             Shape::Fixed { record_bytes } => {
@@ -382,7 +383,7 @@ fn decode_hello(mut cursor: Cursor<'_>) -> Result<Request<'_>, Malformed> {
     }
     let version = cursor.u16()?;
     if version != VERSION {
-        // What follows is that version's business; the version alone is what the answer is about.
+        // The rest of the frame depends on that version, and the answer needs only the version.
         return Ok(Request::Hello {
             version,
             client: "",

@@ -1,12 +1,12 @@
-//! The clock that a producer stamps its records with, and how the daemon turns its ticks into the log's time.
+//! The clock that stamps a producer's records, and the conversion of its ticks into the log's time.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a producer puts before each record as its own time.
+/// The stamp that a producer puts before each record as its own time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ClockKind {
-    /// Nothing: the source's records have their arrival time.
+    /// No stamp: the source's records have their arrival time.
     None = 0,
     /// Nanoseconds since the Unix epoch, `CLOCK_REALTIME`.
     Realtime = 1,
@@ -15,7 +15,7 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// `None` for one that this machine does not have, or this version does not know.
+    /// `None` for a clock that this machine does not have, or this version does not know.
     pub fn of_word(word: u64) -> Option<ClockKind> {
         match word {
             0 => Some(ClockKind::None),
@@ -51,7 +51,7 @@ fn time_stamp() -> u64 {
     unreachable!("only x86-64 has rings with this clock")
 }
 
-/// A straight line from ticks to time, which holds near `ticks`.
+/// A straight line from ticks to time, which is accurate near `ticks`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
     pub ticks: u64,
@@ -62,7 +62,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The time at a count of ticks, before or after. What is out of range is the extreme: any count may come from a ring.
+    /// The time at a count of ticks, before or after. A result out of range becomes the extreme, because a ring may contain any count.
     #[inline]
     pub fn time_ns(&self, ticks: u64) -> i64 {
         let after = ticks.wrapping_sub(self.ticks) as i64;

@@ -1,16 +1,15 @@
-//! The daemon's end of a ring: creates it, takes records out, and gives their place back.
+//! The daemon's end of a ring: it creates the ring, takes records out, and frees their space.
 //!
-//! The other side may be anybody who may use the socket. So its marks are checked, each word is read once, and what the consumer stores in
-//! the ring it never reads back.
+//! Anybody who may use the socket may be the other side. Therefore the consumer checks its marks, reads each word once, and never reads back a word
+//! that it stored itself.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, UNIX_EPOCH};
 
-use super::broken::Broken;
 use super::clock::{Calibration, ClockKind};
-use super::error::RingError;
+use super::error::{Broken, RingError};
 use super::layout::{
     CALIBRATION_OFFSET, CAPACITY_OFFSET, CLOCK_OFFSET, CLOSED, CLOSED_OFFSET, DROPPED_OFFSET,
     DROPPED_TAKEN_OFFSET, EMPTIED, LET_GO, MAGIC, MAGIC_OFFSET, PAGE_BYTES, RECORD_BYTES_MAX,
@@ -21,7 +20,7 @@ use super::layout::{
 use super::memory::Shared;
 use super::protocol::{self, Memory};
 
-/// What the producer puts before its records, and how it becomes time.
+/// The stamp that the producer puts before its records, and its conversion into time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stamps {
     None,
@@ -29,17 +28,17 @@ pub enum Stamps {
     Ticks(Calibration),
 }
 
-/// How a ring's daemon lets go of it.
+/// The ways in which a daemon lets go of a ring.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Its client is gone while the daemon goes on, so no memory is kept for it.
+    /// Its client is gone while the daemon goes on, so the memory is not kept.
     OfClient,
-    /// The daemon stops, and its next run gets from the client what was pushed too late to be taken: one record at most.
+    /// The daemon stops. Its next run gets the records from the client that were pushed too late: one at most.
     OfDaemon,
 }
 
-/// What was copied out of a ring at one time, on its way into the log. Its place is given back once it is published there: so after a crash
-/// the ring still holds what the log may not have.
+/// Records that were copied out of a ring at one time, on their way into the log. Their space is freed once the log has published them, so after a
+/// crash the ring still has all records that may be missing in the log.
 pub struct Taken {
     lent: Arc<Lent>,
     head: u64,
@@ -47,14 +46,14 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// From here on the log may have it.
+    /// From here on the log may have the records.
     pub fn storing(&self) {
         self.lent.store(STORING_OFFSET, self.head);
-        // A kill that finds the first byte in the log finds the mark too.
+        // The mark comes first, so after a kill a record in the log always has its mark.
         fence(Ordering::SeqCst);
     }
 
-    /// The log has it: gives its place back to the producer.
+    /// The log has the records: frees their space for the producer.
     pub fn stored(self) {
         self.lent.store(DROPPED_TAKEN_OFFSET, self.dropped);
         self.lent.stored.store(self.head, Ordering::Relaxed);
@@ -62,15 +61,15 @@ impl Taken {
     }
 }
 
-/// A ring's memory, which the consumer and all that is on its way into the log hold together; the last of them lets go of it.
+/// A ring's memory. The consumer and all records on their way into the log hold it together, and the last of them lets go of it.
 struct Lent {
     memory: Shared,
-    /// What stands below it is published in the log.
+    /// The log has published everything below it.
     stored: AtomicU64,
     ended: OnceLock<Ended>,
 }
 
-/// How the consumer ended, and what it had taken by then: up to a position, so many records.
+/// How the consumer ended, and the position and number of the records that it had taken.
 struct Ended {
     ending: Ending,
     taken: u64,
@@ -82,17 +81,17 @@ impl Lent {
         self.memory.word(offset).store(word, Ordering::Relaxed);
     }
 
-    /// What the client can still hand over: everything, unless the consumer came to its end and the log has all that it took.
+    /// What the client can still hand over: everything, unless the consumer came to its end and the log has all records that it took.
     fn ended(&self) -> Option<&Ended> {
         let stored = self.stored.load(Ordering::Relaxed);
         self.ended.get().filter(|ended| ended.taken == stored)
     }
 
-    /// Gives back all records' memory except what a push that is under way may still write.
+    /// Frees the memory of all records, except the part that a running push may still write.
     fn keep_one_push(&self, taken: u64) {
         let page = PAGE_BYTES as u64;
         let first = taken / page * page;
-        // Small records that are still on their way from the producer's processor take less than the page beyond.
+        // A page beyond is enough for small records that are still on their way from the producer's processor.
         let end = (taken + slot_bytes(RECORD_BYTES_MAX) as u64).next_multiple_of(page) + page;
         let free = self.memory.capacity_bytes().saturating_sub(end - first);
         self.memory.give_records_back(end, free);
@@ -100,7 +99,7 @@ impl Lent {
 
     fn keep_nothing(&self, records: u64) {
         self.store(TAKEN_RECORDS_OFFSET, records);
-        // The mark comes first: who sees a page without its words sees why.
+        // The mark comes first: a reader that finds an empty page then finds the reason too.
         self.let_go(EMPTIED);
         self.memory.give_pages_back(0, PAGE_BYTES);
         let rest = RECORDS_OFFSET - TAIL_PAGE + self.memory.capacity_bytes() as usize;
@@ -114,7 +113,7 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// Another process may keep the memory mapped for ever, so what is not needed is given back.
+    /// Another process may keep the memory mapped for ever, so the part that is not needed is freed.
     fn drop(&mut self) {
         match self.ended() {
             Some(ended) if ended.ending == Ending::OfClient => self.keep_nothing(ended.records),
@@ -127,7 +126,7 @@ impl Drop for Lent {
     }
 }
 
-/// Differs between two runs of a daemon on one machine.
+/// A number that differs between two runs of a daemon on one machine.
 fn run() -> u64 {
     static RUN: OnceLock<u64> = OnceLock::new();
     *RUN.get_or_init(|| {
@@ -138,12 +137,12 @@ fn run() -> u64 {
 
 pub struct Consumer {
     lent: Arc<Lent>,
-    /// The same memory, nearer.
+    /// The same memory, without the indirection.
     memory: Shared,
-    /// All below it is copied: so many records.
+    /// Everything below it is copied; that is so many records.
     head: u64,
     records: u64,
-    /// What was published when the consumer looked last; checked.
+    /// The checked tail of the consumer's last look.
     published: u64,
     stamps: Stamps,
     dropped: u64,
@@ -151,7 +150,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Creates a ring and the descriptor to hand over. A capacity of 0 is the default.
+    /// Creates a ring, and the descriptor to hand over. A capacity of 0 is the default.
     pub fn create(
         capacity_bytes: u64,
         stamps: Stamps,
@@ -188,13 +187,13 @@ impl Consumer {
         Ok((consumer, descriptor))
     }
 
-    /// Room for records, in bytes.
+    /// The space for records, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         self.memory.capacity_bytes()
     }
 
-    /// Converts ticks along this line from now on, and leaves it in the ring for whoever finds the ring after a crash. Rings with other stamps
-    /// need none.
+    /// Converts ticks along this line from now on, and leaves it in the ring for the client that holds the ring after a crash. Rings with other
+    /// stamps need no line.
     pub fn calibrate(&mut self, calibration: Calibration) {
         let Stamps::Ticks(line) = &mut self.stamps else {
             return;
@@ -210,7 +209,7 @@ impl Consumer {
         }
     }
 
-    /// Looks how far the producer has come; returns the position where its records end.
+    /// Reads the producer's tail, and returns the position where its records end.
     pub fn look(&mut self) -> Result<u64, Broken> {
         let tail = protocol::published(&self.memory);
         let capacity = self.memory.capacity_bytes();
@@ -248,7 +247,7 @@ impl Consumer {
         Ok(Some(head))
     }
 
-    /// Copies the record that `next` found, its ticks turned into time, and goes on behind it.
+    /// Copies the record that `next` found, with its ticks turned into time, and goes on behind it.
     ///
     /// # Panics
     /// `record` has not the length of that record.
@@ -271,7 +270,7 @@ impl Consumer {
         self.head
     }
 
-    /// All that was taken so far, to be given back once the log has it.
+    /// All records that were taken so far, whose space is freed once the log has them.
     pub fn batch(&self) -> Taken {
         Taken {
             lent: Arc::clone(&self.lent),
@@ -284,7 +283,7 @@ impl Consumer {
     pub fn dropped(&mut self) -> Result<u64, Broken> {
         let claimed = self.memory.word(DROPPED_OFFSET).load(Ordering::Relaxed);
         let before = self.dropped;
-        // No producer drops more than one in a nanosecond: so the sums of a ledger hold for as long as a daemon runs.
+        // A producer drops at most one record in a nanosecond. The limit keeps the sums of a ledger from overflowing while a daemon runs.
         let elapsed_ns = u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if claimed < before || claimed > elapsed_ns {
             return Err(Broken::Dropped {
@@ -297,14 +296,14 @@ impl Consumer {
         Ok(claimed - before)
     }
 
-    /// Refuses further pushes. What was published before a look that follows is still taken.
+    /// Refuses further pushes. A later look still takes the records that were published before.
     pub fn close(&mut self) {
         self.lent.store(CLOSED_OFFSET, CLOSED);
-        // The look that follows comes after the mark, so little is pushed behind it.
+        // The look that follows comes after the mark, so few records are pushed behind it.
         fence(Ordering::SeqCst);
     }
 
-    /// Ends the ring: once the log has all that was taken, its memory is let go of.
+    /// Ends the ring: its memory is let go of once the log has all records that were taken.
     pub fn end(self, ending: Ending) {
         let ended = self.lent.ended.set(Ended {
             ending,
@@ -322,7 +321,7 @@ impl Consumer {
         }
     }
 
-    /// Copies the words from a position on; each is loaded once.
+    /// Copies the words from a position on, and loads each once.
     #[inline]
     fn copy_record(&self, at: u64, record: &mut [u8]) {
         let mut at = at;

@@ -1,4 +1,4 @@
-//! What can be wrong with a ring when it is created or mapped, and why a record is not pushed.
+//! The errors of a ring: of its creation and mapping, of a push, and of marks that a producer cannot have left.
 
 use std::io;
 
@@ -32,4 +32,23 @@ pub enum PushError {
     Forked,
     #[error("a record of {bytes} bytes is longer than the limit of a ring's record, {limit}")]
     TooLong { bytes: usize, limit: usize },
+}
+
+/// The ring has marks that no producer of this library leaves. The consumer reads no further.
+#[derive(Copy, Clone, Debug, Error, PartialEq, Eq)]
+pub enum Broken {
+    #[error(
+        "the producer's counter is {tail}, which is not a multiple of 8 from {head} to {head} + {capacity}"
+    )]
+    Tail { tail: u64, head: u64, capacity: u64 },
+    #[error("the word {word:#x} at {at} does not begin a record")]
+    Head { at: u64, word: u64 },
+    #[error("the record at {at} takes {bytes} bytes, but only {published} are published")]
+    Length { at: u64, bytes: u64, published: u64 },
+    #[error("the producer counts {claimed} dropped records after {before}, in {elapsed_ns} ns")]
+    Dropped {
+        claimed: u64,
+        before: u64,
+        elapsed_ns: u64,
+    },
 }

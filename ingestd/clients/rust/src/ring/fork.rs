@@ -1,6 +1,6 @@
-//! Whether this process is the one that opened a ring, or a fork of it: two producers on one ring would overwrite each other's records.
+//! Whether this process opened a ring or is a fork of the one that did. Two producers on one ring would overwrite each other's records.
 //!
-//! The kernel empties one page in every child, so a look at it costs a load and no system call.
+//! The kernel empties one page in every child, so the check is one load without a system call.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ impl Opener {
     pub fn this_process() -> Result<Opener> {
         static PAGE: OnceLock<Result<&'static AtomicU64>> = OnceLock::new();
         let mark = (*PAGE.get_or_init(emptied_in_children))?;
-        // 0 before the first, and in a child.
+        // The page has 0 before the first call, and in a child.
         if mark.load(Ordering::Relaxed) == 0 {
             mark.store(u64::from(std::process::id()), Ordering::Relaxed);
         }
@@ -41,8 +41,8 @@ impl Opener {
 }
 
 fn emptied_in_children() -> Result<&'static AtomicU64> {
-    // SAFETY: a new mapping of whole pages, at a place that the kernel chooses, that is never unmapped; it is zeroed and aligned, and all
-    // access is through the atomic. The advice changes what a child sees of it, which is zeroes.
+    // SAFETY: the kernel chooses a place for a new mapping of whole pages, which is never unmapped. It is zeroed and aligned, and all access is
+    // through the atomic. The advice only makes a child see zeroes.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let page = mmap_anonymous(null_mut(), PAGE_BYTES, protection, MapFlags::PRIVATE)?;

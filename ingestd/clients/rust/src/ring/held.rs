@@ -1,7 +1,6 @@
-//! A ring whose daemon is gone, as its producer holds it: what the log does not have goes into the ring of the next daemon, each record once.
+//! A ring whose daemon is gone, which its producer holds: each record that the log does not have goes into the next daemon's ring, once.
 //!
-//! The ring belongs to this process then, which moves the marks that the daemon has left. A mark that is not possible is as if nothing were
-//! known: the records count as lost.
+//! The ring belongs to this process now, which moves the marks that the daemon left. If a mark is impossible, the records count as lost.
 
 use std::sync::atomic::Ordering;
 
@@ -14,10 +13,10 @@ use super::layout::{
 use super::producer::Producer;
 use super::protocol::Memory;
 
-/// Records of a ring that no daemon will get, for its ledger.
+/// Records of a ring that no daemon will get; the ledger of the next daemon gets their numbers.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// The daemon was storing them when it was killed: the log may have them or not.
+    /// The daemon was killed while it stored them: the log may have them or not.
     pub unsure: u64,
     /// They were dropped because the ring was full, and no daemon has counted them.
     pub dropped: u64,
@@ -31,24 +30,24 @@ impl Left {
 }
 
 impl Producer {
-    /// Whether the ring's daemon changes nothing in it any more: it has let go of the ring, or it is not the one that made `next`, for a directory
-    /// has one daemon at a time.
+    /// Whether the ring's daemon changes nothing in it any more: it has let go of the ring, or another daemon made `next`; a directory has one daemon
+    /// at a time.
     pub fn is_final(&self, next: &Producer) -> bool {
         self.mark(CLOSED_OFFSET) >= LET_GO || self.mark(RUN_OFFSET) != next.mark(RUN_OFFSET)
     }
 
-    /// Whether no daemon has ever known the ring.
+    /// Whether no daemon ever had the ring.
     pub fn is_successor(&self) -> bool {
         self.mark(RUN_OFFSET) == 0
     }
 
-    /// Takes the marks over that the daemon left in a final ring, and returns what is lost by then. What is left between the marks is to be handed
+    /// Takes over the marks that the daemon left in a final ring, and returns the records that are lost. The records between the marks can be handed
     /// over.
     pub fn settle(&mut self) -> Left {
         let end = self.end();
         let (head, storing) = (self.mark(HEAD_OFFSET), self.mark(STORING_OFFSET).min(end));
         let (unsure, rest) = if self.mark(CLOSED_OFFSET) == EMPTIED {
-            // Its records are zeroes by now, but they are counted.
+            // Its records are zeroes by now, but the count is known.
             let taken = self.mark(TAKEN_RECORDS_OFFSET);
             self.set(TAKEN_RECORDS_OFFSET, self.pushed());
             (self.pushed().saturating_sub(taken), end)
@@ -63,7 +62,7 @@ impl Producer {
         Left { unsure, dropped }
     }
 
-    /// Records that the log does not have yet. Exact of a ring that is final.
+    /// Records that the log does not have yet. The number is exact if the ring is final.
     pub fn untaken(&self) -> u64 {
         if self.mark(CLOSED_OFFSET) == EMPTIED {
             return self
@@ -73,8 +72,8 @@ impl Producer {
         self.records(self.mark(HEAD_OFFSET), self.end())
     }
 
-    /// Hands records of a settled ring over in their order, until `next` takes no more, which is an error, or this ring is empty. Returns how many
-    /// can never be.
+    /// Hands over the records of a settled ring in their order, until this ring is empty, or `next` takes no more, which is an error. Returns how
+    /// many were lost.
     pub fn hand_over(&mut self, next: &mut Producer) -> Result<u64, PushError> {
         let end = self.end();
         let mut at = self.mark(HEAD_OFFSET).min(end);

@@ -1,11 +1,11 @@
-//! Where things stand in a ring, and what the word before each record says. Pure; `PROTOCOL.md` has the same tables.
+//! The offsets in a ring, and the meaning of the word before each record. `PROTOCOL.md` has the same tables.
 //!
-//! Positions are bytes since the ring was created. They only grow; a record stands at its position modulo the capacity.
+//! Positions are bytes since the ring was created. They only grow; a record is at its position modulo the capacity.
 
 use super::clock::ClockKind;
 use super::error::RingError;
 
-/// The first page: what the daemon wrote before it handed the ring over.
+/// The first page, which the daemon wrote before it handed the ring over.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LOOMRING");
 pub const VERSION: u64 = 1;
 pub const MAGIC_OFFSET: usize = 0;
@@ -15,7 +15,7 @@ pub const CLOCK_OFFSET: usize = 24;
 pub const WHEN_FULL_OFFSET: usize = 32;
 
 pub const PAGE_BYTES: usize = 4096;
-/// The second page, which the consumer alone writes. Words that change at different times are on cache lines of their own.
+/// The second page, which only the consumer writes. Words that change at different times are on different cache lines.
 pub const HEAD_OFFSET: usize = PAGE_BYTES;
 pub const CLOSED_OFFSET: usize = PAGE_BYTES + 64;
 pub const CALIBRATION_OFFSET: usize = PAGE_BYTES + 128;
@@ -23,17 +23,17 @@ pub const STORING_OFFSET: usize = PAGE_BYTES + 192;
 pub const DROPPED_TAKEN_OFFSET: usize = PAGE_BYTES + 256;
 pub const RUN_OFFSET: usize = PAGE_BYTES + 320;
 pub const TAKEN_RECORDS_OFFSET: usize = PAGE_BYTES + 384;
-/// The third page, which the producer alone writes, like the records after it.
+/// The third page, which only the producer writes, like the records after it.
 pub const TAIL_OFFSET: usize = 2 * PAGE_BYTES;
 pub const DROPPED_OFFSET: usize = 2 * PAGE_BYTES + 64;
 pub const RECORDS_OFFSET: usize = 3 * PAGE_BYTES;
 
-/// Room for records.
+/// The space for records.
 pub const CAPACITY_BYTES_MIN: u64 = 64 << 10;
 pub const CAPACITY_BYTES_MAX: u64 = 64 << 20;
 pub const CAPACITY_BYTES_DEFAULT: u64 = 8 << 20;
 
-/// The longest record that a ring takes, as the log's.
+/// The longest record that a ring takes; the log has the same limit.
 pub const RECORD_BYTES_MAX: usize = 65_528;
 pub const WORD_BYTES: usize = 8;
 
@@ -47,10 +47,10 @@ const _: () = assert!(slot_bytes(RECORD_BYTES_MAX) <= CAPACITY_BYTES_MIN as usiz
 pub const CLOSED: u64 = 1;
 /// *Closed*: the daemon has let go of the ring, and changes nothing in it any more.
 pub const LET_GO: u64 = 2;
-/// *Closed*: as `LET_GO`, and the ring's memory is given back apart from the page of this word. What was pushed too late to be taken is lost.
+/// *Closed*: as `LET_GO`, and the ring's memory is freed apart from the page of this word. Records that were pushed too late are lost.
 pub const EMPTIED: u64 = 3;
 
-/// What the producer does with a record that finds the ring full, as the source's `on_overload` says.
+/// The reaction of a producer to a full ring, from the source's `on_overload`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum WhenFull {
@@ -66,7 +66,7 @@ impl WhenFull {
     }
 }
 
-/// The capacity that is asked for; 0 is the default.
+/// The requested capacity; 0 is the default.
 pub fn capacity_of(asked: u64) -> Result<u64, RingError> {
     let bytes = if asked == 0 {
         CAPACITY_BYTES_DEFAULT
@@ -78,7 +78,7 @@ pub fn capacity_of(asked: u64) -> Result<u64, RingError> {
     sound.then_some(bytes).ok_or(RingError::Capacity(asked))
 }
 
-/// How many bytes a record of that length takes: its word, and itself up to a whole word.
+/// How many bytes a record of that length takes: its word, and its bytes up to a whole word.
 pub const fn slot_bytes(record_bytes: usize) -> usize {
     WORD_BYTES + record_bytes.next_multiple_of(WORD_BYTES)
 }
@@ -86,7 +86,7 @@ pub const fn slot_bytes(record_bytes: usize) -> usize {
 /// The word before a record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RecordHead {
-    /// Length of the record, its stamp included.
+    /// Length of the record with its stamp.
     pub bytes: u16,
 }
 

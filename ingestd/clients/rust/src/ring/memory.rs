@@ -1,7 +1,7 @@
-//! The mapped pages of a ring, as atomic words: the only access to memory that another process shares.
+//! The mapped pages of a ring as atomic words. No other code accesses memory that another process shares.
 //!
-//! Nothing that is read from the ring decides what is touched: places come from [`layout`](super::layout) and from positions, which are
-//! taken modulo the capacity.
+//! No value that is read from the ring decides which address is accessed: offsets come from [`layout`](super::layout) and from positions modulo the
+//! capacity.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use super::protocol::{Mark, Memory};
 #[derive(Clone)]
 pub struct Shared {
     map: Arc<MmapRaw>,
-    /// Where the mapping begins: beside its owner, so that no store of a word can change it, as the compiler sees it.
+    /// The start of the mapping. It is outside the mapping, so no store of a word can change it, as the compiler sees.
     base: *mut u8,
     /// A power of two; the mapping holds so many bytes from `RECORDS_OFFSET` on.
     capacity_bytes: u64,
@@ -41,14 +41,14 @@ impl Shared {
         }
     }
 
-    /// A new ring, zeroed and allocated in full, whose length nobody can change.
+    /// A new ring, zeroed and allocated in full. Nobody can change its length.
     pub fn create(capacity_bytes: u64) -> Result<(Shared, OwnedFd), RingError> {
         let capacity_bytes = capacity_of(capacity_bytes)?;
         let bytes = RECORDS_OFFSET as u64 + capacity_bytes;
         let sealed = || {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let memory = rustix::fs::memfd_create("loom-ring", flags)?;
-            // Never sparse: a page that is missing when it is touched would be a signal.
+            // The file is never sparse, because access to a missing page could raise a signal.
             rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
             rustix::fs::fcntl_add_seals(
                 &memory,
@@ -65,7 +65,7 @@ impl Shared {
         Ok((shared, file.into()))
     }
 
-    /// Maps a ring that somebody else created.
+    /// Maps a ring that another process created.
     pub fn open(memory: OwnedFd) -> Result<Shared, RingError> {
         let seals = rustix::fs::fcntl_get_seals(&memory)
             .map_err(|_| RingError::NotARing("it is not a memfd"))?;
@@ -85,7 +85,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Gives the memory of whole pages of the mapping back, in every process that maps them: they read as zeroes from then on.
+    /// Frees the memory of whole pages of the mapping in every process that maps them: they read as zeroes from then on.
     pub fn give_pages_back(&self, from: usize, bytes: usize) {
         assert!(
             from.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES),
@@ -103,7 +103,7 @@ impl Shared {
         given_back.expect("a memfd takes pages of its mapping back");
     }
 
-    /// As `give_pages_back`, for the pages of the records of so many bytes from a position on. Both are whole pages.
+    /// As `give_pages_back`, for the pages of so many bytes of records from a position on. Both are whole pages.
     pub fn give_records_back(&self, at: u64, bytes: u64) {
         let place = at & (self.capacity_bytes - 1);
         let to_end = bytes.min(self.capacity_bytes - place);

@@ -1,6 +1,6 @@
-//! The producer's end of a ring: pushes records, and counts those that it drops.
+//! The producer's end of a ring: it pushes records, and counts those that it drops.
 //!
-//! One thread owns it. A push stores the record's words and then the tail; it makes no system call, takes no lock and never waits.
+//! One thread owns it. A push stores the record's words and then the tail, without a system call or a lock, and never waits.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -25,13 +25,13 @@ pub struct Producer {
     dropped: u64,
 }
 
-/// Closes a producer's ring from another thread, which has seen that its daemon is gone: the next push fails.
+/// Closes a producer's ring from another thread that has seen the end of its daemon: the next push fails.
 pub struct Closer(Shared);
 
 impl Closer {
     pub fn close(&self) {
         let closed = self.0.word(CLOSED_OFFSET);
-        // A mark of the daemon says more.
+        // A mark of the daemon has more information, so it stays.
         let _ = closed.compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -42,7 +42,7 @@ impl Producer {
         let memory = Shared::open(ring)?;
         let header = |offset| memory.word(offset).load(Ordering::Relaxed);
         if header(MAGIC_OFFSET) != MAGIC || header(VERSION_OFFSET) != VERSION {
-            return Err(RingError::NotARing("its header is of another version"));
+            return Err(RingError::NotARing("its header has a different version"));
         }
         let clock = ClockKind::of_word(header(CLOCK_OFFSET))
             .ok_or(RingError::NotARing("its clock is not known"))?;
@@ -60,7 +60,7 @@ impl Producer {
         })
     }
 
-    /// A ring of the same kind that no daemon knows: what is pushed there waits for the next one. It is closed to `push`.
+    /// A ring of the same kind that no daemon has. Records that are pushed there wait for the next one. It is closed to `push`.
     pub fn successor(&self) -> Result<Producer, RingError> {
         let (memory, _) = Shared::create(self.memory.capacity_bytes())?;
         memory.word(CLOSED_OFFSET).store(CLOSED, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Producer {
         Closer(self.memory.clone())
     }
 
-    /// What to do with a record that finds the ring full.
+    /// The reaction to a full ring.
     pub fn when_full(&self) -> WhenFull {
         self.when_full
     }
@@ -91,13 +91,13 @@ impl Producer {
         self.push_stamped(self.clock.stamp(), record)
     }
 
-    /// As `push`, into a ring that is closed: a `successor`.
+    /// As `push`, into a closed ring: a `successor`.
     #[inline(never)]
     pub fn push_waiting(&mut self, record: &[u8]) -> Result<(), PushError> {
         self.push_stamped(self.clock.stamp(), record)
     }
 
-    /// As `push`, behind a stamp that is older.
+    /// As `push`, with an older stamp.
     #[inline(never)]
     pub(crate) fn push_again(
         &mut self,
@@ -114,7 +114,7 @@ impl Producer {
         is_open.then_some(()).ok_or(PushError::Closed)
     }
 
-    /// Part of each push, and not a call.
+    /// Part of each push, without a call.
     #[inline(always)]
     fn push_stamped(&mut self, stamp: Option<u64>, record: &[u8]) -> Result<(), PushError> {
         let stamp_bytes = if stamp.is_some() { WORD_BYTES } else { 0 };
@@ -134,11 +134,11 @@ impl Producer {
         Ok(())
     }
 
-    /// Counts a record that found the ring full and is dropped.
+    /// Counts a record that is dropped because the ring is full.
     #[inline]
     pub fn drop_one(&mut self) {
         self.dropped += 1;
-        // A count needs no order: what must be exact is asked over the socket, which orders it.
+        // The count needs no order: exact numbers come over the socket, which orders them.
         self.memory
             .word(DROPPED_OFFSET)
             .store(self.dropped, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Producer {
         self.claim.tail()
     }
 
-    /// Records between two positions where records begin or end.
+    /// The records between two positions, each at the start or end of a record.
     pub(crate) fn records(&self, from: u64, to: u64) -> u64 {
         let to = to.min(self.end());
         let mut at = from;
@@ -179,7 +179,7 @@ impl Producer {
         records
     }
 
-    /// Makes sure that a record of so many bytes, and its stamp, may be stored behind the tail.
+    /// Checks that a record of so many bytes, with its stamp, fits behind the tail.
     #[inline]
     fn claim(&mut self, stamp_bytes: usize, record_bytes: usize) -> Result<(), PushError> {
         let slot = slot_of(stamp_bytes, record_bytes)?;
@@ -190,7 +190,7 @@ impl Producer {
         has_room.then_some(()).ok_or(PushError::Full)
     }
 
-    /// Stores the bytes from a position on; the last word is filled up with zeroes.
+    /// Stores the bytes from a position on, and fills the last word up with zeroes.
     #[inline]
     fn store_record(&self, at: u64, record: &[u8]) {
         let (words, rest) = record.as_chunks::<WORD_BYTES>();

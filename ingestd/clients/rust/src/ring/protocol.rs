@@ -1,7 +1,7 @@
-//! The order of steps that a ring stands on, and nothing else: who stores what before what, and who looks again after what.
+//! The order of the steps that both sides of a ring take: which word is stored before which, and which is read again.
 //!
-//! Producer and consumer take their steps through this file, and the model check in `engine/model` compiles the same file over memory of its
-//! own, where it weakens one step at a time and must see it fail. What the steps add up to:
+//! Producer and consumer use this file, and the model check in `engine/model` compiles it over its own memory. It weakens one step at a time, and
+//! each weakened protocol must fail. The steps guarantee:
 //!
 //! 1. The tail is stored after the words below it, so a consumer that sees the tail sees the words.
 //! 2. The head is stored after the words below it were copied, and a producer that reuses their place has seen that head.
@@ -9,19 +9,19 @@
 
 use std::sync::atomic::Ordering;
 
-/// A word that both sides share and one of them stores.
+/// A word that both sides read and one side stores.
 pub trait Mark {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
 }
 
-/// The shared memory of a ring. Positions are bytes, multiples of 8; the words of a ring come round.
+/// The shared memory of a ring. Positions are bytes and multiples of 8; the words are reused in a circle.
 pub trait Memory {
     type Mark: Mark;
 
-    /// How strongly each step is ordered. Rings use the defaults; a model weakens them.
+    /// The memory ordering of each step. Rings use the defaults; the model weakens them.
     ///
-    /// Pairs with `TAIL_LOAD`: the words below the tail are seen.
+    /// Pairs with `TAIL_LOAD`: the words below the tail are visible.
     const TAIL_STORE: Ordering = Ordering::Release;
     const TAIL_LOAD: Ordering = Ordering::Acquire;
     /// Pairs with `HEAD_LOAD`: the words below the head are copied.
@@ -37,9 +37,9 @@ pub trait Memory {
 
 /// The producer's view.
 pub struct Claim {
-    /// All below it is published.
+    /// Everything below it is published.
     tail: u64,
-    /// The consumer's mark as it was seen last.
+    /// The consumer's mark at the last look.
     head: u64,
 }
 
@@ -52,7 +52,7 @@ impl Claim {
         self.tail
     }
 
-    /// Whether so many bytes are free behind the tail. Looks at the consumer's mark only if the one seen last leaves too little.
+    /// Whether so many bytes are free behind the tail. This reads the consumer's mark only if the mark of the last look leaves too little space.
     #[inline]
     pub fn has_room<M: Memory>(&mut self, memory: &M, bytes: u64) -> bool {
         self.fits(memory, bytes) || self.look(memory, bytes)
@@ -60,7 +60,7 @@ impl Claim {
 
     #[cold]
     fn look<M: Memory>(&mut self, memory: &M, bytes: u64) -> bool {
-        // No consumer has taken what is not published.
+        // A consumer cannot have taken records that are not published.
         self.head = taken(memory).min(self.tail);
         self.fits(memory, bytes)
     }
@@ -70,7 +70,7 @@ impl Claim {
         self.tail + bytes <= self.head + memory.capacity_bytes()
     }
 
-    /// Shows the consumer so many bytes more, which were stored behind the tail.
+    /// Publishes so many bytes more, which were stored behind the tail.
     #[inline]
     pub fn publish<M: Memory>(&mut self, memory: &M, bytes: u64) {
         self.tail += bytes;
@@ -78,19 +78,19 @@ impl Claim {
     }
 }
 
-/// Where the published words end.
+/// The end of the published words.
 #[inline]
 pub fn published<M: Memory>(memory: &M) -> u64 {
     memory.tail().load(M::TAIL_LOAD)
 }
 
-/// Gives the place of the words below `head` back to the producer: they are copied.
+/// Frees the words below `head` for the producer: they are copied.
 #[inline]
 pub fn give_back<M: Memory>(memory: &M, head: u64) {
     memory.head().store(head, M::HEAD_STORE);
 }
 
-/// Below it the consumer has copied everything.
+/// The consumer has copied everything below it.
 #[inline]
 pub fn taken<M: Memory>(memory: &M) -> u64 {
     memory.head().load(M::HEAD_LOAD)

@@ -1,4 +1,4 @@
-//! Both ends of a ring in one process: what is pushed is taken, whole and in order, and nothing that is wrong is believed.
+//! Tests both ends of a ring in one process: records arrive whole and in order, and invalid marks are detected.
 
 use std::os::fd::OwnedFd;
 
@@ -154,7 +154,7 @@ fn two_threads_pass_a_million_records_in_order() {
     });
 }
 
-/// What a consumer copies and has not stored.
+/// The state of a record that a consumer has copied and not stored.
 fn copied(consumer: &mut Consumer) -> Taken {
     consumer.look().unwrap();
     while let Some(head) = consumer.next().unwrap() {
@@ -175,13 +175,13 @@ fn what_a_killed_consumer_had_not_stored_is_handed_over_once_and_what_it_was_sto
                 under_way.push(copied(&mut old));
                 under_way[0].storing();
             }
-            // Copied, and not at the log yet.
+            // The record is copied, but is not in the log yet.
             19 => under_way.push(copied(&mut old)),
             _ => {}
         }
     }
     producer.drop_one();
-    // A consumer that is killed lets go of nothing.
+    // A consumer that is killed does not let go of the ring.
     std::mem::forget((old, under_way));
     let stamp = |record: &Vec<u8>| u64::from_le_bytes(record[..8].try_into().unwrap());
     let (mut next, mut to) = ring(Stamps::Realtime);
@@ -234,7 +234,7 @@ fn a_ring_that_is_full_takes_the_rest_of_another_once_there_is_room() {
     );
 }
 
-/// A ring of 4 MiB that is full, then taken; and another way to its memory.
+/// A ring of 4 MiB that was full and is taken, and a second mapping of its memory.
 fn large() -> (Consumer, Producer, std::fs::File) {
     let bytes: u64 = 4 << 20;
     let (mut consumer, descriptor) = Consumer::create(bytes, Stamps::None, WhenFull::Wait).unwrap();
@@ -253,7 +253,7 @@ fn held_bytes(memory: &std::fs::File) -> u64 {
 #[test]
 fn a_daemon_that_stops_gives_memory_back_apart_from_what_may_still_be_pushed() {
     let (mut consumer, mut producer, memory) = large();
-    // The end of the daemon comes between a producer's look and its push.
+    // The daemon ends between a producer's check and its push.
     producer.push(&[9; 60_000]).unwrap();
     consumer.close();
     let under_way = consumer.batch();
