@@ -39,6 +39,9 @@ pub(super) struct Rings {
     clients: Arc<Clients>,
 }
 
+/// The descriptor of a ring and its capacity in bytes, or the reason why it is refused.
+type Opened = Result<(OwnedFd, u64), (ErrorCode, String)>;
+
 /// Room for a ring's memory among all rings', given back when it is dropped.
 pub(super) struct Reserved {
     bytes: u64,
@@ -56,14 +59,14 @@ impl Rings {
         Ok(Rings { orders, clients })
     }
 
-    /// Opens a ring for records of a source. Returns its descriptor and its capacity in bytes.
+    /// Opens a ring for records of a source.
     pub(super) fn open(
         &self,
         inbox: &Inbox,
         peer: &Arc<Peer>,
         source: SourceId,
         capacity_bytes: u64,
-    ) -> Result<Result<(OwnedFd, u64), (ErrorCode, String)>, Gone> {
+    ) -> Result<Opened, Gone> {
         let found = inbox.ask_after(Some(peer), |answer| Request::Ring(source, answer))?;
         let Some((stamps, when_full)) = found else {
             let message = format!("no open source has the id {source}; define the source first");

@@ -374,7 +374,7 @@ mod tests {
     fn a_push_fails_by_default_after_60_seconds_without_a_daemon() {
         let mut client = client_of(RingClient::connect).unwrap();
         let (_consumer, descriptor) =
-            Consumer::create(64 << 10, Stamps::None, WhenFull::Block).unwrap();
+            Consumer::create(64 << 10, Stamps::None, WhenFull::Wait).unwrap();
         let producer = Producer::open(descriptor).unwrap();
         let source = SourceId(1);
         client
