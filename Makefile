@@ -80,7 +80,7 @@ lint: check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
-	$(CARGO) test --release --locked --workspace --test style --test dependencies
+	$(CARGO) test --release --locked --workspace --test repository
 
 # Whether PyPI has a release of DuckDB that Loom has no file for.
 check-duckdb:
