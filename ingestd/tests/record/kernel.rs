@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
@@ -13,6 +13,12 @@ use loom_tests::command::{Ended, says, send};
 use rustix::process::Signal;
 
 use super::scene::{end, interrupt, may_record, now, own_time, scene};
+
+/// Who counts the calls of every `dd` of this machine runs while no other does.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 // case Recording: something that is missing
 #[test]
@@ -71,6 +77,7 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     if !may_record() {
         return;
     }
+    let _alone = alone();
     let scene = scene();
     let mut command = scene.command(&["syscalls", "--comm", "dd", "--syscall", "write"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -109,6 +116,7 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
     if !may_record() {
         return;
     }
+    let _alone = alone();
     let scene = scene();
     let write = |writes: u64| {
         let mut dd = Command::new("dd");
