@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -21,10 +21,19 @@ build: check
 	$(CARGO) build --release --locked --workspace
 	python3 duckdb-ext/package.py "$(CARGO_TARGET_DIR)/release/libloom_duckdb.so" dist
 
+# One more test at a time than there are processors: most of them wait for others now and then. RUST_TEST_THREADS: so many.
 test: build .venv/complete
-	$(CARGO) test --release --locked --workspace --no-fail-fast
-	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
+	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))}; \
+	$(CARGO) test --release --locked --workspace --no-fail-fast && \
+	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml && \
 	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
+
+# What `test` and `fuzz` run, for CI to compile while it installs what they use.
+compile: build
+	$(CARGO) test --release --locked --workspace --no-run
+	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml --no-run
+	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml --no-run
+	engine/fuzz/run compile
 
 # The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
 wheel: .clients-venv/complete $(EXTENSIONS) duckdb-ext/python/page/node_modules/.package-lock.json
@@ -35,7 +44,7 @@ $(EXTENSIONS) &:
 	$(MAKE) --no-print-directory build
 
 # The wheel of now, in an environment.
-.clients-venv/wheel .clients-venv-v1/wheel .superset-venv/wheel .dashboards-venv/wheel .fleet-venv/wheel: %/wheel: wheel %/complete
+.clients-venv/wheel .clients-venv-v1/wheel .superset-venv/wheel .fleet-venv/wheel: %/wheel: wheel %/complete
 	$*/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 
 # The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build.
@@ -80,7 +89,7 @@ lint: check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
-	$(CARGO) test --release --locked --workspace --test style --test dependencies
+	$(CARGO) test --release --locked --workspace --test repository
 
 # Whether PyPI has a release of DuckDB that Loom has no file for.
 check-duckdb:
@@ -94,7 +103,7 @@ deny:
 	done
 
 # Superset, Grafana's SQL, Streamlit, notebooks, Java, Node.js and Go on a live directory: a part of test-clients.
-test-dashboards: .clients-venv/wheel .superset-venv/wheel .dashboards-venv/wheel
+test-dashboards: .clients-venv/wheel .superset-venv/wheel
 	.clients-venv/bin/ruff check sql/dashboards
 	.clients-venv/bin/ruff format --check sql/dashboards
 	INGESTD="$(INGESTD)" .clients-venv/bin/python -m pytest sql/dashboards
@@ -106,12 +115,12 @@ test-fleet: .clients-venv/complete .fleet-venv/wheel
 	INGESTD="$(INGESTD)" .fleet-venv/bin/python -m pytest tests/fleet
 
 # OpenTelemetry's SDKs, its telemetrygen and a Collector send over gRPC and HTTP: a part of test-clients.
-test-otlp: $(EXTENSIONS) .clients-venv/complete .otlp-venv/complete tests/otlp/node/node_modules/.package-lock.json
+test-otlp: $(EXTENSIONS) .clients-venv/complete tests/otlp/node/node_modules/.package-lock.json
 	@command -v go >/dev/null || { echo "make: no go; install Go 1.25 or later (Debian, Ubuntu: golang-go)." >&2; exit 1; }
 	.clients-venv/bin/ruff check tests/otlp
 	.clients-venv/bin/ruff format --check tests/otlp
 	cd tests/otlp/go && go build -o "$(CARGO_TARGET_DIR)/otlp/" ./collector tool
-	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .otlp-venv/bin/python -m pytest tests/otlp
+	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .clients-venv/bin/python -m pytest tests/otlp
 
 # Redis and RocksDB, recorded live, as root: a part of test-clients.
 test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
@@ -120,7 +129,7 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
 
-.bench-venv/complete .clients-venv/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
@@ -148,7 +157,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .dashboards-venv .fleet-venv .otlp-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .fleet-venv
 
 # What a package in JavaScript depends on.
 %/node_modules/.package-lock.json: %/package-lock.json
@@ -163,7 +172,7 @@ downloads: duckdb-ext/python/page/node_modules/.package-lock.json tests/otlp/nod
 	cd sql/dashboards/go && go mod download
 
 # The environments of Python that the tests use.
-environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .dashboards-venv/complete .fleet-venv/complete .otlp-venv/complete
+environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .fleet-venv/complete
 
 # The SQL tests also run the earlier releases of DuckDB 2, each in a folder of its own.
 .venv/complete: tests/requirements.txt duckdb-ext/versions.toml

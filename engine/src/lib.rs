@@ -29,8 +29,8 @@ pub mod compact;
 // All of it held against FORMAT.md.
 pub mod check;
 
-#[cfg(test)]
-mod testkit;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
 #[cfg(test)]
 mod tests;
 

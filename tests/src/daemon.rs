@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use loom_client::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::machine;
@@ -75,6 +76,15 @@ impl Daemon {
         &self.dir
     }
 
+    /// A client of it, which sends what it is given over the socket.
+    pub fn client(&self) -> Result<Client> {
+        Ok(Client::connect(&self.dir)?)
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid(), signal)?)
+    }
+
     /// The process's number.
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -89,8 +99,12 @@ impl Daemon {
     }
 
     /// Sends `signal` and waits for the end.
-    pub fn end(mut self, signal: Signal) -> Result<ExitStatus> {
-        kill_process(self.pid(), signal)?;
+    pub fn end(self, signal: Signal) -> Result<ExitStatus> {
+        self.signal(signal)?;
+        self.wait()
+    }
+
+    pub fn wait(mut self) -> Result<ExitStatus> {
         Ok(self.process.wait()?)
     }
 
@@ -124,23 +138,6 @@ pub fn configuration(dir: &Path, config: &str) -> Result<PathBuf> {
     let file = dir.with_extension("toml");
     std::fs::write(&file, config)?;
     Ok(file)
-}
-
-/// Writes what `load --fields` needs for a source of fields such as `n i64, s utf8?` beside a file, and returns its path. A question mark makes a
-/// field nullable.
-pub fn declared(file: &Path, source: &str, fields: &str) -> Result<String> {
-    let field = |field: &str| {
-        let (name, ty) = field.rsplit_once(' ').context("a field is 'NAME TYPE'")?;
-        let nullable = ty.ends_with('?');
-        let ty = ty.trim_end_matches('?');
-        Ok(format!(
-            "[[source.field]]\nname = '{name}'\ntype = '{ty}'\nnullable = {nullable}\n"
-        ))
-    };
-    let fields: String = fields.split(", ").map(field).collect::<Result<_>>()?;
-    let toml = file.with_extension("toml");
-    std::fs::write(&toml, format!("[[source]]\nname = {source:?}\n{fields}"))?;
-    Ok(toml.display().to_string())
 }
 
 /// Runs a command of `ingestd` and gives its standard output; fails where it does not succeed.

@@ -1,4 +1,5 @@
-//! A small ext4 file system in a file, mounted through a loop device: one whose power can fail, or that turns read-only under its users.
+//! Small file systems of a test's own: one of ext4 in a file, mounted through a loop device, whose power can fail, or that turns read-only under
+//! its users; and one in memory, which fills and grows.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,43 @@ impl Drop for Disk {
             // Detached, for a test that failed may still hold files.
             let _gone_or_not = Command::new("umount").arg("-l").arg(self.at()).status();
         }
+    }
+}
+
+/// A file system in memory, mounted while the value lives.
+pub struct MemoryDisk {
+    at: TempDir,
+}
+
+impl MemoryDisk {
+    /// One of this size, as `mount` reads it; `None` where this machine cannot have one, which is an error where `CI` is set.
+    pub fn mount(test: &str, size: &str) -> Result<Option<MemoryDisk>> {
+        let at = tempfile::tempdir()?;
+        let options = format!("size={size}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "loom-test"]);
+        if let Err(error) = run(mount.arg(at.path())) {
+            machine::skip(test, &format!("{error:#}"))?;
+            return Ok(None);
+        }
+        Ok(Some(MemoryDisk { at }))
+    }
+
+    pub fn at(&self) -> &Path {
+        self.at.path()
+    }
+
+    /// Gives it another size, as `mount` reads it.
+    pub fn grow(&self, size: &str) -> Result<()> {
+        let options = format!("remount,size={size}");
+        run(Command::new("mount").args(["-o", &options]).arg(self.at()))
+    }
+}
+
+impl Drop for MemoryDisk {
+    fn drop(&mut self) {
+        // Detached, for a reader of this thread may still hold a segment.
+        let _gone_or_not = Command::new("umount").arg("-l").arg(self.at()).status();
     }
 }
 

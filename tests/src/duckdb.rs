@@ -118,6 +118,11 @@ impl Session {
         Session::open_in(version, Path::new("."), Database::Memory)
     }
 
+    /// One of each version.
+    pub fn all() -> Result<Vec<Session>> {
+        Version::ALL.into_iter().map(Session::open).collect()
+    }
+
     /// The same, which finds relative paths in `folder`.
     pub fn open_in(version: Version, folder: &Path, database: Database<'_>) -> Result<Session> {
         let mut session = Session::start(version, folder, database)?;
@@ -271,6 +276,19 @@ impl Session {
             self.query(&statement)?;
         }
         Ok(Vec::new())
+    }
+
+    /// All values of an answer but NULLs, row by row.
+    pub fn cells(&mut self, sql: &str) -> Result<Vec<String>> {
+        let rows = self.query(sql).with_context(|| sql.to_owned())?;
+        Ok(rows.into_iter().flatten().flatten().collect())
+    }
+
+    /// The same of whole numbers.
+    pub fn numbers(&mut self, sql: &str) -> Result<Vec<u64>> {
+        let cells = self.cells(sql)?.into_iter();
+        let number = |cell: String| cell.parse().with_context(|| format!("{cell}: {sql}"));
+        cells.map(number).collect()
     }
 
     /// The one value of a query that gives one.

@@ -1,7 +1,8 @@
 //! What the tests of the whole system share: where the built programs stand, a daemon of their own, DuckDB sessions of both
 //! versions that Loom serves, seeded randomness, and random questions.
 //!
-//! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs the command `ingestd`;
+//! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs daemons, `command` the other
+//! commands of `ingestd`;
 //! `duckdb` asks SQL of DuckDB 2 and of the command line of DuckDB 1; `seed` draws numbers that a printed seed repeats; `mixed`
 //! and `world` make rows, `table` says how they look, `question` asks about them, and `answers` compares what comes back;
 //! `script` cuts SQL into statements, `page` a Markdown page into its examples; `small` is a directory whose every byte can be damaged.
@@ -9,6 +10,7 @@
 //! at its system calls, `disk` is a file system to lose.
 
 pub mod answers;
+pub mod command;
 pub mod daemon;
 pub mod disk;
 pub mod duckdb;

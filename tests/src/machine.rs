@@ -99,6 +99,12 @@ pub fn skip(test: &str, reason: &str) -> Result<()> {
     Ok(())
 }
 
+/// What is free on the file system of a path.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(path)?;
+    Ok(disk.f_bavail * disk.f_frsize)
+}
+
 fn on_path(program: &str) -> bool {
     let finder = Command::new("sh")
         .arg("-c")

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use anyhow::{Context, Result};
+
 use crate::duckdb::Row;
+use crate::machine::root;
 
 /// A fenced block.
 pub struct Example {
@@ -46,6 +49,16 @@ pub fn examples(page: &str) -> Vec<Example> {
         at = below - 1;
     }
     found
+}
+
+/// The first block of a language behind a heading of a page of the repository, or in all of it.
+pub fn block(page: &str, heading: &str, language: &str) -> Result<String> {
+    let text = std::fs::read_to_string(root().join(page))?;
+    let section = text.split_once(heading).map(|(_, section)| section);
+    let begun = section.and_then(|section| section.split_once(&format!("```{language}\n")));
+    let block = begun.and_then(|(_, block)| block.split_once("```"));
+    let (block, _) = block.with_context(|| format!("{page} has no {language}"))?;
+    Ok(block.to_owned())
 }
 
 fn table(lines: &[&str], from: usize) -> Option<Range<usize>> {

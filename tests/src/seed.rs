@@ -2,10 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// SplitMix64. Small, and good enough to choose test cases with.
-pub struct Seed {
-    state: u64,
-}
+use loom_engine::testkit::Random;
+
+pub struct Seed(Random);
 
 impl Seed {
     /// The seed of the environment's `LOOM_SEED`, else a new one; printed either way, so that a failure can be repeated.
@@ -15,23 +14,19 @@ impl Seed {
             .and_then(|text| text.parse().ok());
         let state = given.unwrap_or_else(|| RandomState::new().hash_one(test) >> 32);
         println!("{test}: LOOM_SEED={state}");
-        Seed { state }
+        Seed::of(state)
     }
 
     pub fn of(state: u64) -> Seed {
-        Seed { state }
+        Seed(Random(state))
     }
 
     pub fn value(&self) -> u64 {
-        self.state
+        self.0.0
     }
 
     pub fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.0.next()
     }
 
     /// A number in `low..high`; `low` where the range is empty.
@@ -45,14 +40,8 @@ impl Seed {
     }
 
     /// One of `choices`; panics where there are none.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the remainder is below the length, which the assertion holds above zero"
-    )]
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        assert!(!choices.is_empty(), "nothing to choose from");
-        let at = (self.draw() % choices.len() as u64) as usize;
-        choices[at]
+        *self.0.pick(choices)
     }
 }
 

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::compact::Compactor;
-use loom_engine::ingest::{Writer, WriterOptions};
-use loom_engine::log::LogOptions;
+use loom_engine::ingest::Writer;
 use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::parse_sources;
+pub use loom_engine::testkit::is_columns;
+use loom_engine::testkit::{compact, options};
 use tempfile::TempDir;
 
 use crate::seed::Seed;
@@ -67,9 +68,7 @@ impl Small {
     /// The same with two units of columns in each segment that is full, and at least one such segment.
     pub fn in_columns(records: u64) -> Result<Small> {
         let mut small = Small::of(records, SEGMENT_BYTES_IN_COLUMNS)?;
-        let mut compactor = Compactor::open(&small.dir, OsStorage::default())?;
-        let durable = compactor.durable()?;
-        while compactor.step(durable, || true)?.is_some() {}
+        compact(Compactor::open(&small.dir, OsStorage::default())?)?;
         small.files.clear();
         collect(&small.dir, Path::new(""), &mut small.files)?;
         ensure!(
@@ -82,17 +81,7 @@ impl Small {
     fn of(records: u64, segment_bytes: u64) -> Result<Small> {
         let place = tempfile::tempdir()?;
         let dir = place.path().join("small");
-        let log = LogOptions {
-            chunk_bytes: CHUNK_BYTES as u32,
-            block_bytes: 64 << 10,
-            segment_bytes: [segment_bytes; 3].into(),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let mut writer = Writer::open(&dir, options)?;
+        let mut writer = Writer::open(&dir, options(64 << 10, segment_bytes))?;
         let mut ids = Vec::new();
         for source in parse_sources(SOURCES)? {
             ids.push(writer.define_source(&source)?);
@@ -283,12 +272,6 @@ impl Small {
         };
         start(nth)..start(nth + 1)
     }
-}
-
-/// Whether a file is a column segment.
-pub fn is_columns(file: &Path) -> bool {
-    file.extension()
-        .is_some_and(|extension| extension == "columns")
 }
 
 /// The first address of a segment, from its name.

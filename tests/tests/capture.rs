@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use loom_tests::command::Running;
 use loom_tests::daemon::{Daemon, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
@@ -32,15 +33,12 @@ fn a_live_capture_of_redis_holds_every_packet() -> Result<()> {
     let dir = place.path().join("packets.loom");
     let daemon = Daemon::start(&dir, "[log]\nblock = \"8MiB\"\n")?;
     let port = free_port()?;
-    let _redis = Redis::start(port)?;
+    let _redis = redis(port)?;
     let Some(capture) = Capture::start(&dir, place.path(), port)? else {
         return machine::skip(name, "this user may not capture on loopback");
     };
 
-    let mut sessions = Version::ALL
-        .into_iter()
-        .map(Session::open)
-        .collect::<Result<Vec<_>>>()?;
+    let mut sessions = Session::all()?;
     let from = format!("loom_scan('{}', 'packets')", dir.display());
     let mut counts: [Vec<u64>; Version::ALL.len()] = Default::default();
     let mut load = benchmark(port)?;
@@ -91,54 +89,22 @@ fn free_port() -> Result<u16> {
 
 fn benchmark(port: u16) -> Result<Child> {
     let mut command = Command::new("redis-benchmark");
-    command.args([
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &port.to_string(),
-        "-c",
-        "20",
-        "-t",
-        "set,get",
-        "-d",
-        "300",
-        "-q",
-    ]);
+    let words = format!("-h 127.0.0.1 -p {port} -c 20 -t set,get -d 300 -q -n {REQUESTS}");
     Ok(command
-        .args(["-n", &REQUESTS.to_string()])
+        .args(words.split(' '))
         .stdout(Stdio::null())
         .spawn()?)
 }
 
-struct Redis(Child);
-
-impl Redis {
-    fn start(port: u16) -> Result<Redis> {
-        let mut command = Command::new("redis-server");
-        command.args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]);
-        let redis = Redis(command.stdout(Stdio::null()).spawn()?);
-        ensure!(
-            wait_until(|| Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?,
-            "redis-server does not answer"
-        );
-        Ok(redis)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _already_ended = self.0.kill();
-        let _status = self.0.wait();
-    }
+/// Redis on a port, once it answers.
+fn redis(port: u16) -> Result<Running> {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no"]);
+    let redis = Running::start(&mut command);
+    let answers = wait_until(|| Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+    ensure!(answers, "redis-server does not answer");
+    Ok(redis)
 }
 
 /// `tcpdump -i lo -U -w - port N | tee capture.pcap | ingestd load DIR --source packets --format pcap -`
@@ -154,17 +120,7 @@ impl Capture {
     fn start(dir: &Path, place: &Path, port: u16) -> Result<Option<Capture>> {
         let said = place.join("tcpdump.said");
         let mut tcpdump = Command::new("tcpdump")
-            .args([
-                "-i",
-                "lo",
-                "-U",
-                "-B",
-                "65536",
-                "-w",
-                "-",
-                "port",
-                &port.to_string(),
-            ])
+            .args(format!("-i lo -U -B 65536 -w - port {port}").split(' '))
             .stdout(Stdio::piped())
             .stderr(File::create(&said)?)
             .spawn()?;
@@ -301,11 +257,8 @@ impl Packets {
     /// The questions that an operator asks of a capture, checked against the file.
     fn hold_against(&self, session: &mut Session, from: &str, captured: u64) -> Result<()> {
         let total: u64 = self.wire_bytes.iter().copied().map(u64::from).sum();
-        let totals = session.query(&format!("SELECT count(*), sum(wire_bytes) FROM {from}"))?;
-        assert_eq!(
-            totals,
-            vec![vec![Some(captured.to_string()), Some(total.to_string())]]
-        );
+        let totals = session.numbers(&format!("SELECT count(*), sum(wire_bytes) FROM {from}"))?;
+        assert_eq!(totals, [captured, total]);
 
         let per_window = format!(
             "SELECT time_bucket(INTERVAL 100 MILLISECOND, ts) AS w, count(*) AS n FROM {from} GROUP BY w"
@@ -317,19 +270,11 @@ impl Packets {
 
         let mut sizes = self.wire_bytes.clone();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let largest = session.query(&format!(
+        let largest = session.numbers(&format!(
             "SELECT wire_bytes FROM {from} ORDER BY wire_bytes DESC LIMIT 10"
         ))?;
-        let largest: Vec<u32> = largest
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|size| size.parse())
-            .collect::<Result<_, _>>()?;
-        assert_eq!(
-            largest.as_slice(),
-            sizes.get(..10).context("fewer than ten packets")?
-        );
+        let sizes = sizes.into_iter().map(u64::from).take(10);
+        assert!(largest.len() == 10 && largest.iter().copied().eq(sizes));
 
         let clients = self.by_port.iter().filter(|(_, count)| **count < captured);
         let (port, count) = clients

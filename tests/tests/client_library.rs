@@ -1,13 +1,13 @@
 //! `libloom_client` as programs in C and Python use it, and what a producer sees that follows PROTOCOL.md by itself.
 
 use std::io::{BufRead, BufReader, Write};
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use loom_engine::TimeRange;
-use loom_engine::query::{Directory, Poll, raw_scan};
+use loom_engine::query::{Directory, Poll};
+use loom_engine::testkit::payloads;
+use loom_tests::command::Ended;
 use loom_tests::daemon::Daemon;
 use loom_tests::machine;
 use rustix::process::Signal;
@@ -17,26 +17,13 @@ fn home() -> std::path::PathBuf {
     machine::root().join("ingestd/clients/c")
 }
 
-fn sound(output: &Output) -> Result<String> {
-    ensure!(
-        output.status.success(),
-        "{}: {}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8(output.stdout.clone())?)
-}
-
-/// Runs a script with the folder of the Python clients, the directory and the library as arguments.
-fn python(script: &str, dir: &Path) -> Result<String> {
-    let output = Command::new("python3")
-        .args(["-B", "-c", script])
-        .arg(machine::root().join("ingestd/clients/python"))
-        .arg(dir)
-        .arg(machine::client_library()?)
-        .output()?;
-    sound(&output)
+/// A script with the folder of the Python clients, the directory and the library as arguments.
+fn python(script: &str, dir: &Path) -> Result<Command> {
+    let mut command = Command::new("python3");
+    command.args(["-B", "-c", script]);
+    command.arg(machine::root().join("ingestd/clients/python"));
+    command.arg(dir).arg(machine::client_library()?);
+    Ok(command)
 }
 
 #[test]
@@ -44,11 +31,9 @@ fn the_header_is_what_cbindgen_makes_of_the_source() -> Result<()> {
     if !machine::has("client_library", &["cbindgen"])? {
         return Ok(());
     }
-    let output = Command::new("cbindgen")
-        .args(["--config", "cbindgen.toml", "src/lib.rs"])
-        .current_dir(home())
-        .output()?;
-    let made = sound(&output)?;
+    let mut cbindgen = Command::new("cbindgen");
+    cbindgen.args(["--config", "cbindgen.toml", "src/lib.rs"]);
+    let made = Ended::of(cbindgen.current_dir(home())).ends(0).out;
     let kept = std::fs::read_to_string(home().join("loom_client.h"))?;
     ensure!(
         made == kept,
@@ -63,42 +48,20 @@ fn a_program_in_c_pushes_a_million_records_with_their_time() -> Result<()> {
     let library = machine::client_library()?;
     let folder = library.parent().context("a library without a folder")?;
     let program = place.path().join("example");
-    let compiled = Command::new("cc")
-        .args([
-            "-std=c11",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "example.c",
-            "-o",
-        ])
-        .arg(&program)
-        .arg("-L")
-        .arg(folder)
-        .arg("-lloom_client")
-        .current_dir(home())
-        .output()?;
-    sound(&compiled)?;
+    let mut cc = Command::new("cc");
+    cc.args("-std=c11 -O2 -Wall -Wextra -Werror example.c -o".split(' '));
+    cc.arg(&program).arg("-L").arg(folder).arg("-lloom_client");
+    Ended::of(cc.current_dir(home())).ends(0);
     let daemon = Daemon::start(&place.path().join("c.loom"), "")?;
     let run = |dir: &Path| {
-        Command::new(&program)
-            .arg(dir)
-            .arg("1000000")
-            .env("LD_LIBRARY_PATH", folder)
-            .output()
+        let mut program = Command::new(&program);
+        program.arg(dir).arg("1000000");
+        Ended::of(program.env("LD_LIBRARY_PATH", folder))
     };
-    let said = sound(&run(daemon.dir())?)?;
-    ensure!(
-        said == "received=1000000 stored=1000000 refused=0 dropped=0\n",
-        "{said}"
-    );
-    let nowhere = run(place.path())?;
-    let said = String::from_utf8_lossy(&nowhere.stderr);
-    ensure!(
-        !nowhere.status.success() && said.contains("no daemon runs on"),
-        "{said}"
-    );
+    let pushed = run(daemon.dir()).ends(0);
+    pushed.prints("received=1000000 stored=1000000 refused=0 dropped=0\n");
+    let nowhere = run(place.path()).says("no daemon runs on");
+    ensure!(nowhere.code != Some(0), "{nowhere:?}");
     daemon.stop()
 }
 
@@ -150,8 +113,8 @@ print("done")
 fn python_pushes_through_the_library_and_a_fork_is_refused_by_name() -> Result<()> {
     let place = tempfile::tempdir()?;
     let daemon = Daemon::start(&place.path().join("python.loom"), "")?;
-    let said = python(BY_LIBRARY, daemon.dir())?;
-    ensure!(said == "done\n", "{said}");
+    let ended = Ended::of(&mut python(BY_LIBRARY, daemon.dir())?);
+    ended.ends(0).prints("done\n");
     daemon.stop()
 }
 
@@ -185,38 +148,15 @@ for thread in threads:
 print(sum(pushed))
 "#;
 
-/// The numbers of a directory's ticks.
-fn ticks(dir: &Path) -> Result<Vec<u64>> {
-    let snapshot = Directory::open(dir)?.snapshot()?;
-    let source = snapshot.source("ticks")?.id;
-    let mut found = Vec::new();
-    raw_scan(
-        &snapshot,
-        source,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            found.extend(record.payload.first_chunk().map(|n| u64::from_le_bytes(*n)));
-            ControlFlow::Continue(())
-        },
-    )?;
-    Ok(found)
-}
-
 // G9
 #[test]
 fn python_and_the_library_in_c_push_on_over_restarts_of_the_daemon() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = place.path().join("restarted.loom");
     let mut daemon = Daemon::start(&dir, "")?;
-    let mut producer = Command::new("python3")
-        .args(["-B", "-c", RESTARTED])
-        .arg(machine::root().join("ingestd/clients/python"))
-        .arg(&dir)
-        .arg(machine::client_library()?)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut producer = python(RESTARTED, &dir)?;
+    let producer = producer.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut producer = producer.spawn()?;
     let mut to = producer.stdin.take().context("a pipe")?;
     let mut lines = BufReader::new(producer.stdout.take().context("a pipe")?).lines();
     let mut more = || -> Result<()> {
@@ -237,7 +177,7 @@ fn python_and_the_library_in_c_push_on_over_restarts_of_the_daemon() -> Result<(
     let pushed: u64 = lines.next().context("the producer ended")??.parse()?;
     ensure!(producer.wait()?.success());
     daemon.stop()?;
-    let mut stored = ticks(&dir)?;
+    let mut stored = payloads(&dir, "ticks");
     let all = stored.len() as u64;
     stored.sort_unstable();
     stored.dedup();
@@ -326,7 +266,7 @@ print("done")
 fn a_producer_by_the_book_is_understood_and_a_hostile_one_is_disconnected_by_name() -> Result<()> {
     let place = tempfile::tempdir()?;
     let daemon = Daemon::start(&place.path().join("book.loom"), "")?;
-    let said = python(BY_THE_BOOK, daemon.dir())?;
-    ensure!(said == "done\n", "{said}");
+    let ended = Ended::of(&mut python(BY_THE_BOOK, daemon.dir())?);
+    ended.ends(0).prints("done\n");
     daemon.stop()
 }

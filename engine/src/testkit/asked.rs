@@ -1,11 +1,12 @@
 //! Questions in their plainest form, which tests change where they ask for something else.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use crate::error::Result;
 use crate::query::{
-    AggregateRow, AggregateSpec, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
-    raw_scan,
+    AggregateRow, AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot,
+    aggregate, raw_scan,
 };
 use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange, ValueRange};
 
@@ -57,6 +58,14 @@ pub fn records(snapshot: &Snapshot, source: SourceId) -> Result<Vec<(Address, Ve
     })?;
     found.reverse();
     Ok(found)
+}
+
+/// The payloads of the records that a process sees of a source which opens the directory now, in log order.
+pub fn payloads(dir: &Path, source: &str) -> Vec<Vec<u8>> {
+    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
+    let source = snapshot.source(source).unwrap().id;
+    let records = records(&snapshot, source).unwrap();
+    records.into_iter().map(|(_, payload)| payload).collect()
 }
 
 /// The numbers that the records of a source begin with, in log order.

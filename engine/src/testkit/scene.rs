@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::compact::Compactor;
+use crate::error::Result;
 use crate::ingest::{Writer, WriterOptions};
 use crate::log::{Durability, LogOptions, LogReader};
 use crate::query::{Directory, Loss, Poll, Snapshot};
@@ -13,6 +15,21 @@ pub const CHUNK: u64 = 4 << 10;
 pub const BLOCK: u64 = 64 << 10;
 pub const SEGMENT: u64 = 256 << 10;
 
+/// Of a log with chunks of 4 KiB, and three kinds of segments of the same size.
+pub fn options(block_bytes: u64, segment_bytes: u64) -> WriterOptions {
+    let log = LogOptions {
+        chunk_bytes: CHUNK as u32,
+        block_bytes,
+        segment_bytes: [segment_bytes; 3].into(),
+        ..LogOptions::default()
+    };
+    WriterOptions {
+        log,
+        ..WriterOptions::default()
+    }
+}
+
+#[derive(Debug)]
 pub struct Scene {
     pub root: tempfile::TempDir,
     pub options: WriterOptions,
@@ -27,18 +44,9 @@ impl Scene {
     pub fn at(root: tempfile::TempDir) -> Scene {
         let staging = root.path().join("shm");
         fs::create_dir(&staging).unwrap();
-        let log = LogOptions {
-            chunk_bytes: CHUNK as u32,
-            block_bytes: BLOCK,
-            segment_bytes: [SEGMENT; 3].into(),
-            staging: Some(staging),
-            durability: Durability::None,
-            group: None,
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
+        let mut options = options(BLOCK, SEGMENT);
+        options.log.staging = Some(staging);
+        options.log.durability = Durability::None;
         Scene { root, options }
     }
 
@@ -131,6 +139,17 @@ pub fn copy_dir(from: &Path, to: &Path) {
             false => drop(fs::copy(path, target).unwrap()),
         }
     }
+}
+
+/// Makes columns of all segments that are durable to their end.
+pub fn compact(mut compactor: Compactor) -> Result<()> {
+    let durable = compactor.durable()?;
+    while compactor.step(durable, || true)?.is_some() {}
+    Ok(())
+}
+
+pub fn is_columns(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == "columns")
 }
 
 /// Waits for a condition; fails after long enough that it will never hold.

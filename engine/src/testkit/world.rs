@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::oracle::{Record, read_records};
 use super::random::Random;
-use super::scene::Scene;
+pub use super::scene::is_columns;
+use super::scene::{Scene, compact};
 use crate::compact::Compactor;
 use crate::error::Result;
 use crate::ingest::{Batch, Writer};
@@ -214,9 +215,8 @@ impl World {
         self.compact_by(compactor)
     }
 
-    fn compact_by(&self, mut compactor: Compactor) -> u64 {
-        let durable = compactor.durable().unwrap();
-        while compactor.step(durable, || true).unwrap().is_some() {}
+    fn compact_by(&self, compactor: Compactor) -> u64 {
+        compact(compactor).unwrap();
         self.columns().len() as u64
     }
 
@@ -336,10 +336,6 @@ impl World {
             }
         }
     }
-}
-
-pub fn is_columns(path: &Path) -> bool {
-    path.extension().is_some_and(|it| it == "columns")
 }
 
 fn payloads(

@@ -88,6 +88,13 @@ fn open(filter: &Syscalls) -> Option<Probe> {
     }
 }
 
+/// The same, which records already.
+fn armed(filter: &Syscalls) -> Option<Probe> {
+    let mut probe = open(filter)?;
+    probe.arm().unwrap();
+    Some(probe)
+}
+
 /// Drains until the program has ended; the payloads, what the kernel counted, and how many calls were under way.
 fn record(mut probe: Probe, mut program: Child) -> (Vec<Vec<u8>>, Counts, u64) {
     let clock = Clock::take();
@@ -118,18 +125,20 @@ fn own_name() -> String {
     exe.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
+fn getppid_by_name() -> Syscalls {
+    Syscalls {
+        names: vec![own_name()],
+        ..getppid()
+    }
+}
+
 // case Recording: events of the kernel
 #[test]
 fn each_call_of_four_threads_is_drained_once() {
     let _alone = alone();
-    let filter = Syscalls {
-        names: vec![own_name()],
-        ..getppid()
-    };
-    let Some(mut probe) = open(&filter) else {
+    let Some(probe) = armed(&getppid_by_name()) else {
         return;
     };
-    probe.arm().unwrap();
     let before = Clock::take().wall_ns(0);
     let child = start(400_000, 4);
     let pid = child.id();
@@ -155,14 +164,9 @@ fn each_call_of_four_threads_is_drained_once() {
 #[test]
 fn calls_beside_64_busy_threads_are_drained_once() {
     let _alone = alone();
-    let filter = Syscalls {
-        names: vec![own_name()],
-        ..getppid()
-    };
-    let Some(mut probe) = open(&filter) else {
+    let Some(probe) = armed(&getppid_by_name()) else {
         return;
     };
-    probe.arm().unwrap();
     let is_over = AtomicBool::new(false);
     let (payloads, counts, _) = thread::scope(|scope| {
         for _ in 0..64 {
@@ -185,14 +189,9 @@ fn calls_beside_64_busy_threads_are_drained_once() {
 fn a_ring_that_nobody_drains_counts_what_it_had_no_room_for() {
     let _alone = alone();
     const MADE: u64 = 1_200_000;
-    let filter = Syscalls {
-        names: vec![own_name()],
-        ..getppid()
-    };
-    let Some(mut probe) = open(&filter) else {
+    let Some(mut probe) = armed(&getppid_by_name()) else {
         return;
     };
-    probe.arm().unwrap();
     let status = start(MADE, 2).wait().unwrap();
     assert!(status.success());
     let mut bytes = Vec::new();
@@ -269,14 +268,12 @@ fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
 fn calls_that_are_shorter_than_asked_for_are_filtered_and_no_loss() {
     let _alone = alone();
     let filter = Syscalls {
-        names: vec![own_name()],
         latency_min: std::time::Duration::from_secs(3600),
-        ..getppid()
+        ..getppid_by_name()
     };
-    let Some(mut probe) = open(&filter) else {
+    let Some(probe) = armed(&filter) else {
         return;
     };
-    probe.arm().unwrap();
     let (payloads, counts, _) = record(probe, start(1000, 1));
     assert_eq!((payloads.len(), counts.lost()), (0, 0));
     assert_eq!(counts.filtered, 1000);
@@ -305,8 +302,7 @@ fn a_number_that_two_bytes_do_not_hold_bears_the_name_of_no_call() {
     let _alone = alone();
     let getppid_of_x32 = 0x4000_0000 + u32::from(number_of("getppid").unwrap());
     let run = |filter: &Syscalls| {
-        let mut probe = open(filter)?;
-        probe.arm().unwrap();
+        let probe = armed(filter)?;
         let mut program = program_of(1000, 1);
         program.env(NUMBER, getppid_of_x32.to_string());
         let (payloads, counts, _) = record(probe, program.spawn().unwrap());
@@ -327,11 +323,7 @@ fn a_number_that_two_bytes_do_not_hold_bears_the_name_of_no_call() {
     assert_eq!(all.iter().filter(is_getppid).count(), 0);
     let unknown = all.iter().filter(|number| **number == NUMBER_UNKNOWN);
     assert_eq!(unknown.count(), 1000);
-    let filtered = Syscalls {
-        names: vec![own_name()],
-        ..getppid()
-    };
-    assert_eq!(run(&filtered).unwrap(), []);
+    assert_eq!(run(&getppid_by_name()).unwrap(), []);
 }
 
 /// Set where this executable runs in a PID namespace of its own.
@@ -413,10 +405,9 @@ fn all_calls_of_a_program_are_those_that_strace_counts() {
         names: vec![own_name()],
         ..Syscalls::default()
     };
-    let Some(mut probe) = open(&filter) else {
+    let Some(probe) = armed(&filter) else {
         return;
     };
-    probe.arm().unwrap();
     let table = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");
     strace.args(["-c", "-f", "-o"]).arg(table.path());

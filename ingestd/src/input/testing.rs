@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use loom_engine::schema::{FieldType, Layout, SourceDef, TimeKind, parse_sources};
+pub(crate) use loom_tests::command::fields;
 
 use super::{Format, Input, InputBatch, LoadOptions, open};
 
@@ -45,19 +46,6 @@ pub(crate) fn declared(fields: &str) -> LoadOptions {
         declared: parse_sources(&toml).unwrap().pop(),
         ..options()
     }
-}
-
-/// The declarations of fields such as `a i64, b utf8?`; a question mark makes one nullable.
-pub(crate) fn fields(of: &str) -> String {
-    let field = |field: &str| {
-        let (name, ty) = field.rsplit_once(' ').unwrap();
-        let (ty, nullable) = match ty.strip_suffix('?') {
-            Some(ty) => (ty, true),
-            None => (ty, false),
-        };
-        format!("[[source.field]]\nname = \"{name}\"\ntype = \"{ty}\"\nnullable = {nullable}\n")
-    };
-    of.split(", ").map(field).collect()
 }
 
 pub(crate) fn load(bytes: &[u8], format: Format, options: LoadOptions) -> Loaded {

@@ -3,14 +3,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use ingestd::client::Client;
-use ingestd::config::Config;
-use ingestd::daemon::Daemon;
+use loom_tests::command::{declared, file, run, says, word};
 
-use super::fields::declared;
-use super::support::{NUMBERS, SMALL, eventually, ingestd};
+use super::support::{SMALL, There, connect, daemon, push, stop};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -22,10 +18,9 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// A daemon runs once, so that every file is there.
 fn run_once(dir: &Path, config: &str) {
-    let daemon = Daemon::start(dir, &Config::parse(config).unwrap(), false).unwrap();
-    let client = Client::connect(dir).unwrap();
-    let source = client.define_one(NUMBERS).unwrap();
-    client.push(source, &1u64.to_le_bytes()).unwrap();
+    let daemon = daemon(dir, config);
+    let (client, source) = connect(dir);
+    push(&client, source, [1]);
     client.sync_durable().unwrap();
     drop(client);
     daemon.stop().unwrap();
@@ -79,19 +74,10 @@ fn a_directory_whose_group_is_taken_away_is_its_owners_again() {
     let dir = root.path().join("loom");
     let group = fs::metadata(root.path()).unwrap().gid();
     run_once(&dir, &format!("{SMALL}[access]\ngroup = '{group}'\n"));
-    let own = [
-        "",
-        "loom.json",
-        "catalog",
-        "durable",
-        "LOCK",
-        "records",
-        "chunks",
-        "times",
-        "records/00000000000000000000.0",
-        "chunks/00000000000000000000.0",
-        "times/00000000000000000000.0",
-    ];
+    let own = "loom.json catalog durable LOCK records chunks times";
+    let logs = ["records", "chunks", "times"].map(|log| format!("{log}/00000000000000000000.0"));
+    let mut own: Vec<&str> = own.split(' ').collect();
+    own.extend(logs.iter().map(String::as_str).chain([""]));
     assert!(own.iter().all(|name| mode(&dir.join(name)) & 0o040 != 0));
     // As somebody may have left it who helped himself.
     set_mode(&dir.join("catalog"), 0o666);
@@ -100,10 +86,8 @@ fn a_directory_whose_group_is_taken_away_is_its_owners_again() {
         let path = dir.join(name);
         let expected = if path.is_dir() { 0o700 } else { 0o600 };
         assert_eq!(mode(&path), expected, "{}", path.display());
-        assert_eq!(
-            fs::metadata(&path).unwrap().gid(),
-            rustix::process::getegid().as_raw()
-        );
+        let group = fs::metadata(&path).unwrap().gid();
+        assert_eq!(group, rustix::process::getegid().as_raw());
     }
 }
 
@@ -116,34 +100,18 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
     set_mode(&dir, 0o755);
     fs::write(dir.join("letter"), "dear").unwrap();
     fs::create_dir(dir.join("lost+found")).unwrap();
-    let input = root.path().join("rows.csv");
-    fs::write(&input, "a\n1\n").unwrap();
+    let input = file(root.path(), "rows.csv", "a\n1\n");
     let fields = declared(&dir, "s", "a i64");
-    let load = [
-        "--source".as_ref(),
-        "s".as_ref(),
-        "--fields".as_ref(),
-        fields.as_ref(),
-        input.as_os_str(),
-    ];
-    let group = root.path().join("loom.toml");
+    let load = ["--source", "s", "--fields", &fields, &input];
     let gid = fs::metadata(root.path()).unwrap().gid();
-    fs::write(&group, format!("[access]\ngroup = '{gid}'\n")).unwrap();
-    let shared = ["--config".as_ref(), group.as_os_str()];
+    let group = format!("[access]\ngroup = '{gid}'\n");
+    let group = file(root.path(), "loom.toml", group);
+    let shared = ["--config", &group];
     for (command, arguments) in [("run", &[][..]), ("run", &shared[..]), ("load", &load[..])] {
-        let done = ingestd()
-            .arg(command)
-            .arg(&dir)
-            .args(arguments)
-            .output()
-            .unwrap();
-        let said = String::from_utf8(done.stderr).unwrap();
-        assert!(!done.status.success(), "{command}");
-        assert!(
-            said.contains(
-                "it holds no loom.json, but 'letter', which is not Loom's; give an empty directory"
-            ),
-            "{said}"
+        let refused = run(&[&[command, word(&dir)], arguments].concat());
+        assert_ne!(refused.code, Some(0), "{command}");
+        refused.says(
+            "it holds no loom.json, but 'letter', which is not Loom's; give an empty directory",
         );
         assert_eq!(mode(&dir), 0o755, "{command}");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2, "{command}");
@@ -155,9 +123,7 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
     run_once(&dir, SMALL);
     assert_eq!(mode(&dir), 0o700);
 
-    let done = ingestd().arg("run").arg(&input).output().unwrap();
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("it is a file; give a directory"), "{said}");
+    run(&["run", &input]).says("it is a file; give a directory");
 }
 
 // case Network and input: a wrong user
@@ -165,35 +131,24 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
 fn a_directory_that_others_may_write_to_is_told_of() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
-    let said = |name: &str| {
-        let path = root.path().join(name);
-        let mut child = ingestd()
-            .arg("run")
-            .arg(&dir)
-            .stderr(Stdio::from(fs::File::create(&path).unwrap()))
-            .spawn()
-            .unwrap();
-        eventually(|| Client::connect(&dir).ok());
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-        assert!(child.wait().unwrap().success());
-        fs::read_to_string(path).unwrap()
+    let log = dir.with_extension("log");
+    let said = || {
+        let _ = fs::remove_file(&log);
+        stop(There::start(&dir, "").unwrap());
+        fs::read_to_string(&log).unwrap()
     };
     // About its directory; other tests that run meanwhile cause other lines.
-    let is_quiet =
-        |said: &str| !said.contains("could write to it") && !said.contains("belongs to user");
-    assert!(is_quiet(&said("fresh")));
+    let loud = ["could write to it", "belongs to user"];
+    let is_quiet = |said: &str| !loud.iter().any(|words| said.contains(words));
+    assert!(is_quiet(&said()));
     set_mode(&dir, 0o777);
-    let open = said("open");
-    assert!(
-        open.contains("had mode 0777 when this daemon started: other users"),
-        "{open}"
-    );
+    let open = said();
+    says(&open, "had mode 0777 when this daemon started: other users");
     assert_eq!(mode(&dir), 0o700);
-    assert!(is_quiet(&said("closed")));
+    assert!(is_quiet(&said()));
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&dir, Some(65534), None).unwrap();
-        let foreign = said("foreign");
-        assert!(foreign.contains("belongs to user 65534"), "{foreign}");
+        let foreign = said();
+        says(&foreign, "belongs to user 65534");
     }
 }

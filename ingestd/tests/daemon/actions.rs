@@ -3,8 +3,10 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::rules::{ACTED, ACTION_FAILED, Alert, FAILED, FIRING, alerts, push, rule};
-use crate::support::{Here, NUMBERS, eventually};
+use loom_tests::command::{eventually, says, until};
+
+use crate::rules::{ACTED, ACTION_FAILED, Alert, FAILED, FIRING, alerts, first_alert, push, rule};
+use crate::support::{Here, NUMBERS};
 
 // case Rules: actions that fail, hang, fork or write without end
 #[test]
@@ -15,23 +17,18 @@ fn actions_that_hang_or_write_or_fork_without_end_are_ended_and_other_rules_go_o
     let shell = |script: &str| format!("run = ['/bin/sh', '-c', '{script}']");
     let marker = tempfile::tempdir().unwrap();
     let pid = marker.path().join("pid");
+    let forks = shell(&format!("sleep 1000 & echo $! > {}; wait", pid.display()));
     let ends = [
         ("hangs", shell("exec sleep 1000"), "was killed"),
         ("writes", shell("exec head -c 100G /dev/zero"), "was killed"),
-        (
-            "forks",
-            shell(&format!("sleep 1000 & echo $! > {}; wait", pid.display())),
-            "was killed",
-        ),
+        ("forks", forks, "was killed"),
         ("silent", webhook, "cannot post to"),
     ];
     let named = |name: &str, more: &str| {
         rule("max > 100", "50ms", "10ms", more).replace("'r'", &format!("'{name}'"))
     };
-    let rules: String = ends
-        .iter()
-        .map(|(name, action, _)| named(name, action))
-        .collect();
+    let rules = ends.iter().map(|(name, action, _)| named(name, action));
+    let rules: String = rules.collect();
     let here = Here::start(&format!("{NUMBERS}{rules}{}", named("quick", "")));
     let client = here.client();
     let fired = |name: &str| {
@@ -44,41 +41,33 @@ fn actions_that_hang_or_write_or_fork_without_end_are_ended_and_other_rules_go_o
         failed
     };
     push(&client, &[4711]);
-    eventually(|| (fired("quick") == 1).then_some(()));
+    until(|| fired("quick") == 1);
     // While all of them run, the rule without an action fires again and again.
     for times in 2..12 {
-        eventually(|| {
+        until(|| {
             push(&client, &[1]);
             let rules = alerts(here.path());
             let last = rules.iter().rfind(|alert| alert.rule == "quick");
             last.is_some_and(|alert| alert.state != FIRING)
-                .then_some(())
         });
         push(&client, &[4711]);
-        eventually(|| (fired("quick") == times).then_some(()));
+        until(|| fired("quick") == times);
     }
     assert_eq!(failed().len(), 0, "no limit has passed yet");
     let failed = eventually(|| {
         let failed = failed();
-        ends.iter()
-            .all(|(name, _, _)| failed.iter().any(|alert| alert.rule == *name))
-            .then_some(failed)
+        let has = |name: &str| failed.iter().any(|alert| alert.rule == name);
+        let all = ends.iter().all(|(name, _, _)| has(name));
+        all.then_some(failed)
     });
     for (name, _, why) in &ends {
         let alert = failed.iter().find(|alert| alert.rule == *name).unwrap();
-        assert!(
-            alert.detail.contains(why) && alert.detail.len() < 4096,
-            "{}",
-            alert.detail
-        );
+        says(&alert.detail, why);
+        assert!(alert.detail.len() < 4096, "{}", alert.detail);
     }
     let pid = std::fs::read_to_string(pid).unwrap();
-    eventually(
-        || match std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
-            Ok(stat) => stat.contains(") Z ").then_some(()),
-            Err(_) => Some(()),
-        },
-    );
+    let stat = format!("/proc/{}/stat", pid.trim());
+    until(|| std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
 }
 
 /// The body of the next request, which is answered.
@@ -97,9 +86,8 @@ fn told(receiver: &TcpListener) -> serde_json::Value {
             break body;
         }
     };
-    stream
-        .write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    let answer = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+    stream.write_all(answer).unwrap();
     body
 }
 
@@ -130,32 +118,26 @@ fn a_webhook_and_a_program_that_asks_learn_of_the_end_however_soon_it_comes() {
         );
     }
     let written = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
-    eventually(|| (written("asks") == "asks firing\nasks resolved\n").then_some(()));
+    until(|| written("asks") == "asks firing\nasks resolved\n");
     let acted = |name: &str| {
         let is_its = |alert: &&Alert| alert.rule == name && alert.state == ACTED;
         alerts(here.path()).iter().filter(is_its).count()
     };
-    eventually(|| (acted("r") == 2 && acted("asks") == 2).then_some(()));
+    until(|| acted("r") == 2 && acted("asks") == 2);
     assert_eq!((acted("pages"), written("pages").as_str()), (1, "pages\n"));
 }
 
 // case Rules: a source or an index that is missing or closed
 #[test]
 fn a_rule_whose_source_is_closed_fails_until_it_is_open_again() {
-    let here = Here::start(&format!(
-        "{NUMBERS}{}",
-        rule("max > 100", "50ms", "10ms", "")
-    ));
+    let rule = rule("max > 100", "50ms", "10ms", "");
+    let here = Here::start(&format!("{NUMBERS}{rule}"));
     let client = here.client();
     push(&client, &[1]);
     client.close_source("numbers").unwrap();
-    let failed = eventually(|| alerts(here.path()).first().cloned());
+    let failed = first_alert(here.path());
     assert_eq!(failed.state, FAILED);
-    assert!(
-        failed.detail.contains("source 'numbers' is closed"),
-        "{}",
-        failed.detail
-    );
+    says(&failed.detail, "source 'numbers' is closed");
     push(&client, &[4711]);
     let fired = eventually(|| alerts(here.path()).get(1).cloned());
     assert_eq!((fired.state, fired.value), (FIRING, Some(4711.0)));

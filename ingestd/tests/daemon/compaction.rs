@@ -1,28 +1,24 @@
 //! What the daemon rewrites as columns while it records: what it reports, that every record stays, that limits go by what is on the disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ingestd::client::Client;
-use ingestd::config::Config;
 use ingestd::daemon::DaemonStatus;
-use ingestd::protocol::Shape;
+use loom_engine::SourceId;
 use loom_engine::check::check;
+use loom_engine::testkit::{is_columns, paths};
+use loom_tests::command::eventually;
 
-use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers};
+use super::support::{Here, NUMBERS, Place, SMALL, connect, numbers, push, stop};
 
 /// Small files, which become columns as soon as they are full.
 fn small(more: &str) -> String {
     format!("{SMALL}durability = '10ms'\ncompact_after = '0s'\n{more}{NUMBERS}")
 }
 
-fn push(client: &Client, from: u64, to: u64) {
-    let source = client.define_one(NUMBERS).unwrap();
-    for start in (from..to).step_by(1000) {
-        let batch: Vec<u8> = (start..start + 1000).flat_map(u64::to_le_bytes).collect();
-        let fixed = Shape::Fixed { record_bytes: 8 };
-        client.push_batch(source, fixed, &batch).unwrap();
-    }
-    client.sync().unwrap();
+/// Pushes the numbers of a round, 100,000 of them.
+fn round(client: &Client, source: SourceId, round: u64) {
+    push(client, source, round * 100_000..(round + 1) * 100_000);
 }
 
 /// The status, once so many segments are columns.
@@ -34,27 +30,24 @@ fn once_columns(client: &Client, segments: u64) -> DaemonStatus {
 }
 
 fn column_files(dir: &Path) -> u64 {
-    let files = std::fs::read_dir(dir.join("records")).unwrap();
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.ends_with(".columns")).count() as u64
+    let files = paths(&dir.join("records"));
+    files.iter().filter(|path| is_columns(path)).count() as u64
 }
 
 #[test]
 fn full_files_become_columns_while_records_come_in() {
     let here = Here::start(&small(""));
-    let client = here.client();
-    for round in 0..5 {
-        push(&client, round * 200_000, (round + 1) * 200_000);
-        once_columns(&client, round + 1);
-        let end = (round + 1) * 200_000;
+    let (client, source) = connect(here.path());
+    for part in 0..5 {
+        let end = (part + 1) * 200_000;
+        push(&client, source, end - 200_000..end);
+        once_columns(&client, part + 1);
         assert!(numbers(here.path()).into_iter().eq(0..end));
     }
     let status = once_columns(&client, 10);
     assert_eq!(status.column_segments << 20, status.column_rows_bytes);
-    assert!(
-        status.column_bytes * 2 < status.column_rows_bytes,
-        "{status:?}"
-    );
+    let is_smaller = status.column_bytes * 2 < status.column_rows_bytes;
+    assert!(is_smaller, "{status:?}");
     assert!(status.segment_bytes < status.records_end, "{status:?}");
     let dir = here.stop();
     assert!(column_files(dir.path()) >= 10);
@@ -64,40 +57,36 @@ fn full_files_become_columns_while_records_come_in() {
 
 #[test]
 fn a_daemon_that_is_killed_while_it_compacts_goes_on() {
-    let home = tempfile::tempdir().unwrap();
-    let (dir, config) = (home.path().join("loom"), home.path().join("loom.toml"));
-    std::fs::write(&config, small("")).unwrap();
-    let arguments = ["--config", config.to_str().unwrap()];
-    for round in 0..5 {
-        let there = There::start(&dir, &arguments);
-        let client = there.client();
-        push(&client, round * 100_000, (round + 1) * 100_000);
+    let place = Place::new();
+    let start = || place.start(&small(""));
+    for part in 0..5 {
+        let there = start();
+        let (client, source) = connect(&place.dir);
+        round(&client, source, part);
         // Somewhere between two of its segments.
-        once_columns(&client, round);
+        once_columns(&client, part);
         drop(there);
-        let end = (round + 1) * 100_000;
-        assert!(numbers(&dir).into_iter().eq(0..end));
+        assert!(numbers(&place.dir).into_iter().eq(0..(part + 1) * 100_000));
     }
-    let there = There::start(&dir, &arguments);
-    once_columns(&there.client(), 6);
-    there.signal("-TERM");
-    assert!(there.wait());
-    assert!(numbers(&dir).into_iter().eq(0..500_000));
-    let report = check(&dir).unwrap();
+    let there = start();
+    once_columns(&there.client().unwrap(), 6);
+    stop(there);
+    assert!(numbers(&place.dir).into_iter().eq(0..500_000));
+    let report = check(&place.dir).unwrap();
     assert!(report.is_sound(), "{report:?}");
-    let drafts = std::fs::read_dir(dir.join("records")).unwrap();
-    let names = drafts.map(|file| file.unwrap().file_name().into_string().unwrap());
-    assert_eq!(names.filter(|name| name.ends_with(".new")).count(), 0);
+    let files = paths(&place.dir.join("records"));
+    let is_draft = |path: &&PathBuf| path.extension().is_some_and(|it| it == "new");
+    assert_eq!(files.iter().filter(is_draft).count(), 0);
 }
 
 #[test]
 fn limits_go_by_what_columns_take() {
     let here = Here::start(&small("[retention]\nmax_bytes = '12MiB'\n"));
-    let client = here.client();
+    let (client, source) = connect(here.path());
     // 16 MiB as rows; each part is columns before the next begins.
-    for round in 0..10 {
-        push(&client, round * 100_000, (round + 1) * 100_000);
-        once_columns(&client, round);
+    for part in 0..10 {
+        round(&client, source, part);
+        once_columns(&client, part);
     }
     assert_eq!(here.daemon().status().unwrap().evicted_segments, 0);
     assert!(numbers(here.path()).into_iter().eq(0..1_000_000));
@@ -107,9 +96,9 @@ fn limits_go_by_what_columns_take() {
 fn files_stay_rows_where_the_configuration_says_so() {
     let off = small("").replace("compact_after = '0s'", "compact = 'off'");
     let here = Here::start(&off);
-    let client = here.client();
-    push(&client, 0, 300_000);
-    let notes = here.daemon().reload(&Config::parse(&small("")).unwrap());
+    let (client, source) = connect(here.path());
+    push(&client, source, 0..300_000);
+    let notes = here.reload(&small(""));
     assert!(notes.unwrap().concat().contains("[log] has changed"));
     let dir = here.stop();
     assert_eq!(column_files(dir.path()), 0);

@@ -15,16 +15,14 @@ use ingestd::protocol::{
 };
 use loom_engine::SourceId;
 
-use super::support::{Here, NUMBERS, SMALL, eventually, numbers};
+use loom_engine::testkit::paths;
+use loom_tests::command::{eventually, says, until};
+
+use super::support::{Here, NUMBERS, SMALL, connect, daemon, numbers, push};
 
 pub fn hello() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Request::Hello {
-        version: VERSION,
-        client: "raw",
-    }
-    .encode(&mut bytes);
-    bytes
+    let (version, client) = (VERSION, "raw");
+    encoded(Request::Hello { version, client })
 }
 
 fn raw(dir: &Path) -> UnixStream {
@@ -32,7 +30,7 @@ fn raw(dir: &Path) -> UnixStream {
 }
 
 /// All that the daemon answers to these bytes, until it closes the connection.
-pub fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
+fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
     let mut stream = raw(dir);
     // The daemon may close before all of it is sent.
     let _ = stream.write_all(bytes);
@@ -51,23 +49,31 @@ pub fn answers(dir: &Path, bytes: &[u8]) -> Vec<Reply> {
     replies
 }
 
-fn last_error(replies: &[Reply]) -> ErrorCode {
+/// Holds that a daemon answers these bytes with an error that ends their connection.
+#[track_caller]
+pub fn ends(dir: &Path, bytes: &[u8], wanted: ErrorCode) {
+    let replies = answers(dir, bytes);
     match replies.last() {
         Some(Reply::Error {
             request: None,
             code,
             ..
-        }) => *code,
+        }) => assert_eq!(*code, wanted, "{bytes:?}"),
         other => panic!("no error that ends the connection: {other:?}"),
     }
+}
+
+fn encoded(request: Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    bytes
 }
 
 // case Network and input: half frames
 #[test]
 fn bytes_that_are_no_frames_end_their_connection_and_nothing_else() {
     let here = Here::start(SMALL);
-    let client = here.client();
-    let source = client.define_one(NUMBERS).unwrap();
+    let (client, source) = connect(here.path());
     let after_hello = |bytes: &[u8]| [hello().as_slice(), bytes].concat();
     for bytes in [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -80,25 +86,16 @@ fn bytes_that_are_no_frames_end_their_connection_and_nothing_else() {
         // A push before the hello.
         vec![4, 0, 0, 0, 0x02, 0, 1, 0, 2, 0, 0, 0],
     ] {
-        assert_eq!(
-            last_error(&answers(here.path(), &bytes)),
-            ErrorCode::Malformed,
-            "{bytes:?}"
-        );
+        ends(here.path(), &bytes, ErrorCode::Malformed);
     }
-    let mut other = Vec::new();
-    Request::Hello {
-        version: 99,
-        client: "",
-    }
-    .encode(&mut other);
-    assert_eq!(
-        last_error(&answers(here.path(), &other)),
-        ErrorCode::Version
-    );
+    let (version, client_name) = (99, "");
+    let other = encoded(Request::Hello {
+        version,
+        client: client_name,
+    });
+    ends(here.path(), &other, ErrorCode::Version);
 
-    client.push(source, &1u64.to_le_bytes()).unwrap();
-    client.sync().unwrap();
+    push(&client, source, [1]);
     assert_eq!(numbers(here.path()), [1]);
 }
 
@@ -108,25 +105,17 @@ fn what_came_before_a_malformed_frame_is_kept_and_half_a_frame_is_not() {
     let here = Here::start(SMALL);
     let source = here.client().define_one(NUMBERS).unwrap();
     let [low, high] = source.0.to_le_bytes();
-    let push = |n: u8| {
-        [
-            &[12, 0, 0, 0, 0x02, 0, low, high, 8, 0, 0, 0],
-            &u64::from(n).to_le_bytes()[..],
-        ]
-        .concat()
+    let push = |n: u64| {
+        let header = [12, 0, 0, 0, 0x02, 0, low, high, 8, 0, 0, 0];
+        [&header[..], &n.to_le_bytes()].concat()
     };
     let bytes = [hello(), push(1), push(2), vec![0; 8], push(3)].concat();
-    assert_eq!(
-        last_error(&answers(here.path(), &bytes)),
-        ErrorCode::Malformed
-    );
+    ends(here.path(), &bytes, ErrorCode::Malformed);
     let half = push(5);
     let bytes = [hello(), push(4), half[..half.len() - 1].to_vec()].concat();
-    assert!(matches!(
-        answers(here.path(), &bytes).as_slice(),
-        [Reply::Welcome(_)]
-    ));
-    eventually(|| (numbers(here.path()) == [1, 2, 4]).then_some(()));
+    let answered = answers(here.path(), &bytes);
+    assert!(matches!(answered.as_slice(), [Reply::Welcome(_)]));
+    until(|| numbers(here.path()) == [1, 2, 4]);
 }
 
 #[test]
@@ -134,23 +123,18 @@ fn a_push_to_a_source_that_does_not_exist_ends_the_connection() {
     let here = Here::start(SMALL);
     let client = here.client();
     client.push(SourceId(77), b"lost").unwrap();
-    let error = client.sync().unwrap_err();
-    assert!(
-        matches!(
-            &error,
-            ClientError::Daemon {
-                code: ErrorCode::NotFound,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert!(
-        client
-            .push(SourceId(77), b"lost")
-            .and_then(|()| client.flush())
-            .is_err()
-    );
+    is_refused(client.sync(), ErrorCode::NotFound, "");
+    let again = client.push(SourceId(77), b"lost");
+    assert!(again.and_then(|()| client.flush()).is_err());
+}
+
+/// Holds that the daemon refused something for this reason.
+#[track_caller]
+pub fn is_refused(result: Result<impl Sized, ClientError>, wanted: ErrorCode, why: &str) {
+    match result.map(drop) {
+        Err(ClientError::Daemon { code, message }) if code == wanted => says(&message, why),
+        other => panic!("not refused for '{why}': {other:?}"),
+    }
 }
 
 // case Network and input: slow clients
@@ -158,15 +142,10 @@ fn a_push_to_a_source_that_does_not_exist_ends_the_connection() {
 fn a_client_that_is_silent_in_mid_frame_stalls_no_other() {
     let here = Here::start(SMALL);
     let mut silent = raw(here.path());
-    silent
-        .write_all(&[hello().as_slice(), &[200, 0, 0, 0, 0x02]].concat())
-        .unwrap();
-    let client = here.client();
-    let source = client.define_one(NUMBERS).unwrap();
-    for n in 0..50_000u64 {
-        client.push(source, &n.to_le_bytes()).unwrap();
-    }
-    assert_eq!(client.sync().unwrap().counts.stored, 50_000);
+    let half = [hello().as_slice(), &[200, 0, 0, 0, 0x02]].concat();
+    silent.write_all(&half).unwrap();
+    let (client, source) = connect(here.path());
+    assert_eq!(push(&client, source, 0..50_000).stored, 50_000);
     here.stop();
 }
 
@@ -176,39 +155,29 @@ fn a_client_that_reads_no_answers_is_disconnected_and_stalls_no_other() {
     let here = Here::start(SMALL);
     let mut deaf = raw(here.path());
     deaf.write_all(&hello()).unwrap();
-    let mut sync = Vec::new();
     let request = RequestId::new(1).unwrap();
-    Request::Sync {
-        request,
-        depth: Depth::Configured,
-    }
-    .encode(&mut sync);
-    let syncs = sync.repeat(1000);
+    let depth = Depth::Configured;
+    let syncs = encoded(Request::Sync { request, depth }).repeat(1000);
     let sending = std::thread::spawn(move || while deaf.write_all(&syncs).is_ok() {});
-    let client = here.client();
-    let source = client.define_one(NUMBERS).unwrap();
-    client.push(source, &1u64.to_le_bytes()).unwrap();
-    client.sync().unwrap();
+    let (client, source) = connect(here.path());
+    push(&client, source, [1]);
     sending.join().unwrap();
-    eventually(|| (here.daemon().status().unwrap().connections == 1).then_some(()));
+    until(|| here.daemon().status().unwrap().connections == 1);
 }
 
 // case Network and input: slow clients
 #[test]
 fn a_client_that_reads_its_answers_slowly_does_not_hold_up_a_stop() {
     let here = Here::start(SMALL);
-    let fields: String = (0..50)
-        .map(|n| format!("[[source.field]]\nname = 'field_{n}'\ntype = 'u64'\n"))
-        .collect();
-    let sources: String = (0..40)
-        .map(|n| format!("[[source]]\nname = 'source_{n}'\n{fields}"))
-        .collect();
+    let fields: Vec<String> = (0..50).map(|n| format!("field_{n} u64")).collect();
+    let fields = fields.join(", ");
+    let sources = (0..40).map(|n| loom_tests::command::source(&format!("source_{n}"), &fields));
+    let sources: String = sources.collect();
     here.client().define(&sources).unwrap();
     let mut slow = raw(here.path());
     slow.write_all(&hello()).unwrap();
-    let mut catalog = Vec::new();
     let request = RequestId::new(1).unwrap();
-    Request::Catalog { request }.encode(&mut catalog);
+    let catalog = encoded(Request::Catalog { request });
     slow.write_all(&catalog.repeat(400)).unwrap();
     let mut piece = vec![0; 64 << 10];
     slow.read_exact(&mut piece).unwrap();
@@ -232,17 +201,8 @@ fn a_client_that_reads_its_answers_slowly_does_not_hold_up_a_stop() {
 fn one_connection_too_many_is_told_so() {
     let here = Here::start(SMALL);
     let mut clients: Vec<Client> = (0..CONNECTIONS_MAX).map(|_| here.client()).collect();
-    let error = Client::connect(here.path()).map(drop).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ClientError::Daemon {
-                code: ErrorCode::TooManyConnections,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    let refused = Client::connect(here.path());
+    is_refused(refused, ErrorCode::TooManyConnections, "");
     clients.pop();
     eventually(|| Client::connect(here.path()).ok());
     here.stop();
@@ -259,10 +219,8 @@ fn the_directory_and_the_socket_are_the_owners() {
 /// The modes of a directory's entries, by path, but the socket.
 fn modes(dir: &Path) -> Vec<(std::path::PathBuf, u32)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let (path, metadata) = entry
-            .map(|entry| (entry.path(), entry.metadata().unwrap()))
-            .unwrap();
+    for path in paths(dir) {
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
         if metadata.is_dir() {
             found.extend(modes(&path));
         }
@@ -279,44 +237,31 @@ fn a_group_may_read_everything_and_push_only_where_it_is_told_so() {
     let dir = root.path().join("loom");
     let group = std::fs::metadata(root.path()).unwrap().gid();
     let push = |config: &str| {
-        let daemon = Daemon::start(&dir, &Config::parse(config).unwrap(), false).unwrap();
-        let client = Client::connect(&dir).unwrap();
-        let source = client.define_one(NUMBERS).unwrap();
-        for n in 0..100_000u64 {
-            client.push(source, &n.to_le_bytes()).unwrap();
-        }
+        let daemon = daemon(&dir, config);
+        let (client, source) = connect(&dir);
+        push(&client, source, 0..100_000);
         client.sync_durable().unwrap();
-        let socket = std::fs::metadata(dir.join("ingest.sock"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777;
-        let staging: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(dir.join("staging")).unwrap()).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let staging = std::fs::read(dir.join("staging")).unwrap();
+        let staging: serde_json::Value = serde_json::from_slice(&staging).unwrap();
         let staging = dir.join(staging["path"].as_str().unwrap());
-        let staging = std::fs::metadata(staging).unwrap().permissions().mode() & 0o777;
+        let modes = (mode(&dir.join("ingest.sock")), mode(&staging));
         daemon.stop().unwrap();
-        (socket, staging)
+        modes
     };
     assert_eq!(push(SMALL), (0o600, 0o600));
     assert!(modes(root.path()).iter().all(|(_, mode)| mode & 0o077 == 0));
     let shared = format!("{SMALL}[access]\ngroup = '{group}'\n");
     assert_eq!(push(&shared), (0o600, 0o640));
     for (path, mode) in modes(root.path()) {
-        assert_eq!(
-            mode,
-            if path.is_dir() { 0o750 } else { 0o640 },
-            "{}",
-            path.display()
-        );
+        let wanted = if path.is_dir() { 0o750 } else { 0o640 };
+        assert_eq!(mode, wanted, "{}", path.display());
         assert_eq!(std::fs::metadata(&path).unwrap().gid(), group);
     }
     assert_eq!(push(&format!("{shared}socket = 'group'\n")), (0o660, 0o640));
     let unknown = format!("{SMALL}[access]\ngroup = 'no such group'\n");
-    let error = Daemon::start(&dir, &Config::parse(&unknown).unwrap(), false)
-        .map(drop)
-        .unwrap_err();
-    assert!(error.to_string().contains("no such group"), "{error}");
+    let error = Daemon::start(&dir, &Config::parse(&unknown).unwrap(), false);
+    says(&error.map(drop).unwrap_err().to_string(), "no such group");
 }
 
 #[test]
@@ -324,20 +269,15 @@ fn a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_in_its_place
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("ingest.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    let config = Config::parse(SMALL).unwrap();
-    let daemon = Daemon::start(dir.path(), &config, false).unwrap();
+    let running = daemon(dir.path(), SMALL);
     drop(Client::connect(dir.path()).unwrap());
-    daemon.stop().unwrap();
+    running.stop().unwrap();
     std::fs::write(&socket, "precious").unwrap();
-    let error = Daemon::start(dir.path(), &config, false)
-        .map(drop)
-        .unwrap_err();
-    assert!(error.to_string().contains("not a socket"), "{error}");
+    let error = Daemon::start(dir.path(), &Config::parse(SMALL).unwrap(), false);
+    says(&error.map(drop).unwrap_err().to_string(), "not a socket");
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
-    assert!(
-        !dir.path().join("staging").exists(),
-        "nothing is left to recover"
-    );
+    let staging = dir.path().join("staging");
+    assert!(!staging.exists(), "nothing is left to recover");
 }
 
 // case Concurrency: two writers
@@ -354,11 +294,9 @@ fn a_directory_with_a_long_path_can_be_pushed_to() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("a".repeat(100)).join("b".repeat(100));
     std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
-    let daemon = Daemon::start(&dir, &Config::parse(SMALL).unwrap(), false).unwrap();
-    let client = Client::connect(&dir).unwrap();
-    let source = client.define_one(NUMBERS).unwrap();
-    client.push(source, &1u64.to_le_bytes()).unwrap();
-    client.sync().unwrap();
+    let daemon = daemon(&dir, SMALL);
+    let (client, source) = connect(&dir);
+    push(&client, source, [1]);
     assert_eq!(numbers(&dir), [1]);
     daemon.stop().unwrap();
 }

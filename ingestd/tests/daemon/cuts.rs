@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ingestd::client::Client;
 use loom_engine::TimeRange;
-use loom_engine::query::{Cut, Directory, Poll, raw_scan};
+use loom_engine::query::{Cut, Directory, Poll, RecordView, raw_scan};
 
-use crate::support::{NUMBERS, There};
+use super::support::{NUMBERS, There, connect, push, stop};
 
 const PAIRS: u64 = 1_000_000;
 /// So many pairs wait for one another: the second directory's records are pushed when the first one's are published.
@@ -20,17 +19,11 @@ fn newest(directory: &Arc<Directory>, position: u64) -> u64 {
     let snapshot = directory.snapshot_at(position).unwrap();
     let source = snapshot.source("numbers").unwrap().id;
     let mut newest = 0;
-    raw_scan(
-        &snapshot,
-        source,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            newest = u64::from_le_bytes(record.payload.try_into().unwrap());
-            ControlFlow::Break(())
-        },
-    )
-    .unwrap();
+    let first = |record: RecordView<'_>| {
+        newest = u64::from_le_bytes(record.payload.try_into().unwrap());
+        ControlFlow::Break(())
+    };
+    raw_scan(&snapshot, source, TimeRange::ALL, &Poll::never(), first).unwrap();
     newest
 }
 
@@ -38,29 +31,18 @@ fn newest(directory: &Arc<Directory>, position: u64) -> u64 {
 #[test]
 fn no_cut_holds_a_record_without_those_that_it_follows_from() {
     let place = tempfile::tempdir().unwrap();
-    let config = place.path().join("loom.toml");
-    std::fs::write(&config, NUMBERS).unwrap();
     let dirs = ["a.loom", "b.loom"].map(|name| place.path().join(name));
     let daemons = dirs
         .each_ref()
-        .map(|dir| There::start(dir, &["--config", config.to_str().unwrap()]));
+        .map(|dir| There::start(dir, NUMBERS).unwrap());
     let is_done = AtomicBool::new(false);
     let (mut whole, mut apart, mut widest) = (0u64, 0u64, Duration::ZERO);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let clients: Vec<(Client, _)> = (daemons.iter())
-                .map(|daemon| {
-                    let client = daemon.client();
-                    let source = client.define_one(NUMBERS).unwrap();
-                    (client, source)
-                })
-                .collect();
+            let clients = dirs.each_ref().map(|dir| connect(dir));
             for first in (1..=PAIRS).step_by(TOGETHER as usize) {
                 for (client, source) in &clients {
-                    for number in first..first + TOGETHER {
-                        client.push(*source, &number.to_le_bytes()).unwrap();
-                    }
-                    client.sync().unwrap();
+                    push(client, *source, first..first + TOGETHER);
                 }
             }
             is_done.store(true, Ordering::SeqCst);
@@ -82,7 +64,7 @@ fn no_cut_holds_a_record_without_those_that_it_follows_from() {
             let [a, b] = if in_order { [one, other] } else { [other, one] };
             assert!(
                 b <= a,
-                "the cut holds {b} of the second directory and {a} of the first"
+                "the cut has {b} of the second directory, {a} of the first"
             );
         }
     });
@@ -91,15 +73,10 @@ fn no_cut_holds_a_record_without_those_that_it_follows_from() {
     for (directory, position) in directories.iter().zip(&cut.positions) {
         assert_eq!(newest(directory, position.0), PAIRS);
     }
-    for daemon in daemons {
-        daemon.signal("-TERM");
-        assert!(daemon.wait());
-    }
+    daemons.into_iter().for_each(stop);
     eprintln!("{whole} cuts of one moment, {apart} that took up to {widest:?}");
-    assert!(
-        whole > 1000 && whole > 10 * apart,
-        "{whole} cuts of one moment, {apart} not"
-    );
+    let is_mostly_whole = whole > 1000 && whole > 10 * apart;
+    assert!(is_mostly_whole, "{whole} cuts of one moment, {apart} not");
 }
 
 // case Concurrency: a cut of several directories
@@ -108,27 +85,21 @@ fn directories_without_a_daemon_are_cut_where_they_ended() {
     let place = tempfile::tempdir().unwrap();
     let dirs = ["a.loom", "b.loom"].map(|name| place.path().join(name));
     for dir in &dirs {
-        let there = There::start(dir, &[]);
-        let client = there.client();
-        let source = client.define_one(NUMBERS).unwrap();
-        client.push(source, &7u64.to_le_bytes()).unwrap();
-        client.sync().unwrap();
-        there.signal("-TERM");
-        assert!(there.wait());
+        let there = There::start(dir, "").unwrap();
+        let (client, source) = connect(dir);
+        push(&client, source, [7]);
+        stop(there);
     }
     let directories = dirs.each_ref().map(|dir| Directory::open(dir).unwrap());
     let before = Cut::take(&directories).unwrap();
     assert_eq!(before.apart, Duration::ZERO);
     // A daemon that begins is seen, by the directories that are open.
-    let there = There::start(&dirs[1], &[]);
-    let client = there.client();
-    let source = client.define_one(NUMBERS).unwrap();
-    client.push(source, &8u64.to_le_bytes()).unwrap();
-    client.sync().unwrap();
+    let there = There::start(&dirs[1], "").unwrap();
+    let (client, source) = connect(&dirs[1]);
+    push(&client, source, [8]);
     let after = Cut::take(&directories).unwrap();
     assert_eq!(after.positions[0], before.positions[0]);
     assert!(after.positions[1] > before.positions[1]);
     drop(client);
-    there.signal("-TERM");
-    assert!(there.wait());
+    stop(there);
 }

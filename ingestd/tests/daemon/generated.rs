@@ -4,27 +4,23 @@ use std::path::Path;
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::{TimeRange, Timestamp};
+use loom_tests::command::{Ended, ingestd, word};
 use serde_json::Value;
 
-use super::support::ingestd;
+type Record = (Timestamp, u64, u64, Vec<u8>);
 
 /// Time, first u64 (the id), second u64, and payload of each record.
-fn records(dir: &Path, source: &str) -> Vec<(Timestamp, u64, u64, Vec<u8>)> {
+fn records(dir: &Path, source: &str) -> Vec<Record> {
     let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
     let source = snapshot.source(source).unwrap().id;
     let mut found = Vec::new();
-    raw_scan(
-        &snapshot,
-        source,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            let word =
-                |at: usize| u64::from_le_bytes(record.payload[at..at + 8].try_into().unwrap());
-            found.push((record.ts, word(0), word(8), record.payload.to_vec()));
-            std::ops::ControlFlow::Continue(())
-        },
-    )
+    let all = TimeRange::ALL;
+    raw_scan(&snapshot, source, all, &Poll::never(), |record| {
+        let payload = record.payload;
+        let word = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().unwrap());
+        found.push((record.ts, word(0), word(8), payload.to_vec()));
+        std::ops::ControlFlow::Continue(())
+    })
     .unwrap();
     found
 }
@@ -33,31 +29,16 @@ fn records(dir: &Path, source: &str) -> Vec<(Timestamp, u64, u64, Vec<u8>)> {
 fn the_six_slowest_requests_are_those_of_the_six_mangled_packets() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("loom");
-    let truth_path = root.path().join("truth.jsonl");
-    let output = ingestd()
-        .args([
-            "demo",
-            dir.to_str().unwrap(),
-            "--seconds",
-            "2",
-            "--rate",
-            "200000",
-            "--truth",
-        ])
-        .arg(&truth_path)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let truth = root.path().join("truth.jsonl");
+    let rate = ["--seconds", "2", "--rate", "200000", "--truth"];
+    let demo = ["demo", word(&dir)].into_iter().chain(rate);
+    Ended::of(&mut ingestd(demo.chain([word(&truth)]))).ends(0);
     assert!(!dir.join("ingest.sock").exists());
-    let truth: Vec<Value> = std::fs::read_to_string(&truth_path)
-        .unwrap()
+    let truth = std::fs::read_to_string(&truth).unwrap();
+    let needles = truth
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+        .map(|line| serde_json::from_str(line).unwrap());
+    let truth: Vec<Value> = needles.collect();
     assert_eq!(truth.len(), 6);
 
     let mut requests = records(&dir, "redis_request");
@@ -66,19 +47,15 @@ fn the_six_slowest_requests_are_those_of_the_six_mangled_packets() {
     assert_eq!(requests.len() + calls.len() + packets.len(), 400_000 + 18);
 
     let ids = |key: &str| {
-        let mut ids: Vec<u64> = truth
-            .iter()
-            .map(|needle| needle[key].as_u64().unwrap())
-            .collect();
+        let ids = truth.iter().map(|needle| needle[key].as_u64().unwrap());
+        let mut ids: Vec<u64> = ids.collect();
         ids.sort_unstable();
         ids
     };
-    let slowest = |records: &mut Vec<(Timestamp, u64, u64, Vec<u8>)>| {
+    let slowest = |records: &mut Vec<Record>| {
         records.sort_by_key(|record| std::cmp::Reverse(record.2));
-        assert!(
-            records[5].2 > 3 * records[6].2,
-            "the six are slowest by far"
-        );
+        let are_apart = records[5].2 > 3 * records[6].2;
+        assert!(are_apart, "the six are slowest by far");
         let mut six: Vec<u64> = records[..6].iter().map(|record| record.1).collect();
         six.sort_unstable();
         six
@@ -86,29 +63,23 @@ fn the_six_slowest_requests_are_those_of_the_six_mangled_packets() {
     assert_eq!(slowest(&mut requests), ids("request"));
     assert_eq!(slowest(&mut calls), ids("syscall"));
     let port = |packet: &[u8], at: usize| u16::from_le_bytes([packet[at], packet[at + 1]]);
-    let mut mangled: Vec<u64> = packets
+    let is_mangled = |packet: &[u8]| port(packet, 32) != 6379 && port(packet, 34) != 6379;
+    let mangled = packets
         .iter()
-        .filter(|(_, _, _, packet)| port(packet, 32) != 6379 && port(packet, 34) != 6379)
-        .map(|packet| packet.1)
-        .collect();
+        .filter(|(_, _, _, packet)| is_mangled(packet));
+    let mut mangled: Vec<u64> = mangled.map(|packet| packet.1).collect();
     mangled.sort_unstable();
     assert_eq!(mangled, ids("packet"));
 
-    let time = |records: &[(Timestamp, u64, u64, Vec<u8>)], id: &Value| {
-        records
-            .iter()
-            .find(|record| Some(record.1) == id.as_u64())
-            .unwrap()
-            .0
-            .0
+    let time = |records: &[Record], id: &Value| {
+        let found = records.iter().find(|record| Some(record.1) == id.as_u64());
+        found.unwrap().0
     };
     for needle in &truth {
         let packet = time(&packets, &needle["packet"]);
         let call = time(&calls, &needle["syscall"]);
         let request = time(&requests, &needle["request"]);
-        assert!(
-            packet < call && call < request,
-            "{needle}: the cause comes first"
-        );
+        let in_order = packet < call && call < request;
+        assert!(in_order, "{needle}: the cause comes first");
     }
 }

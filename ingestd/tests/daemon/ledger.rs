@@ -4,24 +4,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ingestd::client::{Client, ClientError};
-use ingestd::protocol::{Counts, Shape};
-use loom_engine::query::{Directory, Loss, Poll};
+use ingestd::protocol::Counts;
+use loom_engine::query::{Directory, Poll};
 use loom_engine::{SourceId, TimeRange, Timestamp};
+use loom_tests::command::{eventually, says, until};
 
-use super::support::{Here, NUMBERS, SMALL, There, eventually, numbers, payloads};
+use super::support::{
+    Here, NUMBERS, Place, SMALL, dropping, id_of, kill, losses, numbers, payloads, push, stop,
+};
 
 /// Small blocks, an fsync for each, and a source that drops what does not fit.
-fn dropping() -> String {
-    let drops = "name = 'numbers'\non_overload = 'drop_new'";
-    format!(
-        "{SMALL}durability = 'batch'\n{}",
-        NUMBERS.replacen("name = 'numbers'", drops, 1)
-    )
-}
-
-fn losses(dir: &Path) -> Vec<Loss> {
-    let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
-    snapshot.losses(&Poll::never()).unwrap()
+fn overloaded() -> String {
+    format!("{SMALL}durability = 'batch'\n{}", dropping())
 }
 
 /// Lost records by reason; every number must be known.
@@ -41,32 +35,19 @@ fn assert_incomplete(dir: &Path) {
     assert!(error.unwrap_err().to_string().contains("'numbers'"));
 }
 
-fn id_of(client: &Client, name: &str) -> SourceId {
-    let catalog: serde_json::Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
-    let sources = catalog.as_array().unwrap();
-    let found = sources.iter().find(|source| source["name"] == name);
-    SourceId(found.unwrap()["id"].as_u64().unwrap() as u16)
-}
-
 /// Pushes numbers until some were dropped, malformed payloads among them, and returns what became of all.
 fn overload(client: &Client) -> Counts {
     let source = id_of(client, "numbers");
     let mut start = 0u64;
     loop {
-        for _ in 0..100 {
-            let batch: Vec<u8> = (start..start + 1000).flat_map(u64::to_le_bytes).collect();
-            let fixed = Shape::Fixed { record_bytes: 8 };
-            client.push_batch(source, fixed, &batch).unwrap();
-            start += 1000;
-        }
+        push(client, source, start..start + 100_000);
+        start += 100_000;
         for bytes in [0usize, 7, 9] {
             client.push(source, &vec![1; bytes]).unwrap();
         }
         let counts = client.sync().unwrap().counts;
-        assert_eq!(
-            counts.received,
-            counts.stored + counts.refused + counts.dropped
-        );
+        let all = counts.stored + counts.refused + counts.dropped;
+        assert_eq!(counts.received, all);
         if counts.dropped > 0 {
             return counts;
         }
@@ -76,22 +57,17 @@ fn overload(client: &Client) -> Counts {
 // case Recording: losses in the kernel
 #[test]
 fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
-    let here = Here::start(&dropping());
+    let here = Here::start(&overloaded());
     let client = here.client();
-    client
-        .push(id_of(&client, "numbers"), &7_u64.to_le_bytes())
-        .unwrap();
+    push(&client, id_of(&client, "numbers"), [7]);
     let lately = TimeRange {
         first: Timestamp(5),
         last: Timestamp::MAX,
     };
-    client
-        .report_lost("numbers", 5, lately, "a ring was full")
-        .unwrap();
+    let lose = |records| client.report_lost("numbers", records, lately, "a ring was full");
+    lose(5).unwrap();
     assert_incomplete(here.path());
-    client
-        .report_lost("numbers", 1 << 40, lately, "a ring was full")
-        .unwrap();
+    lose(1 << 40).unwrap();
     let unknown = client.report_lost("nobody", 1, lately, "").unwrap_err();
     assert!(unknown.to_string().contains("nobody"), "{unknown}");
     let expected = Counts {
@@ -108,16 +84,14 @@ fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
     }
     let of_kernel = losses(dir.path()).iter().all(|loss| loss.stage == "kernel");
     assert!(of_kernel, "{:?}", losses(dir.path()));
-    assert_eq!(
-        lost(dir.path()),
-        [("buffer full".to_owned(), (1 << 40) + 5)].into()
-    );
+    let full = ("buffer full".to_owned(), (1 << 40) + 5);
+    assert_eq!(lost(dir.path()), [full].into());
 }
 
 // G9
 #[test]
 fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
-    let here = Here::start(&dropping());
+    let here = Here::start(&overloaded());
     let counts = overload(&here.client());
     // Seen live too, recorded or not, and each time while it is recorded.
     let begun = std::time::Instant::now();
@@ -141,7 +115,7 @@ fn what_was_refused_and_dropped_is_told_by_the_log_after_a_stop() {
 
 #[test]
 fn metrics_that_find_the_log_full_are_in_the_next_records() {
-    let here = Here::start(&format!("[metrics]\ninterval = '1ms'\n{}", dropping()));
+    let here = Here::start(&format!("[metrics]\ninterval = '1ms'\n{}", overloaded()));
     let counts = overload(&here.client());
     // Null bits, then interval_ns, received, stored, refused, dropped: of the whole daemon bit 4 is set, for it has no name.
     let number = |payload: &[u8], at: usize| {
@@ -149,7 +123,7 @@ fn metrics_that_find_the_log_full_are_in_the_next_records() {
         u64::from_le_bytes(bytes)
     };
     for is_whole in [false, true] {
-        eventually(|| {
+        until(|| {
             let records = payloads(here.path(), "loom_metrics");
             let of_kind = records
                 .iter()
@@ -163,7 +137,7 @@ fn metrics_that_find_the_log_full_are_in_the_next_records() {
                     dropped: number(record, 4),
                 });
             }
-            (sums == counts).then_some(())
+            sums == counts
         });
     }
 }
@@ -172,37 +146,30 @@ fn metrics_that_find_the_log_full_are_in_the_next_records() {
 // case Overload: a flusher slower than ingest for a minute
 #[test]
 fn the_identity_is_exact_after_kills() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("loom.toml");
-    std::fs::write(&config, dropping()).unwrap();
-    let loom = dir.path().join("loom");
-    let arguments = ["--config", config.to_str().unwrap()];
+    let place = Place::new();
+    let start = || place.start(&overloaded());
     let mut total = Counts::default();
     for _ in 0..3 {
-        let there = There::start(&loom, &arguments);
-        let counts = overload(&there.client());
+        let there = start();
+        let counts = overload(&there.client().unwrap());
         total.add(counts);
         // No second passes between the answer and the kill: what is not recorded yet must be found all the same.
-        there.signal("-KILL");
-        there.wait();
+        kill(there);
         // Readers find it without a daemon.
-        let listed = lost(&loom);
+        let listed = lost(&place.dir);
         let wanted = (total.dropped, total.refused);
         assert_eq!((listed["overload"], listed["malformed"]), wanted);
-        assert_incomplete(&loom);
+        assert_incomplete(&place.dir);
     }
-    let there = There::start(&loom, &arguments);
+    let there = start();
     let wanted = total.refused + total.dropped;
-    eventually(|| (lost(&loom).values().sum::<u64>() == wanted).then_some(()));
-    assert_eq!(numbers(&loom).len() as u64, total.stored);
-    there.signal("-TERM");
-    assert!(there.wait());
-    let lost = lost(&loom);
-    assert_eq!(
-        (lost["overload"], lost["malformed"]),
-        (total.dropped, total.refused)
-    );
-    assert_eq!(numbers(&loom).len() as u64, total.stored);
+    until(|| lost(&place.dir).values().sum::<u64>() == wanted);
+    assert_eq!(numbers(&place.dir).len() as u64, total.stored);
+    stop(there);
+    let lost = lost(&place.dir);
+    let wanted = (total.dropped, total.refused);
+    assert_eq!((lost["overload"], lost["malformed"]), wanted);
+    assert_eq!(numbers(&place.dir).len() as u64, total.stored);
     assert_eq!(total.received, total.stored + total.refused + total.dropped);
 }
 
@@ -215,15 +182,15 @@ fn records_for_a_source_that_does_not_exist_are_losses_of_no_source_and_the_othe
     client.push(SourceId(99), &[1, 2, 3]).unwrap();
     client.push(numbers_id, &2u64.to_le_bytes()).unwrap();
     let error = client.sync().unwrap_err();
-    assert!(error.to_string().contains("no source"), "{error}");
+    says(&error.to_string(), "no source");
     let listed = eventually(|| losses(here.path()).pop());
     assert_eq!((listed.source, listed.records), (None, Some(1)));
     assert_eq!(
-        (listed.stage.as_str(), listed.reason.as_str()),
+        (&*listed.stage, &*listed.reason),
         ("input", "no such source")
     );
     // The loss is kept before the records beside it are published.
-    eventually(|| (numbers(here.path()) == [1, 2]).then_some(()));
+    until(|| numbers(here.path()) == [1, 2]);
 }
 
 #[test]
@@ -239,25 +206,24 @@ fn the_built_in_sources_are_the_daemons_own() {
     let forger = here.client();
     forger.push(builtin, &[0; 40]).unwrap();
     assert!(matches!(forger.sync(), Err(ClientError::Daemon { .. })));
-    let error = client.close_source("loom_losses").unwrap_err();
-    assert!(error.to_string().contains("built in"), "{error}");
-    let error = client
-        .define("[[source]]\nname = 'loom_losses'\n")
-        .unwrap_err();
-    assert!(error.to_string().contains("built in"), "{error}");
+    for refused in [
+        client.close_source("loom_losses").map(drop),
+        client
+            .define("[[source]]\nname = 'loom_losses'\n")
+            .map(drop),
+    ] {
+        says(&refused.unwrap_err().to_string(), "built in");
+    }
     let listed =
         eventually(|| Some(losses(here.path())).filter(|listed| listed.len() > before.len()));
-    assert!(
-        listed.iter().all(|loss| loss.records == Some(1)),
-        "{listed:?}"
-    );
+    let is_one = listed.iter().all(|loss| loss.records == Some(1));
+    assert!(is_one, "{listed:?}");
     eventually(|| {
         let snapshot = Directory::open(here.path()).unwrap().snapshot().unwrap();
         snapshot.source("loom_metrics").ok()
     });
     // What the daemon did in each interval adds up to what it did.
-    client.push(source, &7u64.to_le_bytes()).unwrap();
-    client.sync().unwrap();
+    push(&client, source, [7]);
     let recorded = |field: usize| {
         let records = payloads(here.path(), "loom_metrics");
         let number = |record: &Vec<u8>| {
@@ -268,7 +234,7 @@ fn the_built_in_sources_are_the_daemons_own() {
         let named = records.iter().filter(|record| record[0] & 16 == 0);
         named.map(number).sum::<u64>()
     };
-    eventually(|| (recorded(1) == 2).then_some(()));
+    until(|| recorded(1) == 2);
     assert_eq!((recorded(2), recorded(3), recorded(4)), (1, 1, 0));
 }
 
@@ -285,27 +251,11 @@ fn a_full_disk_refuses_and_counts_where_it_is_told_to_until_there_is_room() {
     client.push(source, &1u64.to_le_bytes()).unwrap();
     let synced = client.sync().unwrap();
     assert_eq!((synced.counts.refused, synced.counts.stored), (1, 0));
-    assert!(
-        synced.reason.contains("less than min_free"),
-        "{}",
-        synced.reason
-    );
-    let freed = ingestd::config::Config::parse(&config("0%")).unwrap();
-    assert_eq!(here.daemon().reload(&freed).unwrap(), Vec::<String>::new());
-    eventually(|| {
-        here.daemon()
-            .status()
-            .unwrap()
-            .trouble
-            .is_none()
-            .then_some(())
-    });
-    client.push(source, &2u64.to_le_bytes()).unwrap();
-    assert_eq!(client.sync().unwrap().counts.stored, 1);
+    says(&synced.reason, "less than min_free");
+    assert_eq!(here.reload(&config("0%")).unwrap(), Vec::<String>::new());
+    until(|| here.daemon().status().unwrap().trouble.is_none());
+    assert_eq!(push(&client, source, [2]).stored, 1);
     let dir = here.stop();
     assert_eq!(numbers(dir.path()), [2]);
-    assert_eq!(
-        lost(dir.path()),
-        BTreeMap::from([("disk full".to_owned(), 1)])
-    );
+    assert_eq!(lost(dir.path()), [("disk full".to_owned(), 1)].into());
 }

@@ -2,30 +2,22 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::ipc::writer::FileWriter;
-use ingestd::config::Config;
-use ingestd::daemon::Daemon;
 use loom_engine::query::Directory;
+use loom_tests::command::{Ended, declared, file, ingestd, piped, until, word};
 use rustix::io::ioctl_fionread;
 
-use super::fields::declared;
-use super::support::{Here, SMALL, There, eventually, ingestd, payloads};
+use super::support::{Here, Place, SMALL, daemon, kill, payloads, stop};
 
 /// A load of CSV into the source `s` of declared fields, from a pipe that it reads as long as it is open.
 fn load_from_pipe(dir: &Path, fields: &str, args: &[&str]) -> (Child, ChildStdin) {
-    let mut command = ingestd();
-    command.arg("load").arg(dir).args(["--source", "s"]);
-    command.args(["--format", "csv", "--fields", fields]);
-    command.args(args).arg("-");
-    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = pipes.stderr(Stdio::piped()).spawn().unwrap();
-    let stdin = child.stdin.take().unwrap();
-    (child, stdin)
+    let mut load = ingestd(["load", word(dir), "--source", "s", "--format", "csv"]);
+    piped(load.args(["--fields", fields]).args(args).arg("-"))
 }
 
 /// A load under way that has stored the rows 1, 2, 3 of the source `s`.
@@ -34,20 +26,13 @@ fn load_of_three_rows(dir: &Path) -> (Child, ChildStdin) {
     let fields = declared(&home.path().join("s"), "s", "n i64?");
     let (child, mut stdin) = load_from_pipe(dir, &fields, &["--patience", "200ms"]);
     stdin.write_all(b"n\n1\n2\n3\n").unwrap();
-    eventually(|| (has_source(dir) && payloads(dir, "s").len() == 3).then_some(()));
+    until(|| has_source(dir) && payloads(dir, "s").len() == 3);
     (child, stdin)
 }
 
 fn has_source(dir: &Path) -> bool {
     let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
     snapshot.source("s").is_ok()
-}
-
-/// The last line of standard output, and standard error.
-fn said(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let last = text(&output.stdout).lines().last().map(str::to_owned);
-    (last.unwrap(), text(&output.stderr))
 }
 
 #[test]
@@ -58,63 +43,42 @@ fn a_load_whose_daemon_stops_counts_as_the_daemon_did() {
     let dir = daemon.stop();
     stdin.write_all(b"4\n5\n").unwrap();
     drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    let (last, errors) = said(&output);
-    assert_eq!(last, "received=5 stored=3 refused=0 dropped=2", "{errors}");
-    assert!(
-        errors.contains("the daemon stopped; it stored 3"),
-        "{errors}"
-    );
-    assert_eq!(output.status.code(), Some(1));
+    let ended = Ended::once(child).ends(1);
+    let ended = ended.says("the daemon stopped; it stored 3");
+    ended.prints("received=5 stored=3 refused=0 dropped=2\n");
     assert_eq!(payloads(dir.path(), "s").len(), 3);
 }
 
 #[test]
 fn rows_that_a_killed_daemon_did_not_confirm_count_neither_as_stored_nor_as_dropped() {
-    let home = tempfile::tempdir().unwrap();
-    let dir = home.path().join("loom");
-    let daemon = There::start(&dir, &[]);
-    let (child, mut stdin) = load_of_three_rows(&dir);
-    daemon.signal("-KILL");
-    assert!(!daemon.wait());
+    let place = Place::new();
+    let dir = &place.dir;
+    let daemon = place.start("");
+    let (child, mut stdin) = load_of_three_rows(dir);
+    kill(daemon);
     stdin.write_all(b"4\n5\n").unwrap();
     drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    let (last, errors) = said(&output);
+    let ended = Ended::once(child).ends(1).says("no daemon has run on");
     // The daemon may have acknowledged the first three before it was killed; the last two were never sent.
-    if last != "received=5 stored=3 refused=0 dropped=2" {
-        let unsure = "received=5 stored=0 refused=0 dropped=2 unconfirmed=3";
-        assert_eq!(last, unsure, "{errors}");
-        assert!(
-            errors.contains("3 rows of source 's' unconfirmed: a daemon was killed"),
-            "{errors}"
-        );
+    if ended.out != "received=5 stored=3 refused=0 dropped=2\n" {
+        let unsure = "received=5 stored=0 refused=0 dropped=2 unconfirmed=3\n";
+        let ended = ended.says("3 rows of source 's' unconfirmed: a daemon was killed");
+        ended.prints(unsure);
     }
-    assert!(errors.contains("no daemon has run on"), "{errors}");
-    assert_eq!(output.status.code(), Some(1));
-    let daemon = There::start(&dir, &[]);
-    assert_eq!(payloads(&dir, "s").len(), 3);
-    daemon.signal("-TERM");
-    assert!(daemon.wait());
+    let daemon = place.start("");
+    assert_eq!(payloads(dir, "s").len(), 3);
+    stop(daemon);
 }
 
 /// Loads files at the same time, and expects that each is stored whole.
-fn load_at_once(dir: &Path, files: &[PathBuf], args: &[&str]) {
-    let start = |file: &PathBuf| {
-        let mut command = ingestd();
-        command
-            .arg("load")
-            .arg(dir)
-            .args(["--source", "s"])
-            .args(args)
-            .arg(file);
-        let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped());
-        pipes.stderr(Stdio::piped()).spawn().unwrap()
+fn load_at_once(dir: &Path, files: &[String], args: &[&str]) {
+    let start = |file: &String| {
+        let mut load = ingestd(["load", word(dir), "--source", "s", file]);
+        piped(load.args(args)).0
     };
     let children: Vec<Child> = files.iter().map(start).collect();
     for child in children {
-        let (last, errors) = said(&child.wait_with_output().unwrap());
-        assert_eq!(last, "received=1 stored=1 refused=0 dropped=0", "{errors}");
+        Ended::once(child).prints("received=1 stored=1 refused=0 dropped=0\n");
     }
 }
 
@@ -123,23 +87,15 @@ fn loads_that_create_or_extend_a_source_at_the_same_time_all_succeed() {
     const LOADS: usize = 8;
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("loom");
-    let daemon = Daemon::start(&dir, &Config::parse(SMALL).unwrap(), false).unwrap();
-    let file = |name: String, text: String| {
-        let path = home.path().join(name);
-        let mut file = File::create(&path).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        path
-    };
-    let json = |load: usize| match load % 2 {
-        0 => "{\"a\":1,\"b\":2}\n".to_owned(),
-        _ => "{\"b\":2,\"a\":1}\n".to_owned(),
-    };
-    let create: Vec<_> = (0..LOADS)
-        .map(|load| file(format!("create{load}.jsonl"), json(load)))
-        .collect();
+    let running = daemon(&dir, SMALL);
+    let create = (0..LOADS).map(|load| {
+        let row = ["{\"a\":1,\"b\":2}\n", "{\"b\":2,\"a\":1}\n"][load % 2];
+        file(home.path(), &format!("create{load}.jsonl"), row)
+    });
+    let create: Vec<String> = create.collect();
     let fields = declared(&dir, "s", "a i64?, b i64?");
     load_at_once(&dir, &create, &["--fields", &fields]);
-    let extend: Vec<_> = (0..LOADS)
+    let extend: Vec<String> = (0..LOADS)
         .map(|load| {
             let path = home.path().join(format!("extend{load}.arrow"));
             let number: ArrayRef = Arc::new(Int64Array::from(vec![1]));
@@ -152,14 +108,14 @@ fn loads_that_create_or_extend_a_source_at_the_same_time_all_succeed() {
             let mut writer = FileWriter::try_new(file, &batch.schema()).unwrap();
             writer.write(&batch).unwrap();
             writer.finish().unwrap();
-            path
+            word(&path).to_owned()
         })
         .collect();
     load_at_once(&dir, &extend, &["--add-fields"]);
     assert_eq!(payloads(&dir, "s").len(), 2 * LOADS);
     let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
     assert_eq!(snapshot.source("s").unwrap().fields.len(), 2 + LOADS);
-    daemon.stop().unwrap();
+    running.stop().unwrap();
 }
 
 #[test]
@@ -177,15 +133,13 @@ fn a_pipe_whose_source_another_program_extends_meanwhile_is_one_message_that_say
     let (child, mut stdin) = load_from_pipe(daemon.path(), &fields, &[]);
     stdin.write_all(b"n,b\n").unwrap();
     // It has read what the source is once it reads the pipe.
-    eventually(|| (ioctl_fionread(&stdin).unwrap() == 0).then_some(()));
+    until(|| ioctl_fionread(&stdin).unwrap() == 0);
     define("n i64?, c i64?");
     stdin.write_all(b"1,2\n").unwrap();
     drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    let (last, errors) = said(&output);
-    assert_eq!(last, "received=0 stored=0 refused=0 dropped=0");
-    assert_eq!(errors.lines().count(), 1, "{errors}");
+    let ended = Ended::once(child).ends(1);
+    assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     let words = "another program changed source 's' since this load began; load again: ";
-    assert!(errors.contains(words), "{errors}");
-    assert_eq!(output.status.code(), Some(1));
+    let ended = ended.says(words);
+    ended.prints("received=0 stored=0 refused=0 dropped=0\n");
 }

@@ -13,14 +13,13 @@ mod commands;
 mod compaction;
 mod connections;
 mod cuts;
-#[path = "../fields/mod.rs"]
-mod fields;
 mod generated;
 mod hostile;
 mod keeping;
 mod lasting;
 mod ledger;
 mod loads;
+mod outlive;
 mod overload;
 mod pins;
 mod process;
@@ -29,7 +28,5 @@ mod ring_restarts;
 mod rings;
 mod rules;
 mod rules_at_rest;
-#[path = "../small_disk/mod.rs"]
-mod small_disk;
 mod socket;
 mod support;

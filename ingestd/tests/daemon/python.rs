@@ -1,6 +1,10 @@
 //! The Python client, run by the machine's Python.
 
+use std::path::Path;
 use std::process::Command;
+
+use loom_tests::command::Ended;
+use loom_tests::machine;
 
 use super::support::{Here, SMALL, payloads};
 
@@ -107,38 +111,26 @@ loom.close()
 print("done")
 "#;
 
+/// Runs a script with a directory, the folder of the client and the program as arguments.
+fn python(script: &str, dir: &Path) {
+    let mut command = Command::new("python3");
+    command.args(["-B", "-c", script]).arg(dir);
+    command.arg(machine::root().join("ingestd/clients/python"));
+    let ended = Ended::of(command.arg(machine::ingestd().unwrap()));
+    ended.ends(0).prints("done\n");
+}
+
 #[test]
 fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
     let here = Here::start(&SMALL.replace("'4KiB'", "'64KiB'"));
-    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python");
-    let output = Command::new("python3")
-        .args(["-B", "-c", SCRIPT])
-        .arg(here.path())
-        .arg(client)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(output.stdout, b"done\n");
+    python(SCRIPT, here.path());
 
     let fixed = payloads(here.path(), "fixed");
     assert_eq!(fixed.len(), 50_013);
-    assert!(
-        fixed[..50_000]
-            .iter()
-            .zip(1u64..)
-            .all(|(payload, n)| payload[..8] == n.to_le_bytes())
-    );
-    assert_eq!(
-        fixed[..3]
-            .iter()
-            .map(|payload| payload[8])
-            .collect::<Vec<_>>(),
-        [1, 2, 7]
-    );
+    let mut first = fixed[..50_000].iter().zip(1u64..);
+    assert!(first.all(|(payload, n)| payload[..8] == n.to_le_bytes()));
+    let labels: Vec<u8> = fixed[..3].iter().map(|payload| payload[8]).collect();
+    assert_eq!(labels, [1, 2, 7]);
 
     let rich = payloads(here.path(), "rich");
     let first = [
@@ -162,10 +154,7 @@ fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
 
     let raw = payloads(here.path(), "raw");
     assert_eq!(raw.len(), 22);
-    assert_eq!(
-        (raw[0].as_slice(), raw[1].len()),
-        (b"any bytes".as_slice(), 0)
-    );
+    assert_eq!(raw[..2], [b"any bytes".to_vec(), Vec::new()]);
     assert!(raw[2..].iter().all(|payload| payload.len() == 60_000));
 }
 
@@ -223,15 +212,5 @@ print("done")
 #[test]
 fn the_python_client_goes_on_with_the_next_daemon_and_counts_what_is_unsure() {
     let place = tempfile::tempdir().unwrap();
-    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python");
-    let output = Command::new("python3")
-        .args(["-B", "-c", RESTARTED])
-        .arg(place.path().join("loom"))
-        .arg(client)
-        .arg(env!("CARGO_BIN_EXE_ingestd"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert_eq!(output.stdout, b"done\n");
+    python(RESTARTED, &place.path().join("loom"));
 }

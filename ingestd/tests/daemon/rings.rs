@@ -3,11 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use ingestd::client::{Client, ClientError, RingClient, RingOptions};
+use ingestd::client::{Client, RingClient, RingOptions};
 use ingestd::protocol::ErrorCode;
 use loom_engine::SourceId;
+use loom_tests::command::{eventually, source, until};
 
-use super::support::{Here, NUMBERS, SMALL, eventually, numbers, payloads};
+use super::connections::is_refused;
+use super::support::{Here, NUMBERS, SMALL, dropping, losses, lost, numbers, payloads};
 
 /// The least ring: it is full soon.
 const SMALL_RING: u64 = 64 << 10;
@@ -33,10 +35,8 @@ fn what_is_pushed_into_a_ring_is_visible_after_a_sync_in_order_and_counted() {
     let source = client.define_one(NUMBERS).unwrap();
     push_numbers(&mut client, source, 0..300_000);
     let synced = client.sync().unwrap();
-    assert_eq!(
-        (synced.counts.received, synced.counts.stored),
-        (300_000, 300_000)
-    );
+    let counted = (synced.counts.received, synced.counts.stored);
+    assert_eq!(counted, (300_000, 300_000));
     assert!(numbers(here.path()).into_iter().eq(0..300_000));
     push_numbers(&mut client, source, 300_000..300_007);
     assert_eq!(client.close().unwrap().counts.stored, 300_007);
@@ -47,10 +47,10 @@ fn what_is_pushed_into_a_ring_is_visible_after_a_sync_in_order_and_counted() {
 #[test]
 fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
     let here = Here::start(SMALL);
-    let toml =
-        "[[source]]\nname = 'texts'\ntime = 'own'\n[[source.field]]\nname = 't'\ntype = 'utf8'\n";
+    let toml = source("texts", "t utf8");
+    let toml = toml.replacen("[[source.field]]", "time = 'own'\n[[source.field]]", 1);
     let mut client = RingClient::connect(here.path()).unwrap();
-    let source = client.define_one(toml).unwrap();
+    let source = client.define_one(&toml).unwrap();
     let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
     let before = now();
     let texts: Vec<String> = (0..2000).map(|n| "x".repeat(n % 300)).collect();
@@ -66,10 +66,8 @@ fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
         let time = i64::from_le_bytes(*time);
         // The log's clock and the time of day differ by as much as it slews.
         let slack = 5_000_000;
-        assert!(
-            (before - slack..after + slack).contains(&time),
-            "{before} {time} {after}"
-        );
+        let owed = before - slack..after + slack;
+        assert!(owed.contains(&time), "{before} {time} {after}");
         assert!(time >= last, "one producer's stamps ascend");
         last = time;
         assert_eq!(rest[2..], *text.as_bytes());
@@ -79,14 +77,10 @@ fn records_of_any_length_and_the_time_of_their_push_go_through_a_ring() {
 // G9
 #[test]
 fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
-    let dropping = NUMBERS.replace(
-        "name = 'numbers'",
-        "name = 'numbers'\non_overload = 'drop_new'",
-    );
     let waiting = NUMBERS.replacen("numbers", "waiting", 1);
     let here = Here::start(SMALL);
     let mut client = small_ring(&here);
-    let ids = client.define(&format!("{dropping}{waiting}")).unwrap();
+    let ids = client.define(&format!("{}{waiting}", dropping())).unwrap();
     let [(dropping, _), (waiting, _)] = ids[..] else {
         panic!("two sources");
     };
@@ -107,22 +101,15 @@ fn a_full_ring_waits_or_drops_as_its_source_says_and_each_drop_is_counted() {
     assert!(status.ring_dropped <= counts.dropped);
     assert_eq!(counts.received, 1_000_000);
     assert_eq!(counts.received, counts.stored + counts.dropped);
-    assert!(
-        status.ring_dropped > 0,
-        "a push is faster than a look every 500 µs"
-    );
-    assert!(payloads(here.path(), "waiting").len() == 500_000);
+    let has_dropped = status.ring_dropped > 0;
+    assert!(has_dropped, "a push is faster than a look every 500 µs");
+    assert_eq!(payloads(here.path(), "waiting").len(), 500_000);
     let stored = numbers(here.path());
     assert_eq!(stored.len() as u64, counts.stored - 500_000);
     assert!(stored.is_sorted());
     let dir = here.stop();
-    let snapshot = loom_engine::query::Directory::open(dir.path())
-        .unwrap()
-        .snapshot()
-        .unwrap();
-    let losses = snapshot.losses(&loom_engine::query::Poll::never()).unwrap();
-    let lost: u64 = losses.iter().filter_map(|loss| loss.records).sum();
-    assert_eq!(lost, counts.dropped, "{losses:?}");
+    let losses = losses(dir.path());
+    assert_eq!(lost(&losses), counts.dropped, "{losses:?}");
     assert!(losses.iter().all(|loss| loss.reason == "overload"));
 }
 
@@ -131,16 +118,14 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
     let here = Here::start(SMALL);
     let mut before = 0;
     for round in 1..=5 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "rings::a_producer_that_never_ends",
-                "--nocapture",
-            ])
-            .env("LOOM_RING_DIR", here.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "rings::a_producer_that_never_ends",
+            "--nocapture",
+        ]);
+        command.env("LOOM_RING_DIR", here.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut pushed = 0;
         while pushed < round * 12_345 {
@@ -154,23 +139,17 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
             pushed = pushed.max(pushed_by(&line));
         }
         // The ring ends behind its connection. Where the log has no room for a moment, what was taken out of the ring waits for it without either.
-        eventually(|| {
+        until(|| {
             let status = here.daemon().status().unwrap();
             let is_empty = status.connections == 0 && status.rings == 0;
-            (is_empty && status.waiting_connections == 0).then_some(())
+            is_empty && status.waiting_connections == 0
         });
         here.client().sync().unwrap();
         let stored = numbers(here.path()).split_off(before);
-        assert!(
-            stored.len() as u64 >= pushed,
-            "{} of {pushed}",
-            stored.len()
-        );
-        assert!(
-            stored.iter().copied().eq(0..stored.len() as u64),
-            "in order, without a hole"
-        );
-        before += stored.len();
+        let count = stored.len() as u64;
+        assert!(count >= pushed, "{count} of {pushed}");
+        assert!(stored.into_iter().eq(0..count), "in order, without a hole");
+        before += count as usize;
     }
 }
 
@@ -200,22 +179,11 @@ fn a_producer_that_never_ends() {
 fn a_ring_is_refused_by_name() {
     let here = Here::start(SMALL);
     let client = Client::connect(here.path()).unwrap();
-    let refused = |source, capacity, code, why: &str| match client.open_ring(source, capacity) {
-        Err(ClientError::Daemon {
-            code: found,
-            message,
-        }) => {
-            assert_eq!(found, code, "{message}");
-            assert!(message.contains(why), "{message}");
-        }
-        _ => panic!("a ring of {capacity} bytes was not refused for '{why}'"),
+    let refused = |source, capacity, code, why: &str| {
+        is_refused(client.open_ring(source, capacity), code, why);
     };
-    refused(
-        SourceId(77),
-        0,
-        ErrorCode::NotFound,
-        "no open source has the id 77",
-    );
+    let nobody = "no open source has the id 77";
+    refused(SourceId(77), 0, ErrorCode::NotFound, nobody);
     let source = client.define_one(NUMBERS).unwrap();
     refused(
         source,
@@ -223,9 +191,8 @@ fn a_ring_is_refused_by_name() {
         ErrorCode::Definition,
         "a ring of 12345 bytes",
     );
-    let rings: Vec<_> = (0..16)
-        .map(|_| client.open_ring(source, 64 << 20).unwrap())
-        .collect();
+    let open = |_| client.open_ring(source, 64 << 20).unwrap();
+    let rings: Vec<_> = (0..16).map(open).collect();
     refused(
         source,
         SMALL_RING,
@@ -244,6 +211,6 @@ fn a_record_becomes_visible_without_a_sync() {
     let source = client.define_one(NUMBERS).unwrap();
     for n in 0..5u64 {
         client.push(source, &n.to_le_bytes()).unwrap();
-        eventually(|| (numbers(here.path()).len() as u64 == n + 1).then_some(()));
+        until(|| numbers(here.path()).len() as u64 == n + 1);
     }
 }

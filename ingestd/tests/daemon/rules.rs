@@ -9,8 +9,9 @@ use ingestd::rules::RuleStatus;
 use ingestd::wall_clock;
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::{TimeRange, Timestamp};
+use loom_tests::command::{eventually, says, until};
 
-use crate::support::{Here, NUMBERS, There, eventually};
+use crate::support::{self, Here, NUMBERS, Place, kill, stop};
 
 /// An alert as the directory has it.
 #[derive(Clone, Debug)]
@@ -41,33 +42,25 @@ pub fn alerts(dir: &Path) -> Vec<Alert> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    raw_scan(
-        &snapshot,
-        source.id,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            let key = |field| record.layout.key(field, record.payload);
-            let text = |field| {
-                let bytes = record
-                    .layout
-                    .bytes(field, record.payload)
-                    .unwrap_or_default();
-                String::from_utf8(bytes.to_vec()).unwrap()
-            };
-            found.push(Alert {
-                ts: record.ts.0,
-                rule: text(0),
-                state: key(1).unwrap().to_u64(),
-                value: key(2).map(|key| key.to_f64()),
-                from: key(4).unwrap().to_i64(),
-                to: key(5).unwrap().to_i64(),
-                position: key(6).unwrap().to_u64(),
-                detail: text(7),
-            });
-            std::ops::ControlFlow::Continue(())
-        },
-    )
+    let all = TimeRange::ALL;
+    raw_scan(&snapshot, source.id, all, &Poll::never(), |record| {
+        let key = |field| record.layout.key(field, record.payload);
+        let text = |field| {
+            let bytes = record.layout.bytes(field, record.payload);
+            String::from_utf8(bytes.unwrap_or_default().to_vec()).unwrap()
+        };
+        found.push(Alert {
+            ts: record.ts.0,
+            rule: text(0),
+            state: key(1).unwrap().to_u64(),
+            value: key(2).map(|key| key.to_f64()),
+            from: key(4).unwrap().to_i64(),
+            to: key(5).unwrap().to_i64(),
+            position: key(6).unwrap().to_u64(),
+            detail: text(7),
+        });
+        std::ops::ControlFlow::Continue(())
+    })
     .unwrap();
     found.reverse();
     found
@@ -75,6 +68,21 @@ pub fn alerts(dir: &Path) -> Vec<Alert> {
 
 pub fn states(dir: &Path) -> Vec<u64> {
     alerts(dir).iter().map(|alert| alert.state).collect()
+}
+
+/// The first alert, once there is one.
+pub fn first_alert(dir: &Path) -> Alert {
+    eventually(|| alerts(dir).first().cloned())
+}
+
+/// Waits until the alerts are of these states.
+pub fn until_states(dir: &Path, wanted: &[u64]) {
+    until(|| states(dir) == wanted);
+}
+
+/// The configuration of the source of numbers with a rule.
+pub fn with(rule: &str) -> String {
+    format!("{NUMBERS}{rule}")
 }
 
 pub fn rule(when: &str, over: &str, every: &str, more: &str) -> String {
@@ -85,18 +93,15 @@ pub fn rule(when: &str, over: &str, every: &str, more: &str) -> String {
 
 pub fn push(client: &Client, numbers: &[u64]) {
     let source = client.define_one(NUMBERS).unwrap();
-    for number in numbers {
-        client.push(source, &number.to_le_bytes()).unwrap();
-    }
-    client.sync().unwrap();
+    support::push(client, source, numbers.iter().copied());
 }
 
 /// Waits until the window with the records that arrived until this time was evaluated.
 pub fn evaluated_past(client: &Client, time: Timestamp) {
-    eventually(|| {
+    until(|| {
         let rules: Vec<RuleStatus> = serde_json::from_str(&client.rules().unwrap()).unwrap();
         let is_past = |rule: &RuleStatus| rule.evaluated_to_ns > time.0;
-        rules.iter().all(is_past).then_some(())
+        rules.iter().all(is_past)
     });
 }
 
@@ -114,12 +119,9 @@ fn a_rule_fires_with_the_value_that_broke_it_and_resolves_once_it_has_left_the_w
     });
     assert_eq!((found[0].state, found[1].state), (FIRING, RESOLVED));
     assert_eq!(found[0].value, Some(4711.0));
-    let (snapshot, source) = {
-        let snapshot = Directory::open(here.path()).unwrap();
-        let snapshot = snapshot.snapshot_at(found[0].position).unwrap();
-        let source = snapshot.source("numbers").unwrap().id;
-        (snapshot, source)
-    };
+    let directory = Directory::open(here.path()).unwrap();
+    let snapshot = directory.snapshot_at(found[0].position).unwrap();
+    let source = snapshot.source("numbers").unwrap().id;
     let mut broke = None;
     let window = TimeRange::half_open(Timestamp(found[0].from), Timestamp(found[0].to));
     raw_scan(&snapshot, source, window, &Poll::never(), |record| {
@@ -145,7 +147,7 @@ fn a_percentile_is_decided_exactly_where_its_bin_holds_the_threshold() {
     evaluated_past(&client, wall_clock());
     assert!(states(here.path()).is_empty());
     push(&client, &[1, 1000, 1001, 1001]);
-    let fired = eventually(|| alerts(here.path()).first().cloned());
+    let fired = first_alert(here.path());
     assert_eq!((fired.state, fired.value), (FIRING, Some(1001.0)));
 }
 
@@ -163,9 +165,9 @@ fn windows_go_by_arrival_also_where_records_bring_their_own_time() {
         client.push(source, &payload).unwrap();
     }
     client.sync().unwrap();
-    let fired = eventually(|| alerts(here.path()).first().cloned());
+    let fired = first_alert(here.path());
     assert_eq!((fired.state, fired.value), (FIRING, Some(3.0)));
-    eventually(|| (states(here.path()) == [FIRING, RESOLVED]).then_some(()));
+    until_states(here.path(), &[FIRING, RESOLVED]);
 }
 
 // case Rules: a condition over a window
@@ -177,17 +179,14 @@ fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
     for _ in 0..5 {
         push(&client, &[1; 400]);
         // A window without records lies between two bursts.
-        let fired = alerts(here.path())
-            .iter()
-            .filter(|alert| alert.state == RESOLVED)
-            .count();
-        eventually(|| {
-            let resolved = alerts(here.path())
+        let resolved = || {
+            states(here.path())
                 .iter()
-                .filter(|alert| alert.state == RESOLVED)
-                .count();
-            (resolved > fired).then_some(())
-        });
+                .filter(|it| **it == RESOLVED)
+                .count()
+        };
+        let before = resolved();
+        until(|| resolved() > before);
     }
     let dir = here.stop();
     let found = alerts(dir.path());
@@ -199,29 +198,24 @@ fn each_record_is_in_one_window_of_a_rule_whose_windows_do_not_overlap() {
 // case Rules: a restart, or a kill
 #[test]
 fn a_restart_goes_on_with_the_window_after_the_last_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("loom.toml");
+    let place = Place::new();
+    let loom = &place.dir;
     let rule = rule("count >= 10", "1s", "1s", "");
-    std::fs::write(&config, format!("{NUMBERS}{rule}")).unwrap();
-    let loom = dir.path().join("loom");
-    let arguments = ["--config", config.to_str().unwrap()];
-    let there = There::start(&loom, &arguments);
-    push(&there.client(), &[1; 10]);
+    let start = || place.start(&with(&rule));
+    let there = start();
+    push(&there.client().unwrap(), &[1; 10]);
     // Killed before the window with these records has ended, or a moment after.
-    there.signal("-KILL");
-    there.wait();
-    let there = There::start(&loom, &arguments);
-    eventually(|| (states(&loom) == [FIRING, RESOLVED]).then_some(()));
-    there.signal("-KILL");
-    there.wait();
-    let there = There::start(&loom, &arguments);
-    let client = there.client();
+    kill(there);
+    let there = start();
+    until_states(loom, &[FIRING, RESOLVED]);
+    kill(there);
+    let there = start();
+    let client = there.client().unwrap();
     push(&client, &[1; 9]);
     evaluated_past(&client, wall_clock());
-    assert_eq!(states(&loom), [FIRING, RESOLVED], "no alert comes twice");
-    assert_eq!(alerts(&loom)[0].value, Some(10.0));
-    there.signal("-TERM");
-    assert!(there.wait());
+    assert_eq!(states(loom), [FIRING, RESOLVED], "no alert comes twice");
+    assert_eq!(alerts(loom)[0].value, Some(10.0));
+    stop(there);
 }
 
 // case Rules: a source or an index that is missing or closed
@@ -230,36 +224,23 @@ fn a_rule_whose_index_is_missing_or_closed_fails_once_and_the_daemon_goes_on() {
     let other = "[[rule]]\nname = 'lost'\nsource = 'nobody'\nindex = 'n'\nwhen = 'count > 0'\nover = '10ms'\n";
     let rule = rule("max > 100", "50ms", "10ms", "");
     let here = Here::start(&format!("{NUMBERS}{rule}{other}"));
-    let failed = eventually(|| alerts(here.path()).first().cloned());
+    let failed = first_alert(here.path());
     assert_eq!((failed.state, failed.rule.as_str()), (FAILED, "lost"));
-    assert!(
-        failed.detail.contains("unknown source 'nobody'"),
-        "{}",
-        failed.detail
-    );
+    says(&failed.detail, "unknown source 'nobody'");
     here.client().close_index("numbers", "n").unwrap();
     let failed = eventually(|| alerts(here.path()).get(1).cloned());
     assert_eq!((failed.state, failed.rule.as_str()), (FAILED, "r"));
-    assert!(
-        failed
-            .detail
-            .contains("index 'n' of source 'numbers' is closed"),
-        "{}",
-        failed.detail
-    );
-    eventually(|| {
+    says(&failed.detail, "index 'n' of source 'numbers' is closed");
+    until(|| {
         let rules = here.client().rules().unwrap();
         let rules: Vec<serde_json::Value> = serde_json::from_str(&rules).unwrap();
         let goes_on = |rule: &serde_json::Value| {
             rule["failures"].as_u64() > Some(3) && rule["state"] == "failing"
         };
-        rules.iter().all(goes_on).then_some(())
+        rules.iter().all(goes_on)
     });
-    assert_eq!(
-        alerts(here.path()).len(),
-        2,
-        "a failure that goes on is one alert"
-    );
+    let count = alerts(here.path()).len();
+    assert_eq!(count, 2, "a failure that goes on is one alert");
 }
 
 // case Rules: actions that fail, hang, fork or write without end
@@ -270,18 +251,11 @@ fn an_action_runs_and_one_that_fails_is_an_alert_too() {
         let rule = rule("max > 100", "50ms", "10ms", &run);
         let here = Here::start(&format!("{NUMBERS}{rule}"));
         push(&here.client(), &[4711]);
-        let done = eventually(|| {
-            alerts(here.path())
-                .into_iter()
-                .find(|alert| alert.state >= ACTED)
-        });
+        let is_action = |alert: &Alert| alert.state >= ACTED;
+        let done = eventually(|| alerts(here.path()).into_iter().find(is_action));
         assert_eq!(done.state, wanted, "{done:?}");
-        assert_eq!(
-            done.detail.contains("paged 4711"),
-            wanted == ACTED,
-            "{}",
-            done.detail
-        );
+        let has_paged = done.detail.contains("paged 4711");
+        assert_eq!(has_paged, wanted == ACTED, "{done:?}");
     }
 }
 
@@ -295,41 +269,27 @@ fn rules_are_added_and_closed_over_the_socket_and_outlive_the_daemon() {
         .unwrap();
     let refused = |toml: &str, word: &str| {
         let error = client.add_rules(toml).unwrap_err().to_string();
-        assert!(error.contains(word), "{error}");
+        says(&error, word);
     };
-    refused(
-        &rule("max > 1", "1s", "1s", ""),
-        "two rules have the name 'r'",
-    );
-    let other = rule("max > 1", "1s", "1s", "run = ['/bin/true']").replace("'r'", "'s'");
+    let of = |more: &str| rule("max > 1", "1s", "1s", more);
+    refused(&of(""), "two rules have the name 'r'");
+    let other = of("run = ['/bin/true']").replace("'r'", "'s'");
     refused(&other, "run and webhook");
-    refused(
-        &rule("max > 1", "1s", "1s", "").replace("'n'", "'m'"),
-        "'m'",
-    );
-    let pinning = rule("max > 1", "1s", "1s", "pin = '1s'").replace("'r'", "'s'");
+    refused(&of("").replace("'n'", "'m'"), "'m'");
+    let pinning = of("pin = '1s'").replace("'r'", "'s'");
     refused(&pinning, "put the rule there as [[rule]]");
-    let named = |n: usize| rule("max > 1", "1s", "1s", "").replace("'r'", &format!("'s{n}'"));
+    let named = |n: usize| of("").replace("'r'", &format!("'s{n}'"));
     let many: String = (0..64).map(named).collect();
-    refused(
-        &many,
-        "there would be 65 rules that were added; the limit is 64",
-    );
-    let dir = here.stop();
-    let daemon = Daemon::start(dir.path(), &Config::parse(NUMBERS).unwrap(), false).unwrap();
-    let client = Client::connect(dir.path()).unwrap();
+    let limit = "there would be 65 rules that were added; the limit is 64";
+    refused(&many, limit);
+    let here = Here::again(here.stop(), NUMBERS);
+    let client = here.client();
     push(&client, &[4711]);
-    eventually(|| (states(dir.path()).first() == Some(&FIRING)).then_some(()));
+    until(|| states(here.path()).first() == Some(&FIRING));
     client.close_rule("r").unwrap();
     assert_eq!(client.rules().unwrap(), "[]");
-    assert!(
-        client
-            .close_rule("r")
-            .unwrap_err()
-            .to_string()
-            .contains("rule 'r' was not added")
-    );
-    daemon.stop().unwrap();
+    let again = client.close_rule("r").unwrap_err();
+    says(&again.to_string(), "rule 'r' was not added");
 }
 
 // case Rules: a condition over a window
@@ -341,11 +301,10 @@ fn a_duration_is_compared_in_the_unit_of_the_field() {
     let client = here.client();
     let source = client.define_one(&micros).unwrap();
     for took_us in [5_000u64, 5_001] {
-        client.push(source, &took_us.to_le_bytes()).unwrap();
-        client.sync().unwrap();
+        support::push(&client, source, [took_us]);
         evaluated_past(&client, wall_clock());
     }
-    let fired = eventually(|| alerts(here.path()).first().cloned());
+    let fired = first_alert(here.path());
     assert_eq!((fired.state, fired.value), (FIRING, Some(5_001.0)));
 }
 
@@ -360,20 +319,19 @@ fn a_duration_over_values_of_no_known_unit_is_refused_with_the_remedy() {
         daemon.map(|daemon| daemon.stop().unwrap())
     };
     let refused = start(&format!("{NUMBERS}{timed}")).unwrap_err().to_string();
-    assert!(refused.contains(remedy), "{refused}");
+    says(&refused, remedy);
     let here = Here::start(NUMBERS);
     let client = here.client();
     let refused = client.add_rules(&timed).unwrap_err().to_string();
-    assert!(refused.contains(remedy), "{refused}");
-    let config = Config::parse(&timed).unwrap();
-    let refused = here.daemon().reload(&config).unwrap_err().to_string();
-    assert!(refused.contains(remedy), "{refused}");
+    says(&refused, remedy);
+    let refused = here.reload(&timed).unwrap_err().to_string();
+    says(&refused, remedy);
     client.add_rules(&format!("{timed}unit = 'us'")).unwrap();
     push(&client, &[4_999]);
     evaluated_past(&client, wall_clock());
     assert!(states(here.path()).is_empty());
     push(&client, &[5_001]);
-    eventually(|| (states(here.path()).first() == Some(&FIRING)).then_some(()));
+    until(|| states(here.path()).first() == Some(&FIRING));
 }
 
 // case Rules: rules over the socket
@@ -395,28 +353,20 @@ fn rules_that_were_added_wait_beyond_their_budget_and_those_of_the_configuration
         rules
     };
     let misses = |rule: &RuleStatus| rule.added && rule.missed > 0;
-    eventually(|| rules().iter().any(misses).then_some(()));
+    until(|| rules().iter().any(misses));
     push(&client, &[100_001]);
-    eventually(|| {
-        let fires = |alert: &Alert| alert.rule == "r" && alert.state == FIRING;
-        alerts(here.path()).iter().any(fires).then_some(())
-    });
+    let fires = |alert: &Alert| alert.rule == "r" && alert.state == FIRING;
+    until(|| alerts(here.path()).iter().any(fires));
     let rules = rules();
-    let all_go_on = rules
-        .iter()
-        .all(|rule| rule.evaluations > 0 && rule.trouble.is_none());
-    assert!(all_go_on, "{rules:?}");
+    let goes_on = |rule: &RuleStatus| rule.evaluations > 0 && rule.trouble.is_none();
+    assert!(rules.iter().all(goes_on), "{rules:?}");
 }
 
 // case Rules: pins
 #[test]
 fn a_pin_holds_the_records_around_an_alert_and_one_that_cannot_be_written_is_an_alert() {
-    let rule = rule(
-        "max > 100",
-        "20ms",
-        "10ms",
-        "pin = '10s'\npin_after = '100ms'",
-    );
+    let pin = "pin = '10s'\npin_after = '100ms'";
+    let rule = rule("max > 100", "20ms", "10ms", pin);
     for (retention, wanted) in [
         ("", PINNED),
         ("[retention]\npin_max_bytes = '1B'\n", PIN_FAILED),
@@ -424,15 +374,12 @@ fn a_pin_holds_the_records_around_an_alert_and_one_that_cannot_be_written_is_an_
         let here = Here::start(&format!("{retention}{NUMBERS}{rule}"));
         push(&here.client(), &[1, 2, 3]);
         push(&here.client(), &[4711]);
-        let done = eventually(|| {
-            alerts(here.path())
-                .into_iter()
-                .find(|alert| [PINNED, PIN_FAILED].contains(&alert.state))
-        });
+        let is_about = |alert: &Alert| [PINNED, PIN_FAILED].contains(&alert.state);
+        let done = eventually(|| alerts(here.path()).into_iter().find(is_about));
         assert_eq!(done.state, wanted, "{done:?}");
         let pins = ingestd::output::pins::list(here.path()).unwrap();
         if wanted == PIN_FAILED {
-            assert!(done.detail.contains("pin_max_bytes"), "{}", done.detail);
+            says(&done.detail, "pin_max_bytes");
             assert!(pins.is_empty());
             continue;
         }

@@ -3,21 +3,16 @@
 use std::path::Path;
 
 use ingestd::client::Client;
-use ingestd::config::Config;
-use ingestd::daemon::Daemon;
 use ingestd::output::pins::list;
 use ingestd::rules::file::RuleFile;
 use ingestd::wall_clock;
+use loom_tests::command::{eventually, until};
 
 use crate::rules::{
-    Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, evaluated_past, push, rule,
-    states,
+    Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, evaluated_past, first_alert,
+    push, rule, states, until_states, with,
 };
-use crate::support::{Here, NUMBERS, There, eventually};
-
-fn start(dir: &Path, config: &str) -> Daemon {
-    Daemon::start(dir, &Config::parse(config).unwrap(), false).unwrap()
-}
+use crate::support::{Here, NUMBERS, Place, daemon, kill, stop};
 
 /// Adds records to a daemon, and waits until its rules have seen them.
 fn show(dir: &Path, numbers: &[u64]) {
@@ -32,28 +27,26 @@ fn a_rule_that_is_added_at_rest_looks_at_no_record_from_before() {
     push(&here.client(), &[4711]);
     let dir = here.stop();
     let added = rule("max > 100", "1h", "10ms", "");
-    RuleFile::open(dir.path())
-        .unwrap()
-        .add(&added, &[])
-        .unwrap();
+    let mut rules = RuleFile::open(dir.path()).unwrap();
+    rules.add(&added, &[]).unwrap();
     // The second start does not know it from the file alone.
     for _ in 0..2 {
-        let daemon = start(dir.path(), NUMBERS);
+        let running = daemon(dir.path(), NUMBERS);
         show(dir.path(), &[1]);
-        daemon.stop().unwrap();
+        running.stop().unwrap();
         assert!(states(dir.path()).is_empty(), "{:?}", alerts(dir.path()));
     }
-    let daemon = start(dir.path(), NUMBERS);
+    let running = daemon(dir.path(), NUMBERS);
     show(dir.path(), &[4712]);
-    let fired = eventually(|| alerts(dir.path()).first().cloned());
+    let fired = first_alert(dir.path());
     assert_eq!((fired.state, fired.value), (FIRING, Some(4712.0)));
-    daemon.stop().unwrap();
+    running.stop().unwrap();
 }
 
 #[test]
 fn a_small_count_is_silence_only_once_the_rule_has_watched_for_a_whole_window() {
     let here = Here::start(&format!("{NUMBERS}{}", rule("count < 1", "1s", "10ms", "")));
-    let fired = eventually(|| alerts(here.path()).first().cloned());
+    let fired = first_alert(here.path());
     assert_eq!(
         (fired.state, fired.to - fired.from),
         (FIRING, 1_000_000_000)
@@ -66,22 +59,20 @@ fn a_rule_that_goes_while_it_fires_is_resolved_at_the_next_start_and_begins_anew
     let added = rule("max > 100", "1h", "10ms", "");
     here.client().add_rules(&added).unwrap();
     push(&here.client(), &[4711]);
-    eventually(|| (states(here.path()) == [FIRING]).then_some(()));
+    until_states(here.path(), &[FIRING]);
     let dir = here.stop();
     assert!(RuleFile::open(dir.path()).unwrap().remove("r").unwrap());
     for _ in 0..2 {
-        start(dir.path(), NUMBERS).stop().unwrap();
+        daemon(dir.path(), NUMBERS).stop().unwrap();
         assert_eq!(states(dir.path()), [FIRING, RESOLVED]);
         assert!(alerts(dir.path())[1].detail.contains("was closed"));
     }
-    RuleFile::open(dir.path())
-        .unwrap()
-        .add(&added, &[])
-        .unwrap();
-    let daemon = start(dir.path(), NUMBERS);
+    let mut rules = RuleFile::open(dir.path()).unwrap();
+    rules.add(&added, &[]).unwrap();
+    let running = daemon(dir.path(), NUMBERS);
     show(dir.path(), &[1]);
     assert_eq!(states(dir.path()), [FIRING, RESOLVED]);
-    daemon.stop().unwrap();
+    running.stop().unwrap();
 }
 
 #[test]
@@ -89,12 +80,12 @@ fn a_rule_that_changes_while_it_fires_is_resolved_at_the_next_start() {
     let of = |when: &str| format!("{NUMBERS}{}", rule(when, "1h", "10ms", ""));
     let here = Here::start(&of("max > 100"));
     push(&here.client(), &[4711]);
-    eventually(|| (states(here.path()) == [FIRING]).then_some(()));
+    until_states(here.path(), &[FIRING]);
     let dir = here.stop();
-    let daemon = start(dir.path(), &of("max > 200"));
+    let running = daemon(dir.path(), &of("max > 200"));
     show(dir.path(), &[1]);
     assert_eq!(states(dir.path()), [FIRING, RESOLVED]);
-    daemon.stop().unwrap();
+    running.stop().unwrap();
 }
 
 /// What became of pins, once something did.
@@ -109,38 +100,23 @@ fn settled(dir: &Path) -> Vec<Alert> {
 #[test]
 fn a_pin_that_waits_when_the_daemon_is_killed_is_written_or_recorded_as_failed_later() {
     for (pin, wanted) in [("pin = '10s'\npin_after = '2s'", PINNED), ("", PIN_FAILED)] {
-        let place = tempfile::tempdir().unwrap();
-        let config = place.path().join("loom.toml");
-        let with = |pin: &str| {
-            let rule = rule("max > 100", "20ms", "10ms", pin);
-            std::fs::write(&config, format!("{NUMBERS}{rule}")).unwrap();
-        };
-        let dir = place.path().join("loom");
-        let arguments = ["--config", config.to_str().unwrap()];
-        with("pin = '10s'\npin_after = '2s'");
-        let there = There::start(&dir, &arguments);
-        push(&there.client(), &[1, 2, 4711]);
-        eventually(|| states(&dir).contains(&PINNING).then_some(()));
-        there.signal("-KILL");
-        there.wait();
-        assert!(list(&dir).unwrap().is_empty(), "the kill came too late");
-        with(pin);
+        let place = Place::new();
+        let dir = &place.dir;
+        let start = |pin: &str| place.start(&with(&rule("max > 100", "20ms", "10ms", pin)));
+        let there = start("pin = '10s'\npin_after = '2s'");
+        push(&there.client().unwrap(), &[1, 2, 4711]);
+        until(|| states(dir).contains(&PINNING));
+        kill(there);
+        assert!(list(dir).unwrap().is_empty(), "the kill came too late");
         for _ in 0..2 {
-            let there = There::start(&dir, &arguments);
-            let settled = settled(&dir);
-            assert_eq!(
-                (settled.len(), settled[0].state),
-                (1, wanted),
-                "{settled:?}"
-            );
-            there.signal("-TERM");
-            assert!(there.wait());
+            let there = start(pin);
+            let settled = settled(dir);
+            let outcome = (settled.len(), settled[0].state);
+            assert_eq!(outcome, (1, wanted), "{settled:?}");
+            stop(there);
         }
-        let pins = list(&dir).unwrap();
-        let records: Vec<u64> = pins
-            .iter()
-            .map(|pinned| pinned.pin.sources[0].records)
-            .collect();
+        let pins = list(dir).unwrap().into_iter();
+        let records: Vec<u64> = pins.map(|pinned| pinned.pin.sources[0].records).collect();
         assert_eq!(records, if wanted == PINNED { vec![3] } else { vec![] });
     }
 }
@@ -152,18 +128,15 @@ fn a_smaller_budget_of_pins_holds_from_the_next_reload_or_start_on() {
     let here = Here::start(&of("1MiB"));
     push(&here.client(), &[4711]);
     assert_eq!(settled(here.path())[0].state, PINNED);
-    let smaller = Config::parse(&of("1B")).unwrap();
-    here.daemon().reload(&smaller).unwrap();
+    here.reload(&of("1B")).unwrap();
     assert!(list(here.path()).unwrap().is_empty());
-    here.daemon()
-        .reload(&Config::parse(&of("1MiB")).unwrap())
-        .unwrap();
+    here.reload(&of("1MiB")).unwrap();
     let fired = |dir: &Path| states(dir).iter().filter(|state| **state == PINNED).count();
-    eventually(|| (states(here.path()).contains(&RESOLVED)).then_some(()));
+    until(|| states(here.path()).contains(&RESOLVED));
     push(&here.client(), &[4711]);
-    eventually(|| (fired(here.path()) == 2).then_some(()));
+    until(|| fired(here.path()) == 2);
     let dir = here.stop();
     assert_eq!(list(dir.path()).unwrap().len(), 1);
-    start(dir.path(), &of("1B")).stop().unwrap();
+    daemon(dir.path(), &of("1B")).stop().unwrap();
     assert!(list(dir.path()).unwrap().is_empty());
 }

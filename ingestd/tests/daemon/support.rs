@@ -1,25 +1,36 @@
 //! What the scenarios share: daemons in this process or in one of their own, and a look into the directory.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use ingestd::client::{Client, ClientError};
+use ingestd::client::Client;
 use ingestd::config::Config;
-use ingestd::daemon::Daemon;
-use loom_engine::TimeRange;
-use loom_engine::query::{Directory, raw_scan};
+use ingestd::daemon::{Daemon, DaemonError};
+use ingestd::protocol::{Counts, Shape};
+use loom_engine::SourceId;
+use loom_engine::query::{Directory, Loss, Poll};
+pub use loom_engine::testkit::payloads;
+pub use loom_tests::daemon::Daemon as There;
 use tempfile::TempDir;
 
 /// A source of numbers.
 pub const NUMBERS: &str = "[[source]]\nname = 'numbers'\n[[source.field]]\nname = 'n'\ntype = 'u64'\n\
                            [[source.index]]\nname = 'n'\nvalue = 'n'\n";
 
+/// The same, of a source that drops what does not fit.
+pub fn dropping() -> String {
+    let drops = "name = 'numbers'\non_overload = 'drop_new'";
+    NUMBERS.replacen("name = 'numbers'", drops, 1)
+}
+
 /// Small blocks: many of them are written in a short test.
 pub const SMALL: &str = "[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '1MiB'\n";
 
-/// A daemon in this process, on a directory of its own. It is stopped when it is dropped, so that no staging is left.
+/// A daemon in this process.
+pub fn daemon(dir: &Path, config: &str) -> Daemon {
+    Daemon::start(dir, &Config::parse(config).unwrap(), false).unwrap()
+}
+
+/// The same, on a directory of its own. It is stopped when it is dropped, so that no staging is left.
 pub struct Here {
     daemon: Option<Daemon>,
     dir: Option<TempDir>,
@@ -27,8 +38,12 @@ pub struct Here {
 
 impl Here {
     pub fn start(config: &str) -> Here {
-        let dir = tempfile::tempdir().unwrap();
-        let daemon = Daemon::start(dir.path(), &Config::parse(config).unwrap(), false).unwrap();
+        Here::again(tempfile::tempdir().unwrap(), config)
+    }
+
+    /// Goes on in a directory that is there.
+    pub fn again(dir: TempDir, config: &str) -> Here {
+        let daemon = daemon(dir.path(), config);
         Here {
             daemon: Some(daemon),
             dir: Some(dir),
@@ -47,6 +62,10 @@ impl Here {
         Client::connect(self.path()).unwrap()
     }
 
+    pub fn reload(&self, config: &str) -> Result<Vec<String>, DaemonError> {
+        self.daemon().reload(&Config::parse(config).unwrap())
+    }
+
     /// Stops the daemon; the directory stays.
     pub fn stop(mut self) -> TempDir {
         self.daemon.take().unwrap().stop().unwrap();
@@ -62,108 +81,71 @@ impl Drop for Here {
     }
 }
 
-/// A daemon in a process of its own, killed when it is dropped.
-pub struct There {
-    pub child: Child,
-    dir: PathBuf,
+/// A place for the directory of a daemon in a process of its own, whose configuration stands beside it.
+pub struct Place {
+    pub root: TempDir,
+    pub dir: PathBuf,
 }
 
-impl There {
+impl Place {
+    pub fn new() -> Place {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("loom");
+        Place { root, dir }
+    }
+
     /// Starts `ingestd run` and waits until it listens.
-    pub fn start(dir: &Path, arguments: &[&str]) -> There {
-        let child = ingestd()
-            .arg("run")
-            .arg(dir)
-            .args(arguments)
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        There::of(child, dir)
-    }
-
-    /// A process that was just started; waits until it listens.
-    pub fn of(child: Child, dir: &Path) -> There {
-        let there = There {
-            child,
-            dir: dir.to_owned(),
-        };
-        drop(there.client());
-        there
-    }
-
-    /// Connects as soon as the daemon listens.
-    pub fn client(&self) -> Client {
-        eventually(|| match Client::connect(&self.dir) {
-            Ok(client) => Some(client),
-            Err(ClientError::NotRunning(_)) => None,
-            Err(error) => panic!("{error}"),
-        })
-    }
-
-    pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-
-    /// Waits for the process to end; whether it succeeded.
-    pub fn wait(mut self) -> bool {
-        self.child.wait().unwrap().success()
+    pub fn start(&self, config: &str) -> There {
+        There::start(&self.dir, config).unwrap()
     }
 }
 
-impl Drop for There {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// Ends a daemon in the two ways.
+pub fn kill(daemon: There) {
+    daemon.kill().unwrap();
+}
+
+pub fn stop(daemon: There) {
+    daemon.stop().unwrap();
+}
+
+/// A client of the daemon on a directory, and its source of numbers.
+pub fn connect(dir: &Path) -> (Client, SourceId) {
+    let client = Client::connect(dir).unwrap();
+    let source = client.define_one(NUMBERS).unwrap();
+    (client, source)
+}
+
+/// Pushes numbers, and returns what became of all that the client has pushed.
+pub fn push(client: &Client, source: SourceId, numbers: impl IntoIterator<Item = u64>) -> Counts {
+    let numbers: Vec<u64> = numbers.into_iter().collect();
+    for part in numbers.chunks(1000) {
+        let batch: Vec<u8> = part.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let shape = Shape::Fixed { record_bytes: 8 };
+        client.push_batch(source, shape, &batch).unwrap();
     }
+    client.sync().unwrap().counts
 }
 
-pub fn ingestd() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_ingestd"))
+/// The number of a source in the catalog of a client's daemon.
+pub fn id_of(client: &Client, name: &str) -> SourceId {
+    let catalog: serde_json::Value = serde_json::from_str(&client.catalog().unwrap()).unwrap();
+    let sources = catalog.as_array().unwrap();
+    let found = sources.iter().find(|source| source["name"] == name);
+    SourceId(found.unwrap()["id"].as_u64().unwrap() as u16)
 }
 
-/// Asks until there is an answer; a minute is long enough for anything.
-pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "it did not happen within a minute"
-        );
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// The payloads of a source that are visible now, oldest first.
-pub fn payloads(dir: &Path, source: &str) -> Vec<Vec<u8>> {
+pub fn losses(dir: &Path) -> Vec<Loss> {
     let snapshot = Directory::open(dir).unwrap().snapshot().unwrap();
-    let source = snapshot.source(source).unwrap().id;
-    let mut found = Vec::new();
-    raw_scan(
-        &snapshot,
-        source,
-        TimeRange::ALL,
-        &loom_engine::query::Poll::never(),
-        |record| {
-            found.push(record.payload.to_vec());
-            ControlFlow::Continue(())
-        },
-    )
-    .unwrap();
-    found.reverse();
-    found
+    snapshot.losses(&Poll::never()).unwrap()
 }
 
-/// The same, as the numbers that they are.
+/// The records of the ledger; every number must be known.
+pub fn lost(losses: &[Loss]) -> u64 {
+    losses.iter().map(|loss| loss.records.unwrap()).sum()
+}
+
+/// The numbers in a directory.
 pub fn numbers(dir: &Path) -> Vec<u64> {
     let number = |payload: Vec<u8>| u64::from_le_bytes(payload.try_into().unwrap());
     payloads(dir, "numbers").into_iter().map(number).collect()

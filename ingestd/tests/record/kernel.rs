@@ -2,16 +2,23 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
-use loom_engine::query::{Directory, Poll};
+use loom_engine::query::Poll;
 use loom_engine::{TimeRange, Timestamp};
+use loom_tests::command::{Ended, says, send};
 use rustix::process::Signal;
 
-use super::scene::{end, interrupt, may_record, now, own_time, scene, send, stderr, stdout};
+use super::scene::{end, interrupt, may_record, now, own_time, scene};
+
+/// Who counts the calls of every `dd` of this machine runs while no other does.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 // case Recording: something that is missing
 #[test]
@@ -20,22 +27,13 @@ fn without_the_capabilities_one_sentence_names_them_and_nothing_is_made() {
         return;
     }
     let scene = scene();
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--bounding-set",
-        "-bpf,-perfmon",
-        "--inh-caps",
-        "-bpf,-perfmon",
-    ]);
-    command.arg(env!("CARGO_BIN_EXE_ingestd")).arg("record");
-    let output = command.arg(&scene.dir).arg("syscalls").output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("CAP_BPF and CAP_PERFMON"),
-        "{}",
-        stderr(&output)
-    );
-    assert_eq!(stderr(&output).lines().count(), 1);
+    let record = scene.command(&["syscalls"]);
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args("--bounding-set -bpf,-perfmon --inh-caps -bpf,-perfmon".split(' '));
+    setpriv.arg(record.get_program()).args(record.get_args());
+    let output = Ended::of(&mut setpriv).ends(1);
+    says(&output.err, "CAP_BPF and CAP_PERFMON");
+    assert_eq!(output.err.lines().count(), 1);
     assert!(!scene.dir.exists());
 }
 
@@ -47,17 +45,13 @@ fn exactly_the_system_calls_of_a_process_are_recorded() {
     }
     let scene = scene();
     let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        "while read line; do umask; done; i=0; while [ $i -lt 500 ]; do umask >/dev/null; i=$((i+1)); done",
-    ]);
+    let calls = "i=0; while [ $i -lt 500 ]; do umask >/dev/null; i=$((i+1)); done";
+    shell.args(["-c", &format!("while read line; do umask; done; {calls}")]);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut shell = shell.spawn().unwrap();
     let pid = shell.id().to_string();
-    let child = scene.start(
-        &["syscalls", "--pid", &pid, "--syscall", "umask"],
-        "syscall",
-    );
+    let umask = ["syscalls", "--pid", &pid, "--syscall", "umask"];
+    let child = scene.start(&umask, "syscall");
     // The programs are armed after the source is there.
     let mut asked = shell.stdin.take().unwrap();
     let mut masks = BufReader::new(shell.stdout.take().unwrap()).lines();
@@ -68,15 +62,10 @@ fn exactly_the_system_calls_of_a_process_are_recorded() {
     let mark = now();
     drop(asked);
     assert!(shell.wait().unwrap().success());
-    // The process has ended, and so has the recording.
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("have ended"),
-        "{}",
-        stderr(&output)
-    );
-    // The shell's umask sets it and restores it.
+    // The process has ended, and so does the recording.
+    let output = Ended::once(child).ends(0);
+    says(&output.err, "have ended");
+    // The shell's umask sets it, and sets it back.
     let payloads = scene.payloads("syscall");
     let marked = payloads.iter().filter(|payload| own_time(payload) >= mark);
     assert_eq!(marked.count(), 1000);
@@ -88,6 +77,7 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     if !may_record() {
         return;
     }
+    let _alone = alone();
     let scene = scene();
     let mut command = scene.command(&["syscalls", "--comm", "dd", "--syscall", "write"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -97,11 +87,10 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     let mut dd = Command::new("dd");
     dd.args(["if=/dev/zero", "of=/dev/null", "bs=1", "status=none"]);
     assert!(dd.arg("count=1000").status().unwrap().success());
-    let output = interrupt(child);
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = interrupt(child).ends(0);
     assert_eq!(scene.payloads("syscall").len(), 1000);
     let counts = "source=syscall received=1000 stored=1000 refused=0 dropped=0 kernel_lost=0";
-    assert!(stdout(&output).contains(counts), "{}", stdout(&output));
+    says(&output.out, counts);
 }
 
 // case Recording: a program or a daemon that ends
@@ -114,18 +103,10 @@ fn a_daemon_that_stops_ends_the_recording_and_what_it_took_is_kept() {
     let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
     let args = ["syscalls", "--syscall", "read", "--patience", "200ms"];
     let child = scene.start(&args, "syscall");
-    let until = Instant::now() + Duration::from_secs(30);
-    while scene.payloads("syscall").is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    scene.wait_for(1, "syscall");
     daemon.stop().unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("the daemon stopped"),
-        "{}",
-        stderr(&output)
-    );
+    let output = Ended::once(child).ends(1);
+    says(&output.err, "the daemon stopped");
     assert!(!scene.payloads("syscall").is_empty());
 }
 
@@ -135,6 +116,7 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
     if !may_record() {
         return;
     }
+    let _alone = alone();
     let scene = scene();
     let write = |writes: u64| {
         let mut dd = Command::new("dd");
@@ -142,10 +124,8 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
         let done = dd.arg(format!("count={writes}")).status().unwrap();
         assert!(done.success());
     };
-    let child = scene.start(
-        &["syscalls", "--comm", "dd", "--syscall", "write"],
-        "syscall",
-    );
+    let writes = ["syscalls", "--comm", "dd", "--syscall", "write"];
+    let child = scene.start(&writes, "syscall");
     let has_since = |time: Timestamp| {
         let payloads = scene.payloads("syscall");
         payloads.iter().any(|payload| own_time(payload) >= time)
@@ -176,9 +156,8 @@ fn what_the_kernel_lost_leaves_the_windows_before_and_after_it_complete() {
         made += 1;
         std::thread::sleep(Duration::from_millis(200));
     }
-    let output = interrupt(child);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    interrupt(child).ends(0);
+    let snapshot = scene.snapshot();
     let losses = snapshot.losses(&Poll::never()).unwrap();
     let lost: u64 = losses.iter().map(|loss| loss.records.unwrap()).sum();
     let stored = scene.payloads("syscall").len() as u64;
@@ -203,14 +182,11 @@ fn a_terminal_that_closes_ends_a_recording_as_ctrl_c_does() {
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default()).unwrap();
     let scene = scene();
     let program = ["--", "sh", "-c", "echo begun; sleep 600"];
-    let child = scene.start(
-        &[&["command", "--source", "log"], &program[..]].concat(),
-        "log",
-    );
+    let record = [&["command", "--source", "log"], &program[..]].concat();
+    let child = scene.start(&record, "log");
     scene.wait_for(1, "log");
-    let output = end(child, Signal::HUP);
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("source=log received=2 stored=2"));
+    let output = end(child, Signal::HUP).ends(0);
+    says(&output.err, "source=log received=2 stored=2");
 }
 
 #[test]
@@ -220,10 +196,9 @@ fn disks_have_their_names_in_a_recording_and_in_the_next() {
     }
     let scene = scene();
     for _ in 0..2 {
-        let output = scene.record(&["blockio", "--seconds", "1"]);
-        assert!(output.status.success(), "{}", stderr(&output));
+        scene.record(&["blockio", "--seconds", "1"]).ends(0);
     }
-    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    let snapshot = scene.snapshot();
     let source = snapshot.catalog().find("blockio").unwrap();
     let device = source.fields.iter().find(|field| field.name == "device");
     let labels = &device.unwrap().labels;
@@ -233,10 +208,8 @@ fn disks_have_their_names_in_a_recording_and_in_the_next() {
         let numbers = std::fs::read_to_string(disk.path().join("dev")).unwrap();
         let (major, minor) = numbers.trim().split_once(':').unwrap();
         let number = major.parse::<i128>().unwrap() << 20 | minor.parse::<i128>().unwrap();
-        assert_eq!(
-            labels.get(&number).unwrap(),
-            &*disk.file_name().to_string_lossy()
-        );
+        let name = disk.file_name().to_string_lossy().into_owned();
+        assert_eq!(labels.get(&number), Some(&name));
         disks += 1;
     }
     assert!(disks > 0 && labels.len() >= disks, "{labels:?}");

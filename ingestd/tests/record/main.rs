@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-#[path = "../fields/mod.rs"]
-mod fields;
 mod kernel;
 mod packets;
 mod program;

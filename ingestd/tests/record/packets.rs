@@ -3,14 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
-use loom_engine::query::{Directory, Poll};
+use loom_engine::query::Poll;
+use loom_tests::command::{Ended, says};
 use rustix::process::{Signal, kill_process};
 
-use super::scene::{Scene, interrupt, may_record, program_of, scene, stderr, stdout};
+use super::scene::{Scene, interrupt, may_record, program_of, scene};
 
 // case Recording: something that is missing
 #[test]
@@ -19,13 +19,10 @@ fn a_filter_that_tcpdump_refuses_is_an_error_and_nothing_is_made() {
         return;
     }
     let scene = scene();
-    let output = scene.record(&["packets", "-i", "lo", "no", "such", "filter"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("tcpdump cannot capture: "),
-        "{}",
-        stderr(&output)
-    );
+    let output = scene
+        .record(&["packets", "-i", "lo", "no", "such", "filter"])
+        .ends(1);
+    says(&output.err, "tcpdump cannot capture: ");
     assert!(!scene.dir.exists());
 }
 
@@ -56,20 +53,14 @@ fn check_exactly(interface: &str) {
     for number in 0..5000_u32 {
         sender.send_to(&number.to_le_bytes(), to).unwrap();
     }
-    let until = Instant::now() + Duration::from_secs(30);
-    while scene.payloads("packet").len() < 5000 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = interrupt(child);
-    assert!(output.status.success(), "{}", stderr(&output));
+    scene.wait_for(5000, "packet");
+    let output = interrupt(child).ends(0);
     daemon.stop().unwrap();
-    let mut numbers: Vec<_> = scene
-        .payloads("packet")
-        .iter()
-        .map(|payload| u32::from_le_bytes(*payload.last_chunk().unwrap()))
-        .collect();
+    let payloads = scene.payloads("packet").into_iter();
+    let numbers = payloads.map(|payload| u32::from_le_bytes(*payload.last_chunk().unwrap()));
+    let mut numbers: Vec<_> = numbers.collect();
     numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..5000), "{}", stderr(&output));
+    assert!(numbers.into_iter().eq(0..5000), "{}", output.err);
     assert!(scene.is_complete("packet"));
 }
 
@@ -120,18 +111,15 @@ fn check_full_buffer(interface: &str) {
             break;
         }
     }
-    let output = interrupt(child);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+    let output = interrupt(child).ends(0);
+    let snapshot = scene.snapshot();
     let losses = snapshot.losses(&Poll::never()).unwrap();
-    assert!(
-        losses.iter().all(|loss| loss.stage == "kernel"),
-        "{losses:?}"
-    );
+    let of_kernel = losses.iter().all(|loss| loss.stage == "kernel");
+    assert!(of_kernel, "{losses:?}");
     let lost: u64 = losses.iter().map(|loss| loss.records.unwrap()).sum();
     let stored = scene.payloads("packet").len() as u64;
     assert!(lost > 0 && stored > 0, "{lost} lost, {stored} stored");
-    assert_eq!(lost + stored, u64::from(sent), "{}", stdout(&output));
+    assert_eq!(lost + stored, u64::from(sent), "{}", output.out);
     assert!(!scene.is_complete("packet"));
 }
 
@@ -142,38 +130,30 @@ fn an_interface_that_disappears_is_named() {
         return;
     }
     let scene = scene();
-    let script =
-        "ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args([
-        "-n",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        env!("CARGO_BIN_EXE_ingestd"),
-        "record",
-    ]);
-    command.arg(&scene.dir).args(["packets", "-i", "loom0"]);
-    let child = scene.started(command, "packet");
-    let removed = Command::new("nsenter")
-        .args([
-            "-n",
-            "-t",
-            &child.id().to_string(),
-            "ip",
-            "link",
-            "del",
-            "loom0",
-        ])
-        .status();
-    assert!(removed.unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(said.contains("tcpdump ended by itself"), "{said}");
-    assert!(said.contains("The interface disappeared"), "{said}");
-    assert!(stdout(&output).starts_with("source=packet received="));
+    let child = scene.started(apart(&scene, "-n", "true", &[]), "packet");
+    in_net_of(&child, &["del", "loom0"]);
+    let output = Ended::once(child).ends(1);
+    let output = output.says("tcpdump ended by itself");
+    let output = output.says("The interface disappeared");
+    assert!(output.out.starts_with("source=packet received="));
+}
+
+/// A recording of the interface `loom0` in a network of its own, made by `unshare` with this option, once a command has run there.
+fn apart(scene: &Scene, option: &str, first: &str, more: &[&str]) -> Command {
+    let record = scene.command(&[&["packets", "-i", "loom0"], more].concat());
+    let link = "ip link add loom0 type veth peer name loom1 && ip link set loom0 up";
+    let script = format!("{first} && {link} && exec \"$@\"");
+    let mut unshare = Command::new("unshare");
+    unshare.args([option, "sh", "-c", &script, "sh"]);
+    unshare.arg(record.get_program()).args(record.get_args());
+    unshare
+}
+
+/// Runs `ip link` in the network of a process.
+fn in_net_of(child: &Child, words: &[&str]) {
+    let mut nsenter = Command::new("nsenter");
+    nsenter.args(["-n", "-t", &child.id().to_string(), "ip", "link"]);
+    Ended::of(nsenter.args(words)).ends(0);
 }
 
 #[test]
@@ -184,13 +164,9 @@ fn a_tcpdump_that_is_killed_is_reported_without_an_empty_reason() {
     let scene = scene();
     let child = scene.start(&["packets", "-i", "lo", "port", "1"], "packet");
     kill_process(program_of(&child), Signal::KILL).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(
-        said.contains("(signal: 9 (SIGKILL)); what was recorded"),
-        "{said}"
-    );
+    let output = Ended::once(child).ends(1);
+    let said = &output.err;
+    says(said, "(signal: 9 (SIGKILL)); what was recorded");
 }
 
 #[test]
@@ -199,9 +175,10 @@ fn without_an_interface_the_one_that_tcpdump_took_is_named() {
         return;
     }
     let scene = scene();
-    let output = scene.record(&["packets", "--seconds", "1", "port", "1"]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let said = stderr(&output);
+    let output = scene
+        .record(&["packets", "--seconds", "1", "port", "1"])
+        .ends(0);
+    let said = &output.err;
     let named = said.find("it has the packets of interface '");
     assert!(named.is_some(), "{said}");
     assert!(named < said.find("recording into"), "{said}");
@@ -213,25 +190,14 @@ fn an_interface_that_is_down_and_up_again_is_named_both_times() {
         return;
     }
     let scene = scene();
-    let script = "mount -t sysfs sysfs /sys && ip link add loom0 type veth peer name loom1 && ip link set loom0 up && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    let ingestd = env!("CARGO_BIN_EXE_ingestd");
-    command.args(["-n", "-m", "sh", "-c", script, "sh", ingestd, "record"]);
-    command
-        .arg(&scene.dir)
-        .args(["packets", "--seconds", "30", "-i", "loom0"]);
-    let mut child = scene.started(command, "packet");
+    let first = "mount -t sysfs sysfs /sys";
+    let record = apart(&scene, "-nm", first, &["--seconds", "30"]);
+    let mut child = scene.started(record, "packet");
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     for (state, expected) in [("down", "'loom0' is down"), ("up", "'loom0' is up again")] {
-        let set = Command::new("nsenter")
-            .args(["-n", "-t", &child.id().to_string()])
-            .args(["ip", "link", "set", "loom0", state])
-            .status();
-        assert!(set.unwrap().success());
-        assert!(
-            said.any(|line| line.unwrap().contains(expected)),
-            "{expected}"
-        );
+        in_net_of(&child, &["set", "loom0", state]);
+        let is_said = said.any(|line| line.unwrap().contains(expected));
+        assert!(is_said, "{expected}");
     }
     interrupt(child);
 }

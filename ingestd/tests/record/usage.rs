@@ -4,25 +4,19 @@ use std::process::Command;
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
+use loom_tests::command::{Ended, run, says};
 
-use super::scene::{may_record, scene, scene_named, stderr};
+use super::scene::{may_record, scene, scene_named};
 
 // case Recording: something that is missing
 #[test]
 fn a_source_with_another_layout_is_an_error_that_names_the_option() {
     let scene = scene();
-    let program = ["--", "echo", "x"];
-    let lines = scene.record(&[&["command", "--source", "x"], &program[..]].concat());
-    assert!(lines.status.success(), "{}", stderr(&lines));
-    let json = ["--", "echo", "{\"n\": 1}"];
-    let output =
-        scene.record(&[&["command", "--format", "json", "--source", "x"], &json[..]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("--source NAME"),
-        "{}",
-        stderr(&output)
-    );
+    let lines = ["command", "--source", "x", "--", "echo", "x"];
+    scene.record(&lines).ends(0);
+    let json = ["command", "--format", "json", "--source", "x", "--"];
+    let json = [&json[..], &["echo", "{\"n\": 1}"]].concat();
+    scene.record(&json).ends(1).says("--source NAME");
 }
 
 #[test]
@@ -31,64 +25,52 @@ fn two_captures_of_one_source_are_refused_before_anything_is_made() {
     if !may_record() {
         return;
     }
-    let output = scene.record(&["syscalls", "--source", "x", "+", "packets", "--source", "x"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("two captures cannot fill the source 'x'"));
+    let output = scene
+        .record(&["syscalls", "--source", "x", "+", "packets", "--source", "x"])
+        .ends(1);
+    says(&output.err, "two captures cannot fill the source 'x'");
     assert!(!scene.dir.exists());
 }
 
 #[test]
 fn the_query_of_a_directory_with_a_quote_is_valid_sql() {
     let scene = scene_named("it's");
-    let output = scene.record(&["command", "--source", "log", "--", "true"]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains("/it''s', 'log', 20)"), "{said}");
-    assert!(said.contains("is its daemon"), "{said}");
+    let output = scene
+        .record(&["command", "--source", "log", "--", "true"])
+        .ends(0);
+    let said = &output.err;
+    says(said, "/it''s', 'log', 20)");
+    says(said, "is its daemon");
 }
 
 #[test]
 fn usage_errors_name_what_is_missing_or_too_long() {
     let scene = scene();
     let dir = scene.dir.to_str().unwrap();
+    let directory = "the Loom directory is missing";
+    let around = "name one before it and one after it";
+    let long = "a-name-of-20-bytes--";
     for (args, expected) in [
-        (
-            &["syscalls", "--comm", "x"][..],
-            "the Loom directory is missing",
-        ),
-        (&["syscalls"], "the Loom directory is missing"),
+        (&["syscalls", "--comm", "x"][..], directory),
+        (&["syscalls"], directory),
         (
             &[dir, "foo"],
             "'foo' is not a capture; give one of syscalls, packets, ",
         ),
         (&[dir], "no capture is given; give one of syscalls, "),
-        (
-            &[dir, "syscalls", "+"],
-            "name one before it and one after it",
-        ),
-        (
-            &[dir, "+", "syscalls"],
-            "name one before it and one after it",
-        ),
+        (&[dir, "syscalls", "+"], around),
+        (&[dir, "+", "syscalls"], around),
         (&[dir, "syscalls", "--comm", ""], "it is empty"),
-        (
-            &[dir, "syscalls", "--comm", "a-name-of-20-bytes--"],
-            "give 'a-name-of-20-by'",
-        ),
+        (&[dir, "syscalls", "--comm", long], "give 'a-name-of-20-by'"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
-        let output = command.arg("record").args(args).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+        run(&[&["record"], args].concat()).ends(2).says(expected);
         assert!(!scene.dir.exists());
     }
 }
 
 #[test]
 fn the_help_shows_the_options_of_the_whole_recording_first() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ingestd"));
-    let output = command.args(["record", "--help"]).output().unwrap();
-    let help = String::from_utf8(output.stdout).unwrap();
+    let help = run(&["record", "--help"]).out;
     let (_, options) = help.split_once("\nOptions:\n").unwrap();
     let of_line = |line: &'_ str| {
         let mut words = line.split_whitespace();
@@ -109,12 +91,11 @@ fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
     }
     let scene = scene();
     // One pipe for both outputs, as a terminal shows them.
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$0\" record \"$@\" 2>&1"]);
-    command.arg(env!("CARGO_BIN_EXE_ingestd")).arg(&scene.dir);
     let captures = ["pagecache", "+", "command", "--source", "x", "--", "true"];
-    let output = command.arg("--seconds=1").args(captures).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
+    let record = scene.command(&[&["--seconds=1"], &captures[..]].concat());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" 2>&1"]);
+    let said = Ended::of(shell.arg(record.get_program()).args(record.get_args())).out;
     let kinds: Vec<&str> = said
         .lines()
         .map(|line| match line.split([' ', '=']).next() {
@@ -125,11 +106,8 @@ fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
         })
         .collect();
     let first = kinds.iter().position(|kind| *kind == "start").unwrap();
-    assert_eq!(
-        kinds[first..first + 3],
-        ["start", "query", "query"],
-        "{said}"
-    );
+    let begin = ["start", "query", "query"];
+    assert_eq!(kinds[first..first + 3], begin, "{said}");
     assert!(kinds[first + 3..].starts_with(&["note"]), "{said}");
     assert!(kinds.ends_with(&["note", "counts", "counts"]), "{said}");
 }
@@ -138,9 +116,10 @@ fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
 fn a_size_for_a_daemon_that_runs_is_an_error() {
     let scene = scene();
     let daemon = Daemon::start(&scene.dir, &Config::default(), false).unwrap();
-    let output = scene.record(&["command", "--keep", "9GiB", "--source", "x", "--", "true"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot apply --keep: a daemon runs on"));
+    let output = scene
+        .record(&["command", "--keep", "9GiB", "--source", "x", "--", "true"])
+        .ends(1);
+    says(&output.err, "cannot apply --keep: a daemon runs on");
     daemon.stop().unwrap();
 }
 
@@ -150,24 +129,16 @@ fn a_device_or_an_interface_that_does_not_exist_is_named_with_those_that_do() {
         return;
     }
     let scene = scene();
+    let device = "cannot record requests of '/dev/nosuch': no such file; give a disk in /dev, of ";
+    let interface = "cannot record packets of interface 'nosuch': ";
     for (args, expected) in [
-        (
-            &["blockio", "--device", "/dev/nosuch"][..],
-            "cannot record requests of '/dev/nosuch': no such file; give a disk in /dev, of ",
-        ),
-        (
-            &["packets", "-i", "nosuch"],
-            "cannot record packets of interface 'nosuch': ",
-        ),
+        (&["blockio", "--device", "/dev/nosuch"][..], device),
+        (&["packets", "-i", "nosuch"], interface),
     ] {
-        let output = scene.record(args);
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
-        let said = stderr(&output);
-        assert!(said.contains(expected), "{said}");
-        assert!(
-            !args.contains(&"packets") || said.contains("; give one of "),
-            "{said}"
-        );
+        let output = scene.record(args).ends(1);
+        let said = &output.err;
+        says(said, expected);
+        assert!(!args.contains(&"packets") || said.contains("; give one of "));
         assert!(!scene.dir.exists());
     }
 }

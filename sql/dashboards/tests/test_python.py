@@ -1,4 +1,4 @@
-"""Streamlit, notebooks and ADBC, from `.dashboards-venv`, while data arrive."""
+"""Streamlit, notebooks and ADBC, from `.clients-venv`, while data come in."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from conftest import CHROMIUM, DASHBOARDS, PATIENCE_MS, ROOT, SCREENSHOTS, answe
 from daemon import until
 from playwright.sync_api import expect, sync_playwright
 
-PROGRAMS = ROOT / ".dashboards-venv" / "bin"
+PROGRAMS = ROOT / ".clients-venv" / "bin"
 
 
 @pytest.fixture(scope="module")

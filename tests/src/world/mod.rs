@@ -13,15 +13,15 @@ use anyhow::{Context, Result, ensure};
 use loom_engine::SourceId;
 use loom_engine::Timestamp;
 use loom_engine::ingest::{Writer, WriterOptions};
-use loom_engine::log::{Durability, LogOptions};
+use loom_engine::log::Durability;
 use loom_engine::schema::{FieldDef, Filter, PayloadEncoder, Source, SourceDef, TimeKind};
+use loom_engine::testkit::{is_columns, options};
 
 use self::schema::Schema;
 use self::value::{Value, draw, from_text, kind};
 use crate::daemon::ingestd;
 use crate::duckdb::Session;
 use crate::seed::Seed;
-use crate::small::is_columns;
 use crate::table::{Column, Index, Table, Times};
 
 /// So many filters are drawn of a source.
@@ -141,9 +141,7 @@ fn compact(dir: &Path, writer: Option<&mut Writer>) -> Result<u64> {
     match writer {
         Some(writer) => {
             writer.sync_durable()?;
-            let mut compactor = writer.compactor()?;
-            let durable = compactor.durable()?;
-            while compactor.step(durable, || true)?.is_some() {}
+            loom_engine::testkit::compact(writer.compactor()?)?;
         }
         None => {
             ingestd(["compact".as_ref(), dir.as_os_str()])?;
@@ -164,17 +162,10 @@ impl<'a> Making<'a> {
     fn begin(seed: &'a mut Seed, place: &Path) -> Result<Making<'a>> {
         let schema = Schema::draw(seed)?;
         let chunk_bytes = seed.pick(&[4 << 10, 4 << 10, 8 << 10, 64 << 10]);
-        let options = WriterOptions {
-            log: LogOptions {
-                chunk_bytes,
-                block_bytes: SEGMENT_BYTES,
-                segment_bytes: [SEGMENT_BYTES; 3].into(),
-                durability: Durability::None,
-                ..LogOptions::default()
-            },
-            accept_clock: true,
-            ..WriterOptions::default()
-        };
+        let mut options = options(SEGMENT_BYTES, SEGMENT_BYTES);
+        options.log.chunk_bytes = chunk_bytes;
+        options.log.durability = Durability::None;
+        options.accept_clock = true;
         let dir = place.join("random.loom");
         let mut writer = Writer::open(&dir, options.clone())?;
         let noise = writer.define_source(&SourceDef::new(NOISE))?;

@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::schema::SourceDef;
+use loom_tests::command::{Ended, Running, says};
 use loom_tests::disk::Disk;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 
-use super::{Place, Running, archive, archived, archiver, complete, manifest, one_whole};
+use super::{Place, archive, archived, archiver, complete, manifest, one_whole};
 
 // case Archive: another directory's, or not whole
 #[test]
@@ -29,14 +30,12 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
         ensure!(said.contains(dir.to_str().context("a path")?), "{said}");
     }
     let mut session = Session::open(Version::V1)?;
-    let attached = session
-        .attach_with(&other.dir, archive, "x")
-        .err()
-        .context("attached")?;
-    ensure!(
-        attached.to_string().contains("is the archive of"),
-        "{attached}"
-    );
+    let mut refused = |dir: &Path, why: &str| -> Result<()> {
+        let attached = session.attach_with(dir, archive, "x").err();
+        says(&attached.context("attached")?.to_string(), why);
+        Ok(())
+    };
+    refused(&other.dir, "is the archive of")?;
     for version in [Version::V1, Version::V2] {
         let mut session = Session::open(version)?;
         let given = match version.is_v2() {
@@ -47,19 +46,15 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
             let arguments = format!("{given} {nothing}");
             let attached = session.attach_by(&place.dir, &arguments).err();
             let attached = attached.context("attached")?.to_string();
-            ensure!(attached.contains("archive is NULL or empty"), "{attached}");
+            says(&attached, "archive is NULL or empty");
         }
     }
-    ensure!(
-        place
-            .refused(&place.dir, archive, &["--unsigned", "native"])?
-            .contains("begun with --unsigned decimal")
-    );
-    ensure!(
-        place
-            .refused(&place.dir, archive, &["--source", "earl"])?
-            .contains("did you mean 'early'?")
-    );
+    for (options, why) in [
+        (["--unsigned", "native"], "begun with --unsigned decimal"),
+        (["--source", "earl"], "did you mean 'early'?"),
+    ] {
+        says(&place.refused(&place.dir, archive, &options)?, why);
+    }
     let new = place.root.path().join("new");
     let said = place.refused(&place.dir, &new, &["--source", "early", "--source", "lat"])?;
     ensure!(
@@ -80,13 +75,13 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     ] {
         let before = names(place.root.path())?;
         let said = place.refused(&place.dir, to, &[])?;
-        ensure!(said.contains(expected), "{said}");
+        says(&said, expected);
         // A folder that is refused stays as it was.
         ensure!(names(place.root.path())? == before);
         ensure!(!place.dir.join("a").exists() && !place.dir.join("_lock").exists());
     }
     let said = place.refused(&place.dir, Path::new("/proc/archive"), &[])?;
-    ensure!(said.contains("cannot create '/proc/archive"), "{said}");
+    says(&said, "cannot create '/proc/archive");
     // A file that the manifest does not name, and one that it names.
     let files = archived(archive, "early")?.files;
     let file = files.first().and_then(|file| file["path"].as_str());
@@ -94,9 +89,9 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     let copy = archive.join(&file).with_file_name("copy.parquet");
     fs::copy(archive.join(&file), &copy)?;
     let said = place.refused(&place.dir, archive, &[])?;
-    ensure!(
-        said.contains("copy.parquet' is in the archive and not in its manifest"),
-        "{said}"
+    says(
+        &said,
+        "copy.parquet' is in the archive and not in its manifest",
     );
     fs::rename(&copy, place.root.path().join("kept.parquet"))?;
     fs::rename(archive.join(&file), place.root.path().join("moved.parquet"))?;
@@ -105,11 +100,7 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
         said.contains(&file) && said.contains("is missing"),
         "{said}"
     );
-    let attached = session
-        .attach_with(&place.dir, archive, "x")
-        .err()
-        .context("attached")?;
-    ensure!(attached.to_string().contains("is missing"), "{attached}");
+    refused(&place.dir, "is missing")?;
     fs::rename(place.root.path().join("moved.parquet"), archive.join(&file))?;
     // Of the manifest every line is verified; one that was not finished is none.
     let path = archive.join("_manifest.jsonl");
@@ -120,21 +111,11 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     }
     fs::write(&path, flipped)?;
     let said = place.refused(&place.dir, archive, &[])?;
-    ensure!(
-        said.contains("_manifest.jsonl'; restore it from a backup")
-            && said.contains("its checksum does not verify"),
-        "{said}"
-    );
-    let attached = session.attach_with(&place.dir, archive, "x").err();
-    let attached = attached.context("attached")?.to_string();
-    ensure!(
-        attached.contains("its checksum does not verify"),
-        "{attached}"
-    );
-    fs::write(
-        &path,
-        [&sound[..], b"{\"source\":\"early\",\"posi"].concat(),
-    )?;
+    says(&said, "_manifest.jsonl'; restore it from a backup");
+    says(&said, "its checksum does not verify");
+    refused(&place.dir, "its checksum does not verify")?;
+    let unfinished = b"{\"source\":\"early\",\"posi";
+    fs::write(&path, [&sound[..], unfinished].concat())?;
     one_whole(&place.dir, archive)?;
     place.push(30)?;
     ensure!(place.archive()?.starts_with("records=60 "));
@@ -145,10 +126,7 @@ fn an_archive_that_is_not_this_directorys_or_not_whole_is_refused_by_name() -> R
     fs::create_dir_all(earlier.join("source=early"))?;
     fs::write(earlier.join("_manifest.json"), "{}")?;
     let said = place.refused(&place.dir, &earlier, &[])?;
-    ensure!(
-        said.contains("is the archive of an earlier version"),
-        "{said}"
-    );
+    says(&said, "is the archive of an earlier version");
     Ok(())
 }
 
@@ -205,9 +183,9 @@ fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()
     let mut bytes = fs::read(&path)?;
     *bytes.get_mut(3 * 4096 + 1000).context("a chunk")? ^= 4;
     fs::write(&path, bytes)?;
-    let output = archiver(&place.dir, &place.archive, &[])?.output()?;
-    let said = String::from_utf8(output.stderr)?;
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let said = Ended::from(archiver(&place.dir, &place.archive, &[])?.output()?)
+        .ends(0)
+        .err;
     let gap = [65_536 + 3 * 4096, 65_536 + 4 * 4096];
     for name in ["early", "late"] {
         let named = format!(
@@ -216,7 +194,7 @@ fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()
             gap[1],
             path.display()
         );
-        ensure!(said.contains(&named), "{said}");
+        says(&said, named);
         let gaps = archived(&place.archive, name)?.gaps;
         assert_eq!(gaps.len(), 1, "{gaps:?}");
         let noted = ["from", "to"].map(|key| gaps[0][key].as_u64().unwrap_or(0));
@@ -242,16 +220,18 @@ fn a_read_that_fails_for_a_while_is_no_gap() -> Result<()> {
     let segment = names(&place.dir.join("records"))?;
     let segment = segment.iter().nth(1).context("a second segment")?;
     let command = archiver(&place.dir, &place.archive, &[])?;
-    let output = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-P"])
-        .arg(place.dir.join("records").join(segment))
-        .args(["-e", "trace=pread64", "-e", "inject=pread64:error=EIO"])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .output()?;
-    let said = String::from_utf8(output.stderr)?;
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    ensure!(said.contains("Input/output error"), "{said}");
+    let said = Ended::from(
+        Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-P"])
+            .arg(place.dir.join("records").join(segment))
+            .args(["-e", "trace=pread64", "-e", "inject=pread64:error=EIO"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .output()?,
+    )
+    .ends(1)
+    .err;
+    says(&said, "Input/output error");
     for source in manifest(&place.archive)? {
         assert!(source.gaps.is_empty(), "{:?}", source.gaps);
     }
@@ -271,22 +251,24 @@ fn an_export_that_cannot_be_read_back_keeps_the_file_that_was_there() -> Result<
     fs::write(&out, "before")?;
     let partial = place.root.path().join("out.parquet.partial");
     let command = archiver(&place.dir, &place.archive, &[])?;
-    let output = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-P"])
-        .arg(&partial)
-        .args(["-e", "trace=read,pread64"])
-        .args(["-e", "inject=read,pread64:error=EIO"])
-        .arg(command.get_program())
-        .arg("export")
-        .arg(&place.dir)
-        .args(["--source", "early", "--out"])
-        .arg(&out)
-        .output()?;
-    let said = String::from_utf8(output.stderr)?;
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = Ended::from(
+        Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-P"])
+            .arg(&partial)
+            .args(["-e", "trace=read,pread64"])
+            .args(["-e", "inject=read,pread64:error=EIO"])
+            .arg(command.get_program())
+            .arg("export")
+            .arg(&place.dir)
+            .args(["--source", "early", "--out"])
+            .arg(&out)
+            .output()?,
+    )
+    .ends(1)
+    .err;
     let named = "out.parquet.partial' does not read back as it was written; check the disk";
-    ensure!(said.contains(named), "{said}");
-    ensure!(said.contains("Input/output error"), "{said}");
+    says(&said, &named);
+    says(&said, "Input/output error");
     assert_eq!(fs::read(&out)?, b"before");
     ensure!(!partial.exists());
     Ok(())
@@ -320,10 +302,7 @@ fn an_archiver_that_runs_again_and_again_outlives_a_failed_pass() -> Result<()> 
     for count in 1..=2 {
         let line = said.next().context("it ended")??;
         assert!(line.contains("/_tmp"), "{line}");
-        assert!(
-            line.contains(&format!("; failed passes: {count}; the next")),
-            "{line}"
-        );
+        says(&line, &format!("; failed passes: {count}; the next"));
     }
     fs::remove_file(&blocked)?;
     while !next()?.starts_with("records=20 ") {}

@@ -2,17 +2,17 @@
 
 mod failures;
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use loom_engine::ingest::{Limits, Writer, WriterOptions};
-use loom_engine::log::LogOptions;
+use loom_engine::ingest::{Limits, Writer};
 use loom_engine::schema::parse_sources;
+use loom_engine::testkit::options;
 use loom_engine::{SourceId, Timestamp};
-use loom_tests::daemon::{ingestd, wait_until};
+use loom_tests::command::{self, Ended, Running, file, run, says, word};
+use loom_tests::daemon::wait_until;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use loom_tests::seed::Seed;
@@ -77,17 +77,7 @@ impl Place {
     }
 
     fn open(&self) -> Result<(Writer, Vec<SourceId>)> {
-        let log = LogOptions {
-            chunk_bytes: 4 << 10,
-            block_bytes: 64 << 10,
-            segment_bytes: [64 << 10; 3].into(),
-            ..LogOptions::default()
-        };
-        let options = WriterOptions {
-            log,
-            ..WriterOptions::default()
-        };
-        let mut writer = Writer::open(&self.dir, options)?;
+        let mut writer = Writer::open(&self.dir, options(64 << 10, 64 << 10))?;
         let mut ids = Vec::new();
         for source in parse_sources(SOURCES)? {
             ids.push(writer.define_source(&source)?);
@@ -108,9 +98,7 @@ impl Place {
 
     /// The archive, and what the archiver says of it where it fails.
     fn refused(&self, dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
-        let output = archiver(dir, to, options)?.output()?;
-        ensure!(output.status.code() == Some(1), "{output:?}");
-        Ok(String::from_utf8(output.stderr)?)
+        Ok(Ended::of(&mut archiver(dir, to, options)?).ends(1).err)
     }
 }
 
@@ -130,22 +118,13 @@ fn push(writer: &mut Writer, ids: &[SourceId], records: u64) -> Result<()> {
 }
 
 fn archiver(dir: &Path, to: &Path, options: &[&str]) -> Result<Command> {
-    let mut command = Command::new(machine::ingestd()?);
-    command.arg("archive").arg(dir).arg("--to").arg(to);
-    command.args(options);
-    Ok(command)
+    let words = ["archive", word(dir), "--to", word(to)].into_iter();
+    Ok(command::ingestd(words.chain(options.iter().copied())))
 }
 
 /// Archives, and gives what is printed.
 fn archive(dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = archiver(dir, to, options)?.output()?;
-    let stderr = String::from_utf8_lossy(&stderr);
-    ensure!(status.success(), "{status}: {stderr}");
-    Ok(String::from_utf8(stdout)?)
+    Ok(Ended::of(&mut archiver(dir, to, options)?).ends(0).out)
 }
 
 /// Fails unless the source's view over the archive and the directory has the types and the rows of `scan`, each as often.
@@ -300,20 +279,10 @@ fn every_record_is_archived_once_and_later_only_what_came_since() -> Result<()> 
 #[test]
 fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
     let place = Place::new()?;
-    let (fields, rows) = (
-        place.root.path().join("fields.toml"),
-        place.root.path().join("rows.csv"),
-    );
-    fs::write(&fields, STRANGE)?;
-    fs::write(&rows, ROWS)?;
-    let options = ["--source", "../x", "--ts", "t", "--fields"];
-    let command = [OsStr::new("load"), place.dir.as_os_str()].into_iter();
-    let options = options.iter().map(OsStr::new);
-    ingestd(
-        command
-            .chain(options)
-            .chain([fields.as_os_str(), rows.as_os_str()]),
-    )?;
+    let fields = file(place.root.path(), "fields.toml", STRANGE);
+    let rows = file(place.root.path(), "rows.csv", ROWS);
+    let load = ["load", word(&place.dir), "--source", "../x", "--ts", "t"];
+    run(&[&load[..], &["--fields", &fields, &rows]].concat()).ends(0);
     for unsigned in ["decimal", "native"] {
         let to = place.root.path().join(unsigned);
         assert!(
@@ -328,17 +297,9 @@ fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
          FROM read_parquet('{}/*/*/*/*.parquet', hive_partitioning = true) WHERE field_loom_date = 255",
         place.root.path().join("decimal").display()
     ))?;
-    let texts = [
-        "../x",
-        "2026-01-01",
-        "1",
-        "255",
-        "2026-01-01 00:00:00.123456",
-        "789",
-        "DECIMAL(20,0)",
-        "BIGINT",
-    ];
-    assert_eq!(row, [texts.map(|text| Some(text.to_owned())).to_vec()]);
+    let texts = "../x|2026-01-01|1|255|2026-01-01 00:00:00.123456|789|DECIMAL(20,0)|BIGINT";
+    let texts: Vec<_> = texts.split('|').map(|text| Some(text.to_owned())).collect();
+    assert_eq!(row, [texts]);
     Ok(())
 }
 
@@ -384,11 +345,8 @@ fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() ->
         .filter(|point| point.file.is_some())
         .collect();
     ensure!(steps.len() > 30, "{} steps: {text}", steps.len());
-    let mut chosen: Vec<Point> = steps
-        .iter()
-        .filter(|step| step.call == "rename")
-        .cloned()
-        .collect();
+    let renames = steps.iter().filter(|step| step.call == "rename");
+    let mut chosen: Vec<Point> = renames.cloned().collect();
     chosen.extend((0..16).map(|_| Point::draw(&steps, &mut seed)));
     chosen.sort();
     chosen.dedup();
@@ -433,12 +391,8 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
         .attach_with(&place.dir, &place.archive, "whole")
         .err();
     let error = error.context("it was attached")?.to_string();
-    ensure!(
-        error.contains("run ingestd archive, and attach the archive again"),
-        "{error}"
-    );
-    let output = archiver(&place.dir, &place.archive, &[])?.output()?;
-    let said = String::from_utf8(output.stderr)?;
+    says(&error, "run ingestd archive, and attach the archive again");
+    let said = Ended::of(&mut archiver(&place.dir, &place.archive, &[])?).err;
     let begin = oldest(&place.dir)?.context("nothing is left")?;
     for name in ["early", "late"] {
         let gaps = archived(&place.archive, name)?.gaps;
@@ -498,13 +452,9 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
     fs::write(&manifest, backup)?;
     let mut session = Session::open(Version::V2)?;
     for is_first in [true, false] {
-        let output = archiver(&place.dir, &place.archive, &[])?.output()?;
-        let said = String::from_utf8(output.stderr)?;
-        ensure!(output.status.success(), "{said}");
-        ensure!(
-            said.contains("it is kept in '_left_over'") == is_first,
-            "{said}"
-        );
+        let run = Ended::of(&mut archiver(&place.dir, &place.archive, &[])?).ends(0);
+        let is_kept = run.err.contains("it is kept in '_left_over'");
+        ensure!(is_kept == is_first, "{run:?}");
         for source in ["early", "late"] {
             let kept = format!(
                 "SELECT count(DISTINCT addr) FROM '{}/_left_over/source={source}/*/*/*.parquet'",
@@ -566,33 +516,13 @@ fn records_that_are_too_young_wait_for_a_later_pass() -> Result<()> {
     one_whole(&place.dir, &place.archive)
 }
 
-/// A process that ends with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _already_ended = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
 // case Archive: read while both are written
 #[test]
 fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> {
     let place = Place::new()?;
-    let quiet = |command: &mut Command| -> Result<Running> {
-        Ok(Running(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
-        ))
-    };
-    let mut demo = Command::new(machine::ingestd()?);
-    demo.arg("demo")
-        .arg(&place.dir)
-        .args(["--seconds", "600", "--rate", "20000"]);
-    let demo = quiet(&mut demo)?;
+    let demo = ["--seconds", "600", "--rate", "20000"];
+    let demo = ["demo", word(&place.dir)].into_iter().chain(demo);
+    let demo = Running::start(&mut command::ingestd(demo));
     let records = |session: &mut Session| {
         session.value(&format!(
             "SELECT records FROM loom_sources('{}') WHERE name = 'redis_request'",
@@ -603,11 +533,8 @@ fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> 
     ensure!(wait_until(|| Ok(
         records(&mut session).is_ok_and(|records| records != "0")
     ))?);
-    let archiving = quiet(&mut archiver(
-        &place.dir,
-        &place.archive,
-        &["--every", "50ms"],
-    )?)?;
+    let mut archiving = archiver(&place.dir, &place.archive, &["--every", "50ms"])?;
+    let archiving = Running::start(&mut archiving);
     ensure!(wait_until(|| Ok(
         manifest(&place.archive).is_ok_and(|all| all.len() > 2)
     ))?);

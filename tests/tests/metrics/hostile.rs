@@ -1,6 +1,7 @@
 //! Targets that mean harm, or are out of order: each is an error or a counted refusal, and the daemon goes on.
 
 use anyhow::{Result, ensure};
+use loom_tests::command::says;
 use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::Version;
 
@@ -24,18 +25,10 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     let cut = Server::start(|_, _| Answer::OpenMetrics("whole 1\n".to_owned()))?;
     let short = Server::start(move |_, _| raw("200 OK\r\nContent-Length: 100", "whole 1\n"))?;
     let error = Server::start(move |_, _| raw("500 No\r\nContent-Length: 0", ""))?;
-    let moved = Server::start(move |_, _| {
-        raw(
-            "302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0",
-            "",
-        )
-    })?;
-    let packed = Server::start(move |_, _| {
-        raw(
-            "200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4",
-            "what",
-        )
-    })?;
+    let elsewhere = "302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0";
+    let moved = Server::start(move |_, _| raw(elsewhere, ""))?;
+    let gzip = "200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4";
+    let packed = Server::start(move |_, _| raw(gzip, "what"))?;
     let html = Server::start(|_, _| Answer::Text("<html>whole</html>\n".to_owned()))?;
     let nothing = Server::start(|_, _| Answer::Raw(Vec::new()))?;
     let noise = Server::start(|_, _| Answer::Raw(vec![0xFF; 100_000]))?;
@@ -43,30 +36,18 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
         Answer::Text((0..11).map(|n| format!("whole{{n=\"{n}\"}} 1\n")).collect())
     })?;
     let well = Server::start(|_, _| Answer::Text("well 1\n".to_owned()))?;
+    let cut_off = "body_max = '64KiB'\ntimeout = '900ms'";
+    let no_answer = "it did not answer within 100ms";
+    let no_metric = "line 1: it does not begin with a metric's name";
     let bad = [
-        (
-            "endless",
-            &endless,
-            "body_max = '64KiB'\ntimeout = '900ms'",
-            "longer than 65536 bytes",
-        ),
-        (
-            "silent",
-            &silent,
-            "timeout = '100ms'",
-            "it did not answer within 100ms",
-        ),
+        ("endless", &endless, cut_off, "longer than 65536 bytes"),
+        ("silent", &silent, "timeout = '100ms'", no_answer),
         ("half", &half, "", "ends within a line"),
         ("cut", &cut, "", "without # EOF"),
         ("short", &short, "", "it closed the connection"),
         ("error", &error, "", "it answered 500"),
         ("moved", &moved, "", "it answered 302"),
-        (
-            "html",
-            &html,
-            "",
-            "line 1: it does not begin with a metric's name",
-        ),
+        ("html", &html, "", no_metric),
         ("nothing", &nothing, "", "it closed the connection"),
         ("packed", &packed, "", "is compressed (gzip)"),
         ("noise", &noise, "", "is not HTTP"),
@@ -91,11 +72,8 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     // Each was tried twice, and the one that is well more often.
     let tried = "SELECT count(*) FROM (SELECT labels['job'] FROM loom_series(DIR, 'up') GROUP BY ALL HAVING count(*) > 1)";
     let wanted = (bad.len() + 2).to_string();
-    ensure!(
-        wait_until(|| Ok(value(tried)? == wanted))?,
-        "{}",
-        value(tried)?
-    );
+    let all = wait_until(|| Ok(value(tried)? == wanted))?;
+    ensure!(all, "{}", value(tried)?);
     let up =
         value("SELECT list(DISTINCT labels['job']) FROM loom_series(DIR, 'up') WHERE value = 1")?;
     ensure!(up == "[well]", "{up}");
@@ -103,35 +81,25 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     ensure!(value("SELECT count(*) >= 2 FROM loom_series(DIR, 'well')")? == "true");
     let log = std::fs::read_to_string(dir.with_extension("log"))?;
     for (name, server, _, word) in &bad {
-        let lines = log
-            .lines()
-            .filter(|line| line.contains(&server.address.to_string()));
+        let address = server.address.to_string();
+        let lines = log.lines().filter(|line| line.contains(&address));
         let lines: Vec<&str> = lines.collect();
         // Said once, not at each scrape; a machine that is busy may have other reasons in between.
         let reasons = lines
             .iter()
             .map(|line| line.split_once(' ').map(|(_, said)| said));
         let reasons: Vec<_> = reasons.collect();
-        ensure!(
-            reasons.windows(2).all(|two| two.first() != two.last()),
-            "{name}: {lines:?}"
-        );
-        ensure!(
-            lines
-                .iter()
-                .any(|line| line.contains("cannot scrape") && line.contains(word)),
-            "{name}: {lines:?}"
-        );
+        let is_once = reasons.windows(2).all(|two| two.first() != two.last());
+        ensure!(is_once, "{name}: {lines:?}");
+        let mut failed = lines.iter().filter(|line| line.contains("cannot scrape"));
+        ensure!(failed.any(|line| line.contains(word)), "{name}: {lines:?}");
     }
     ensure!(log.contains("127.0.0.1:1/metrics: it refused the connection"));
     ensure!(log.contains("no-host.invalid:1/metrics: no host has its name"));
     // What came and was not taken is in the ledger.
     let lost = "SELECT list_sort(list(DISTINCT split_part(source, '/', 2))) FROM loom_losses(DIR) WHERE records > 0";
-    ensure!(
-        wait_until(|| Ok(value(lost)? == "[cut, endless, half, html, many]"))?,
-        "{}",
-        value(lost)?
-    );
+    let all = wait_until(|| Ok(value(lost)? == "[cut, endless, half, html, many]"))?;
+    ensure!(all, "{}", value(lost)?);
     daemon.stop()?;
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
@@ -193,16 +161,11 @@ fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
         "loom_counter_rate(DIR, 'steady', INTERVAL 1 SECOND, complete := true)",
     ] {
         let answer = value(&format!("SELECT count(*) FROM {call}"));
-        ensure!(
-            format!("{answer:?}").contains("is not complete"),
-            "{answer:?}"
-        );
+        says(&format!("{answer:?}"), "is not complete");
     }
     let why = value("SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')")?;
-    ensure!(
-        why.contains("series_max") && why.contains("request{id="),
-        "{why}"
-    );
+    says(&why, "series_max");
+    says(&why, "request{id=");
     Ok(())
 }
 
@@ -252,7 +215,7 @@ fn times_of_targets_are_kept_within_reason() -> Result<()> {
         "older than the one before",
         "stands twice",
     ] {
-        ensure!(refused.contains(why), "{refused}");
+        says(&refused, why);
     }
     Ok(())
 }

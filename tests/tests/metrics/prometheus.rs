@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use loom_tests::command::Running;
 use loom_tests::daemon::{Daemon, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use serde::Deserialize;
 
-use crate::scrapes::Running;
 use crate::targets::{Answer, Server, get, session, shown};
 
 /// The labels of a series and a time in milliseconds.
@@ -142,9 +142,8 @@ fn samples_and_rates_are_those_of_prometheus() -> Result<()> {
     }
     let place = tempfile::tempdir()?;
     let exporter = free_address()?;
-    let _exporter = Running::start(
-        Command::new("prometheus-node-exporter").arg(format!("--web.listen-address={exporter}")),
-    )?;
+    let mut command = Command::new("prometheus-node-exporter");
+    let _exporter = Running::start(command.arg(format!("--web.listen-address={exporter}")));
     ensure!(wait_until(|| Ok(get(&exporter, "/metrics").is_ok()))?);
     let target = relay(exporter)?;
     let prometheus = free_address()?;
@@ -156,15 +155,11 @@ fn samples_and_rates_are_those_of_prometheus() -> Result<()> {
             target.address
         ),
     )?;
-    let _prometheus = Running::start(
-        Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                place.path().join("tsdb").display()
-            ))
-            .arg(format!("--web.listen-address={prometheus}")),
-    )?;
+    let tsdb = place.path().join("tsdb");
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", config.display()));
+    command.arg(format!("--storage.tsdb.path={}", tsdb.display()));
+    let _prometheus = Running::start(command.arg(format!("--web.listen-address={prometheus}")));
     let dir = place.path().join("m.loom");
     let job = format!(
         "[[scrape]]\njob = 'node'\ntargets = ['{}']\nevery = '300ms'\nlabels = {{ env = 'test' }}\n",

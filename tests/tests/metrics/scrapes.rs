@@ -1,11 +1,13 @@
 //! Scrapes of targets that behave.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use loom_tests::command::{Running, certificate, says};
 use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
+use loom_tests::page::block;
 
 use crate::targets::{Answer, Server, scraped, session, shown};
 
@@ -156,29 +158,6 @@ fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
     Ok(())
 }
 
-/// A program that ends with the test.
-pub struct Running(Child);
-
-impl Running {
-    pub fn start(command: &mut Command) -> Result<Running> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        child
-            .map(Running)
-            .with_context(|| format!("starting {command:?}"))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _already_ended = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
 const TLS_TARGET: &str = r#"
 import http.server, ssl, sys
 class Target(http.server.BaseHTTPRequestHandler):
@@ -204,38 +183,10 @@ fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<
         return Ok(());
     }
     let place = tempfile::tempdir()?;
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args([
-            "-subj",
-            "/CN=target",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert.pem",
-        ])
-        .current_dir(place.path())
-        .output()?;
-    ensure!(made.status.success(), "{made:?}");
-    let _server = Running::start(
-        Command::new(machine::python()?)
-            .args(["-c", TLS_TARGET])
-            .current_dir(place.path()),
-    )?;
+    certificate(place.path());
+    let mut target = Command::new(machine::python()?);
+    target.args(["-c", TLS_TARGET]).current_dir(place.path());
+    let _server = Running::start(&mut target);
     let port = place.path().join("port");
     ensure!(wait_until(|| Ok(port.exists()))?);
     let port = std::fs::read_to_string(port)?;
@@ -264,27 +215,21 @@ fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<
         "SELECT list_sort(list(DISTINCT labels['job'] || value::INTEGER)) FROM loom_series({}, 'up')",
         shown(&dir)
     );
-    ensure!(
-        wait_until(|| {
-            Ok(session.value(&up)? == "[forgetful0, stranger0, trusted1, uninvited0]")
-        })?,
-        "{}: {}",
-        session.value(&up)?,
-        std::fs::read_to_string(dir.with_extension("log"))?
-    );
-    ensure!(
-        session.value(&format!(
-            "SELECT max(value) FROM loom_series({}, 'over_tls')",
-            shown(&dir)
-        ))? == "1.0"
-    );
+    let wanted = "[forgetful0, stranger0, trusted1, uninvited0]";
+    let is_so = wait_until(|| Ok(session.value(&up)? == wanted))?;
     let log = std::fs::read_to_string(dir.with_extension("log"))?;
+    ensure!(is_so, "{}: {log}", session.value(&up)?);
+    let over_tls = format!(
+        "SELECT max(value) FROM loom_series({}, 'over_tls')",
+        shown(&dir)
+    );
+    ensure!(session.value(&over_tls)? == "1.0");
     for said in [
         "it answered 401",
         "cannot read bearer_file",
         "its certificate is not trusted",
     ] {
-        ensure!(log.contains(said), "{said}: {log}");
+        says(&log, said);
     }
     ensure!(!log.contains("secret"), "{log}");
     daemon.stop()
@@ -336,12 +281,9 @@ fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
     let up = format!(
         "SELECT list_sort(list(DISTINCT labels['job'] || value::INTEGER)) FROM loom_series({at}, 'up')"
     );
-    ensure!(
-        wait_until(|| Ok(session.value(&up)? == "[honored1, renamed1, stranger0]"))?,
-        "{}: {}",
-        session.value(&up)?,
-        std::fs::read_to_string(dir.with_extension("log"))?
-    );
+    let wanted = "[honored1, renamed1, stranger0]";
+    let is_so = wait_until(|| Ok(session.value(&up)? == wanted))?;
+    ensure!(is_so, "{}", session.value(&up)?);
     let labels = |session: &mut loom_tests::duckdb::Session, metric: &str| {
         session.value(&format!(
             "SELECT array_to_string(list_sort(list(DISTINCT labels::VARCHAR)), ' ') FROM loom_series({at}, '{metric}')"
@@ -363,16 +305,8 @@ fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
     daemon.stop()
 }
 
-/// The first block of a language in the page on metrics.
 fn of_page(language: &str) -> Result<String> {
-    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/metrics.md"))?;
-    let block = page
-        .split_once(&format!("```{language}\n"))
-        .and_then(|(_, block)| block.split_once("```"));
-    Ok(block
-        .with_context(|| format!("the page has no {language}"))?
-        .0
-        .to_owned())
+    block("ingestd/docs/metrics.md", "", language)
 }
 
 // case Metrics: the configuration
@@ -410,11 +344,7 @@ fn the_configuration_of_the_page_scrapes_and_its_queries_answer() -> Result<()> 
             == "true"))?);
         session.query(rate)?;
     }
-    ensure!(
-        server
-            .request()
-            .to_ascii_lowercase()
-            .contains("accept: application/openmetrics-text")
-    );
+    let request = server.request().to_ascii_lowercase();
+    says(&request, "accept: application/openmetrics-text");
     daemon.stop()
 }

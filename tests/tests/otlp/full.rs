@@ -1,10 +1,10 @@
 //! Senders of a disk that is full to the last byte, and has room again later.
 
 use anyhow::{Result, ensure};
+use loom_tests::disk::MemoryDisk;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 
-use crate::sender::{Receiving, ask, gauge, logs, metrics, now_ns, text};
-use crate::small_disk::Small;
+use crate::sender::{Receiving, gauge, logs, metrics, now_ns, text};
 
 const RECORDS: u64 = 1000;
 
@@ -20,14 +20,12 @@ fn batch(nth: u64) -> Vec<u8> {
 
 #[test]
 fn what_a_full_disk_did_not_take_is_sent_again_and_stored_once() -> Result<()> {
-    let Some(small) = Small::mount("36m") else {
+    let Some(disk) = MemoryDisk::mount("otlp", "36m")? else {
         return Ok(());
     };
-    let dir = small.path().join("o.loom");
-    let receiving = Receiving::start(
-        &dir,
-        "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n[retention]\nmin_free = '0%'\non_full = 'refuse'",
-    )?;
+    let log = "[log]\nchunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n";
+    let config = format!("{log}[retention]\nmin_free = '0%'\non_full = 'refuse'");
+    let receiving = Receiving::start(&disk.at().join("o.loom"), &config)?;
     let (mut refused, mut waits) = (0, 0);
     // Some 40 MB.
     let requests = 300;
@@ -41,35 +39,29 @@ fn what_a_full_disk_did_not_take_is_sent_again_and_stored_once() -> Result<()> {
             }
             ensure!(reply.status == 503, "{reply:?} {}", reply.why());
             ensure!(reply.head.contains("retry-after: 1"), "{reply:?}");
-            ensure!(
-                reply.why().contains("full") || reply.why().contains("space"),
-                "{}",
-                reply.why()
-            );
+            let why = reply.why();
+            ensure!(why.contains("full") || why.contains("space"), "{why}");
             waits += 1;
             if waits == 3 {
                 let points = metrics(vec![gauge("g", [(now_ns(), String::new(), 1.0)])]);
                 ensure!(receiving.post("/v1/metrics", &points)?.status == 503);
-                small.grow("400m");
+                disk.grow("400m")?;
             }
         }
     }
     ensure!(waits >= 3, "the disk never filled");
     // Only the request during which the disk filled is taken in part.
     ensure!(refused < RECORDS as i64, "{refused}");
-    let stored = ask(
-        &dir,
-        "SELECT concat(count(*), ' ', count(DISTINCT split_part(body, ' ', 1))) FROM loom_scan(DIR, 'logs')",
+    let stored = receiving.ask("SELECT concat(count(*), ' ', count(DISTINCT split_part(body, ' ', 1))) FROM loom_scan(DIR, 'logs')",
     )?;
     let wanted = requests as i64 * RECORDS as i64 - refused;
     ensure!(
         stored == format!("{wanted} {wanted}"),
         "{stored}, not {wanted}"
     );
-    let lost = ask(
-        &dir,
+    receiving.asks(
         "SELECT coalesce(sum(records), 0) FROM loom_losses(DIR)",
+        refused.to_string(),
     )?;
-    ensure!(lost == refused.to_string(), "{lost}, not {refused}");
-    receiving.daemon.stop()
+    receiving.stop()
 }

@@ -7,13 +7,14 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use loom_tests::command::{certificate, says};
 use loom_tests::daemon::{ingestd, wait_until};
 use loom_tests::machine;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValueList, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
 
-use crate::sender::{Receiving, ask, attribute, gauge, gauges, logs, metrics, now_ns, said, spans};
+use crate::sender::{Receiving, attribute, gauge, gauges, logs, metrics, now_ns, said, spans};
 
 fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -30,26 +31,16 @@ const PACKED: &str = "content-type: application/x-protobuf\r\ncontent-encoding: 
 // case Metrics: requests that are cut, nested deep, packed bombs, too long, of another format or path
 #[test]
 fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
+    let receiving = Receiving::new("body_max = '1MiB'")?;
     let good = logs(vec![said("good")]);
     let bomb = packed(&vec![0; 64 << 20])?;
     let mut deep = AnyValue::default();
     for _ in 0..200 {
-        let values = vec![attribute(
-            "k",
-            any_value::Value::KvlistValue(KeyValueList {
-                values: vec![opentelemetry_proto::tonic::common::v1::KeyValue {
-                    key: "k".to_owned(),
-                    value: Some(deep),
-                    ..Default::default()
-                }],
-            }),
-        )];
-        deep = AnyValue {
-            value: Some(any_value::Value::KvlistValue(KeyValueList { values })),
-        };
+        let mut inner = attribute("k", any_value::Value::IntValue(0));
+        inner.value = Some(deep);
+        let values = vec![inner];
+        let list = any_value::Value::KvlistValue(KeyValueList { values });
+        deep = AnyValue { value: Some(list) };
     }
     let deep = logs(vec![LogRecord {
         body: Some(deep),
@@ -57,6 +48,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
     }]);
     let html = "content-type: text/html\r\n";
     let zstd = "content-type: application/x-protobuf\r\ncontent-encoding: zstd\r\n";
+    let long = vec![0; 2 << 20];
     let counted = [
         (
             "POST",
@@ -95,7 +87,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
             "POST",
             "/v1/logs",
             PROTOBUF,
-            &vec![0; 2 << 20],
+            &long,
             413,
             "longer than body_max",
         ),
@@ -114,26 +106,20 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
             "{about}"
         );
     }
-    let (refused, why) = receiving.post("/v1/logs", &deep)?.refused()?;
-    ensure!(
-        refused == 1 && why.contains("not a log record of OTLP"),
-        "{why}"
-    );
+    receiving.refuses("/v1/logs", &deep, 1, "not a log record of OTLP")?;
     // Five gigabytes that are only claimed.
     let claim = "POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 5000000000\r\n\r\nxxxx";
     ensure!(receiving.raw(claim.as_bytes())?.status == 413);
     let reply = receiving.send("POST", "/v1/logs", PACKED, &packed(&good)?)?;
     ensure!(reply.refused()?.0 == 0, "{reply:?}");
-    ensure!(ask(&dir, "SELECT string_agg(body) FROM loom_scan(DIR, 'logs')")? == "good");
+    receiving.asks(
+        "SELECT string_agg(body) FROM loom_scan(DIR, 'logs')",
+        "good",
+    )?;
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
     let wanted = (counted.len() + 2).to_string();
-    ensure!(
-        wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
-        "{}",
-        ask(&dir, lost)?
-    );
-    receiving.daemon.stop()?;
-    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+    receiving.asks_until(lost, wanted)?;
+    receiving.stop_sound()
 }
 
 /// Bytes of a request whose text `mark` is cut within a character.
@@ -153,25 +139,18 @@ fn cut(mut request: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn texts_that_are_not_utf8_are_repaired_and_their_sender_learns_of_it() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let sent = cut(logs(vec![said("good"), said("mark"), said("good too")]));
-    let (refused, why) = receiving.post("/v1/logs", &sent)?.refused()?;
-    ensure!(refused == 0 && why.contains("not UTF-8"), "{refused} {why}");
+    receiving.refuses("/v1/logs", &sent, 0, "not UTF-8")?;
     let kept = "SELECT string_agg(body, ',' ORDER BY body) FROM loom_scan(DIR, 'logs')";
-    let kept = ask(&dir, kept)?;
-    ensure!(kept == "good,good too,mar\u{FFFD}", "{kept}");
+    receiving.asks(kept, "good,good too,mar\u{FFFD}")?;
     let sent = cut(metrics(vec![
         gauge("mark", [(now_ns(), "a".to_owned(), 1.0)]),
         gauge("sound", [(now_ns(), "mark".to_owned(), 2.0)]),
     ]));
-    let (refused, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
-    ensure!(refused == 0 && why.contains("not UTF-8"), "{refused} {why}");
-    let sound = ask(&dir, "SELECT max(value) FROM loom_series(DIR, 'sound')")?;
-    ensure!(sound == "2.0", "{sound}");
-    let lost = ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")?;
-    ensure!(lost == "0", "{lost}");
+    receiving.refuses("/v1/metrics", &sent, 0, "not UTF-8")?;
+    receiving.asks("SELECT max(value) FROM loom_series(DIR, 'sound')", "2.0")?;
+    receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
     // In JSON too, where the good are stored as well.
     let json = br#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"json \xC3"}}]}]}]}"#;
     let json: Vec<u8> = json.to_vec();
@@ -191,19 +170,16 @@ fn texts_that_are_not_utf8_are_repaired_and_their_sender_learns_of_it() -> Resul
         String::from_utf8_lossy(&reply.body).contains("not UTF-8"),
         "{reply:?}"
     );
-    let kept = ask(
-        &dir,
+    receiving.asks(
         "SELECT count(*) FROM loom_scan(DIR, 'logs') WHERE body = 'json \u{FFFD}'",
+        "1",
     )?;
-    ensure!(kept == "1", "{kept}");
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 #[test]
 fn media_types_and_encodings_are_taken_in_any_case() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let good = packed(&logs(vec![said("good")]))?;
     for encoding in ["gzip", "GZIP", "Gzip"] {
         let headers =
@@ -213,61 +189,44 @@ fn media_types_and_encodings_are_taken_in_any_case() -> Result<()> {
     }
     let headers = "content-type: APPLICATION/JSON\r\n";
     ensure!(receiving.send("POST", "/v1/logs", headers, b"{}")?.status == 200);
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "3");
-    receiving.daemon.stop()
+    receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "3")?;
+    receiving.stop()
 }
 
 #[test]
 fn connections_that_find_no_place_are_counted_and_named() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let connected = || TcpStream::connect(&receiving.address);
     let open: Vec<TcpStream> = (0..300).map(|_| connected()).collect::<Result<_, _>>()?;
     let counted = "SELECT coalesce(sum(records), 0) FROM loom_losses(DIR) WHERE source IS NULL AND reason = 'overload'";
-    ensure!(
-        wait_until(|| Ok(ask(&dir, counted)? == "44"))?,
-        "{}",
-        ask(&dir, counted)?
-    );
-    let log = std::fs::read_to_string(dir.with_extension("log"))?;
-    ensure!(
-        log.contains("connections for OTLP closed at once: 256 are open"),
-        "{log}"
-    );
+    receiving.asks_until(counted, "44")?;
+    let log = std::fs::read_to_string(receiving.dir().with_extension("log"))?;
+    says(&log, "connections for OTLP closed at once: 256 are open");
     drop(open);
     let good = logs(vec![said("good")]);
     ensure!(wait_until(|| Ok(receiving
         .post("/v1/logs", &good)
         .is_ok_and(|reply| reply.status == 200)))?);
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 // case Metrics: records and points out of bounds, series that are always new
 #[test]
 fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let year_ns = 366 * 86_400_000_000_000;
+    let at = |time_unix_nano: u64, body: &str| LogRecord {
+        time_unix_nano,
+        ..said(body)
+    };
+    let mut short = said("short id");
+    short.trace_id = vec![1; 15];
     let sent = vec![
         said("good"),
-        LogRecord {
-            time_unix_nano: now_ns() + year_ns,
-            ..said("of next year")
-        },
-        LogRecord {
-            time_unix_nano: now_ns() - year_ns,
-            ..said("of last year")
-        },
-        LogRecord {
-            time_unix_nano: u64::MAX,
-            ..said("of no year")
-        },
-        LogRecord {
-            trace_id: vec![1; 15],
-            ..said("short id")
-        },
+        at(now_ns() + year_ns, "of next year"),
+        at(now_ns() - year_ns, "of last year"),
+        at(u64::MAX, "of no year"),
+        short,
         said(&"long ".repeat(20_000)),
         said(&"longer ".repeat(100_000)),
         said("good too"),
@@ -283,36 +242,26 @@ fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
     ] {
         ensure!(why.contains(word), "{word}: {why}");
     }
-    let kept = ask(
-        &dir,
+    receiving.asks(
         "SELECT string_agg(body ORDER BY ts) FROM loom_scan(DIR, 'logs')",
+        "good,good too",
     )?;
-    ensure!(kept == "good,good too", "{kept}");
     let no_id = Span {
         start_time_unix_nano: now_ns(),
         ..Span::default()
     };
-    let (refused, why) = receiving
-        .post("/v1/traces", &spans(vec![no_id]))?
-        .refused()?;
-    ensure!(refused == 1 && why.contains("trace_id"), "{why}");
+    receiving.refuses("/v1/traces", &spans(vec![no_id]), 1, "trace_id")?;
     let lost = "SELECT string_agg(source || '=' || n, ' ' ORDER BY source) FROM (SELECT source, sum(records) n FROM loom_losses(DIR) GROUP BY source)";
-    ensure!(
-        wait_until(|| Ok(ask(&dir, lost)? == "logs=6 spans=1"))?,
-        "{}",
-        ask(&dir, lost)?
-    );
-    let counts = ingestd(["status".as_ref(), dir.as_os_str()])?;
+    receiving.asks_until(lost, "logs=6 spans=1")?;
+    let counts = ingestd(["status".as_ref(), receiving.dir().as_os_str()])?;
     ensure!(counts.contains("logs"), "{counts}");
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 // case Metrics: requests that are cut, nested deep, packed bombs, too long, of another format or path
 #[test]
 fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
+    let receiving = Receiving::new("body_max = '1MiB'")?;
     // Each record repeats its resource: 2 bytes that are sent make some hundred.
     let records = vec![LogRecord::default(); 200_000];
     let (refused, why) = receiving.post("/v1/logs", &logs(records))?.refused()?;
@@ -320,21 +269,21 @@ fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<(
         refused > 0 && why.contains("4 times body_max"),
         "{refused} {why}"
     );
-    let kept: i64 = ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")?.parse()?;
+    let kept: i64 = receiving
+        .ask("SELECT count(*) FROM loom_scan(DIR, 'logs')")?
+        .parse()?;
     ensure!(
         kept + refused == 200_000 && kept > 10_000,
         "{kept} {refused}"
     );
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 // case Metrics: a log that takes nothing, a thousand connections
 #[test]
 fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_again() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let file = dir.with_extension("toml");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
+    let file = receiving.dir().with_extension("toml");
     let open = std::fs::read_to_string(&file)?;
     let full = format!("{open}[retention]\nmin_free = '99%'\non_full = 'refuse'\n");
     let body = logs(vec![said("kept by its sender")]);
@@ -350,14 +299,10 @@ fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_aga
         let is_asked = reply.head.contains("retry-after: 1");
         ensure!(is_asked == (status == 503), "{reply:?}");
     }
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "1");
-    ensure!(
-        ask(
-            &dir,
-            "SELECT count(*) FROM loom_losses(DIR) WHERE source = 'logs'"
-        )? == "0"
-    );
-    receiving.daemon.stop()
+    receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "1")?;
+    let lost = "SELECT count(*) FROM loom_losses(DIR) WHERE source = 'logs'";
+    receiving.asks(lost, "0")?;
+    receiving.stop()
 }
 
 // case Metrics: [otlp]
@@ -367,21 +312,10 @@ fn a_sender_uses_tls_where_it_is_configured() -> Result<()> {
         return Ok(());
     }
     let place = tempfile::tempdir()?;
-    let subject =
-        "/CN=daemon -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
-    let made = Command::new("openssl")
-        .args(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '),
-        )
-        .args("-keyout key.pem -out cert.pem -subj".split(' '))
-        .args(subject.split(' '))
-        .current_dir(place.path())
-        .output()?;
-    ensure!(made.status.success(), "{made:?}");
-    let dir = place.path().join("o.loom");
+    certificate(place.path());
     let here = place.path().display();
     let tls = format!("tls = {{ cert = '{here}/cert.pem', key = '{here}/key.pem' }}");
-    let receiving = Receiving::start(&dir, &tls)?;
+    let receiving = Receiving::new(&tls)?;
     std::fs::write(place.path().join("body"), logs(vec![said("in secret")]))?;
     let post = |options: &str| -> Result<String> {
         let said = Command::new("curl")
@@ -400,16 +334,14 @@ fn a_sender_uses_tls_where_it_is_configured() -> Result<()> {
     ] {
         ensure!(post(&options)? == status, "{options}");
     }
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
-    receiving.daemon.stop()
+    receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "2")?;
+    receiving.stop()
 }
 
 // case Metrics: a log that takes nothing, a thousand connections
 #[test]
 fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let mut silent = Vec::new();
     for _ in 0..1000 {
         let mut stream = TcpStream::connect(&receiving.address)?;
@@ -425,19 +357,21 @@ fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() ->
             .is_ok_and(|reply| reply.status == 200))
     };
     ensure!(wait_until(is_served)?);
-    ensure!(ask(&dir, "SELECT any_value(body) FROM loom_scan(DIR, 'logs')")? == "served");
-    receiving.daemon.stop()
+    receiving.asks(
+        "SELECT any_value(body) FROM loom_scan(DIR, 'logs')",
+        "served",
+    )?;
+    receiving.stop()
 }
 
 // case Metrics: [otlp]
 #[test]
 fn a_token_is_needed_where_one_is_configured() -> Result<()> {
     let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
     let token = place.path().join("token");
     std::fs::write(&token, "secret\n")?;
     let more = format!("bearer_file = '{}'", token.display());
-    let receiving = Receiving::start(&dir, &more)?;
+    let receiving = Receiving::new(&more)?;
     let body = logs(vec![said("known")]);
     for (header, status) in [
         ("", 401),
@@ -448,6 +382,6 @@ fn a_token_is_needed_where_one_is_configured() -> Result<()> {
         let reply = receiving.send("POST", "/v1/logs", &format!("{PROTOBUF}{header}"), &body)?;
         ensure!(reply.status == status, "{header}: {reply:?}");
     }
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "1");
-    receiving.daemon.stop()
+    receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "1")?;
+    receiving.stop()
 }

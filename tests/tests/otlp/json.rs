@@ -1,10 +1,10 @@
 //! Requests in JSON, as browsers send them: the same rows come of them, and errors are answered in JSON.
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::{ingestd, wait_until};
+use loom_tests::daemon::wait_until;
 use serde_json::{Value, json};
 
-use crate::sender::{Receiving, ask, now_ns};
+use crate::sender::{Receiving, now_ns};
 
 const JSON: &str = "content-type: application/json; charset=utf-8\r\n";
 const PROMOTE: &str = "promote = [{ name = 'http.route' }, { name = 'code', type = 'i64' }]";
@@ -28,9 +28,7 @@ fn post(receiving: &Receiving, path: &str, body: &str) -> Result<(u16, Value)> {
 
 #[test]
 fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, PROMOTE)?;
+    let receiving = Receiving::new(PROMOTE)?;
     let now = now_ns();
     let logs = json!({"resourceLogs": [{"resource": resource(), "unknown": [1], "scopeLogs": [{
         "scope": {"name": "lib", "version": "1.2"},
@@ -45,9 +43,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
         ],
     }]}]});
     ensure!(post(&receiving, "/v1/logs", &logs.to_string())? == (200, json!({})));
-    let row = ask(
-        &dir,
-        r#"SELECT concat_ws('|', ts_ns, severity, severity_number, body, service, trace_id, span_id, "http.route", code,
+    let row = receiving.ask(r#"SELECT concat_ws('|', ts_ns, severity, severity_number, body, service, trace_id, span_id, "http.route", code,
            attributes->>'$.list[0]', attributes->>'$.list[1]', attributes->>'raw', scope->>'version')
            FROM loom_scan(DIR, 'logs') WHERE severity = 'ERROR'"#,
     )?;
@@ -55,7 +51,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
     let wanted =
         format!("{now}|ERROR|17|ä\"b|shop|{trace}|0102030405060708|/pay|503|0.5|7|AQI=|1.2");
     ensure!(row == wanted, "{row}");
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")? == "2");
+    receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "2")?;
 
     let spans = json!({"resourceSpans": [{"resource": resource(), "scopeSpans": [{"spans": [{
         "traceId": trace, "spanId": "0102030405060708", "parentSpanId": "", "name": "pay", "kind": 2,
@@ -64,11 +60,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
         "events": [{"timeUnixNano": now.to_string(), "name": "retry"}],
     }]}]}]});
     ensure!(post(&receiving, "/v1/traces", &spans.to_string())? == (200, json!({})));
-    let row = ask(
-        &dir,
-        "SELECT concat_ws('|', name, kind, duration_ns, status, status_message, events->>'$[0].name') FROM loom_scan(DIR, 'spans')",
-    )?;
-    ensure!(row == "pay|server|5000|error|refused|retry", "{row}");
+    receiving.asks("SELECT concat_ws('|', name, kind, duration_ns, status, status_message, events->>'$[0].name') FROM loom_scan(DIR, 'spans')", "pay|server|5000|error|refused|retry")?;
 
     let bounds =
         json!({"count": "3", "sum": 6.5, "bucketCounts": ["1", 2], "explicitBounds": [2.5]});
@@ -104,19 +96,15 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
         let series = format!(
             "SELECT coalesce(string_agg({shown}, ', ' ORDER BY {shown}), '') FROM loom_series(DIR, '{metric}')"
         );
-        let values = ask(&dir, &series)?;
-        ensure!(values == wanted, "{metric}: {values}");
+        receiving.asks(&series, wanted)?;
     }
-    receiving.daemon.stop()?;
-    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+    receiving.stop_sound()
 }
 
 /// JSON has no member for a list without elements and a text without letters, or `null` in its place.
 #[test]
 fn what_is_empty_is_taken_where_it_is_left_out_and_where_it_is_null() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let empty = json!([
         {"key": "list", "value": {"arrayValue": {}}},
         {"key": "none", "value": {"arrayValue": {"values": null}}},
@@ -128,8 +116,7 @@ fn what_is_empty_is_taken_where_it_is_left_out_and_where_it_is_null() -> Result<
         "logRecords": [{"body": {"arrayValue": {}}, "attributes": empty}],
     }]}]});
     ensure!(post(&receiving, "/v1/logs", &logs.to_string())? == (200, json!({})));
-    let row = ask(
-        &dir,
+    let row = receiving.ask(
         "SELECT concat_ws('|', body, attributes, resource, scope) FROM loom_scan(DIR, 'logs')",
     )?;
     let kept = r#"{"list":[],"none":[],"map":{},"":1}"#;
@@ -137,14 +124,12 @@ fn what_is_empty_is_taken_where_it_is_left_out_and_where_it_is_null() -> Result<
         row == format!("[]|{kept}|{kept}|{{\"attributes\":{kept}}}"),
         "{row}"
     );
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 #[test]
 fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "body_max = '8MiB'")?;
+    let receiving = Receiving::new("body_max = '8MiB'")?;
     let record = |record: &str| {
         format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{record}]}}]}}]}}"#)
     };
@@ -155,6 +140,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     );
     let long = format!(r#"{{"body":{{"stringValue":"{}"}}}}"#, "a".repeat(5 << 20));
     let empties = vec!["{}"; 1_000_000].join(",");
+    let many = format!(r#"{{"attributes":[{empties},{empties}]}}"#);
     for (body, why) in [
         ("{", "EOF"),
         ("[1]", "invalid"),
@@ -174,10 +160,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
         ),
         (&record(&deep), "recursion limit"),
         (&record(&long), "more than 4194304 bytes"),
-        (
-            &record(&format!(r#"{{"attributes":[{empties},{empties}]}}"#)),
-            "more than 4194304 bytes",
-        ),
+        (&record(&many), "more than 4194304 bytes"),
     ];
     // Its neighbours are stored.
     let good = r#"{"body":{"stringValue":"good"}}"#;
@@ -189,34 +172,26 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
         let is_said = partial["rejectedLogRecords"] == "1" && message.contains(why);
         ensure!(status == 200 && is_said, "{status} {said}, wanted {why}");
     }
-    let stored = ask(
-        &dir,
+    receiving.asks(
         "SELECT count(*) FROM loom_scan(DIR, 'logs') WHERE body = 'good'",
+        counted.len().to_string(),
     )?;
-    ensure!(stored == counted.len().to_string(), "{stored}");
     let point = json!({"timeUnixNano": now_ns().to_string(), "asDouble": 1.0});
     let of_metrics = |metrics: Value| {
         json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}).to_string()
     };
+    let gauge = |points: Value| json!({"gauge": {"dataPoints": points}});
+    let odd_map = json!([{"asDouble": 1.0, "attributes": {"a": "b"}}]);
+    let odd_time = json!([point, {"timeUnixNano": "noon", "asDouble": 1.0}]);
+    let odd_flag = json!({"sum": {"isMonotonic": "true", "dataPoints": [point]}});
+    let odd_count = json!({"histogram": {"dataPoints": [{"bucketCounts": ["a", "2"]}]}});
     let bad_metrics = [
         (json!({"gauge": 5}), "invalid type"),
-        (json!({"gauge": {"dataPoints": "x"}}), "invalid type"),
-        (
-            json!({"gauge": {"dataPoints": [point, {"timeUnixNano": "noon", "asDouble": 1.0}]}}),
-            "invalid digit",
-        ),
-        (
-            json!({"gauge": {"dataPoints": [{"asDouble": 1.0, "attributes": {"a": "b"}}]}}),
-            "invalid type",
-        ),
-        (
-            json!({"sum": {"isMonotonic": "true", "dataPoints": [point]}}),
-            "invalid type",
-        ),
-        (
-            json!({"histogram": {"dataPoints": [{"bucketCounts": ["a", "2"]}]}}),
-            "invalid digit",
-        ),
+        (gauge(json!("x")), "invalid type"),
+        (gauge(odd_time), "invalid digit"),
+        (gauge(odd_map), "invalid type"),
+        (odd_flag, "invalid type"),
+        (odd_count, "invalid digit"),
     ];
     for (bad, why) in &bad_metrics {
         let mut bad = bad.clone();
@@ -231,8 +206,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
             "{status} {said}, wanted {why} of {bad}"
         );
     }
-    let stored = ask(&dir, "SELECT count(*) > 0 FROM loom_series(DIR, 'good')")?;
-    ensure!(stored == "true", "{stored}");
+    receiving.asks("SELECT count(*) > 0 FROM loom_series(DIR, 'good')", "true")?;
     let unknown = json!([{"name": "m", "guage": {"dataPoints": [point]}}]);
     let (_, said) = post(&receiving, "/v1/metrics", &of_metrics(unknown))?;
     let partial = &said["partialSuccess"];
@@ -243,17 +217,17 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     ensure!(post(&receiving, "/v1/logs", "{}")? == (200, json!({})));
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
     let wanted = (3 + counted.len() + bad_metrics.len() + 1).to_string();
-    let is_counted = wait_until(|| Ok(ask(&dir, lost)? == wanted))?;
-    ensure!(is_counted, "{} of {wanted}", ask(&dir, lost)?);
+    let is_counted = wait_until(|| Ok(receiving.ask(lost)? == wanted))?;
+    ensure!(is_counted, "{} of {wanted}", receiving.ask(lost)?);
     // A record without anything is one, and none of so many is lost without a count.
     let (status, said) = post(&receiving, "/v1/logs", &record(&empties))?;
     let rejected = said["partialSuccess"]["rejectedLogRecords"].as_str();
     let rejected: u64 = rejected.unwrap_or("0").parse()?;
     ensure!(status == 200, "{status} {said}");
-    let stored = ask(&dir, "SELECT count(*) FROM loom_scan(DIR, 'logs')")?;
+    let stored = receiving.ask("SELECT count(*) FROM loom_scan(DIR, 'logs')")?;
     ensure!(
         stored.parse::<u64>()? + rejected == (1_000_000 + counted.len()) as u64,
         "{stored} {rejected}"
     );
-    receiving.daemon.stop()
+    receiving.stop()
 }

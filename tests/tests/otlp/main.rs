@@ -10,6 +10,3 @@ mod sender;
 mod signals;
 mod targets;
 mod times;
-
-#[path = "../../../ingestd/tests/small_disk/mod.rs"]
-mod small_disk;

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::wait_until;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::seed::Seed;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use crate::sender::{Receiving, ask, gauge, metrics_of, now_ns, text};
+use crate::sender::{Receiving, gauge, metrics_of, now_ns, text};
 
 const MS_NS: u64 = 1_000_000;
 const SERIES: [&str; 3] = ["a", "b", "c"];
@@ -52,15 +51,13 @@ fn draw(seed: &mut Seed, begin_ms: u64) -> Vec<Point> {
 
 /// Batches as workers send them: a point comes up to half a window late, and a batch in four twice.
 fn shuffled(seed: &mut Seed, points: &[Point]) -> Vec<Vec<Point>> {
-    let mut points: Vec<(u64, Point)> = points
-        .iter()
-        .map(|point| {
-            (
-                point.0 + seed.between(0, WINDOW_MS as i64 / 2) as u64,
-                *point,
-            )
-        })
-        .collect();
+    let late = |point: &Point| {
+        (
+            point.0 + seed.between(0, WINDOW_MS as i64 / 2) as u64,
+            *point,
+        )
+    };
+    let mut points: Vec<(u64, Point)> = points.iter().map(late).collect();
     points.sort_by_key(|(arrival_ms, _)| *arrival_ms);
     let mut rest = points.into_iter().map(|(_, point)| point).peekable();
     let mut batches: Vec<Vec<Point>> = Vec::new();
@@ -92,20 +89,16 @@ fn rows(session: &mut Session, dir: &Path, instance: &str, sql: &str) -> Result<
 fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<()> {
     let test = "points_in_any_order_are_stored_once_and_read_as_points_in_order";
     let mut seed = Seed::announced(test);
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let mut receiving = Receiving::start(&dir, "")?;
+    let mut receiving = Receiving::new("")?;
     let points = draw(&mut seed, now_ns() / MS_NS - 2 * WINDOW_MS);
-    let reply = receiving.post("/v1/metrics", &request("ordered", &points))?;
-    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+    receiving.takes_all("/v1/metrics", &request("ordered", &points))?;
     let batches = shuffled(&mut seed, &points);
     let restarts: Vec<usize> = (0..4)
         .map(|_| seed.between(0, batches.len() as i64) as usize)
         .collect();
     for (nth, batch) in batches.iter().enumerate() {
         if restarts.contains(&nth) {
-            receiving.daemon.kill()?;
-            receiving = Receiving::start(&dir, "")?;
+            receiving = receiving.killed_and_started("")?;
         }
         let reply = receiving.post("/v1/metrics", &request("shuffled", batch))?;
         ensure!(
@@ -113,37 +106,28 @@ fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<(
             "batch {nth}: {reply:?}"
         );
     }
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
+    receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
     for version in Version::ALL {
         let mut session = Session::open(version)?.with_macros()?;
-        for (what, sql) in [
-            (
-                "points",
-                "SELECT labels['of'], ts_ns, value FROM loom_series(DIR, 'sold', LABELS)",
-            ),
-            (
-                "increase",
-                "SELECT labels['of'], ts, value FROM loom_increase(DIR, 'sold', INTERVAL 1 MINUTE, LABELS, every := INTERVAL 10 SECONDS)",
-            ),
-            (
-                "rate",
-                "SELECT labels['of'], ts, value FROM loom_counter_rate(DIR, 'sold', INTERVAL 30 SECONDS, LABELS, every := INTERVAL '7s')",
-            ),
-            (
-                "last",
-                "SELECT labels['of'], count, sum, min, max, last FROM loom_series_aggregate(DIR, 'sold', LABELS)",
-            ),
-            (
-                "last of buckets",
-                "SELECT bucket, labels['of'], count, last FROM loom_series_aggregate(DIR, 'sold', LABELS, bucket := INTERVAL 20 SECONDS)",
+        let minute = "INTERVAL 1 MINUTE, LABELS, every := INTERVAL 10 SECONDS";
+        let half = "INTERVAL 30 SECONDS, LABELS, every := INTERVAL '7s'";
+        let last = "loom_series_aggregate(DIR, 'sold', LABELS";
+        for sql in [
+            "labels['of'], ts_ns, value FROM loom_series(DIR, 'sold', LABELS)",
+            &format!("labels['of'], ts, value FROM loom_increase(DIR, 'sold', {minute})"),
+            &format!("labels['of'], ts, value FROM loom_counter_rate(DIR, 'sold', {half})"),
+            &format!("labels['of'], count, sum, min, max, last FROM {last})"),
+            &format!(
+                "bucket, labels['of'], count, last FROM {last}, bucket := INTERVAL 20 SECONDS)"
             ),
         ] {
-            let ordered = rows(&mut session, &dir, "ordered", sql)?;
-            let found = rows(&mut session, &dir, "shuffled", sql)?;
+            let sql = &format!("SELECT {sql}");
+            let ordered = rows(&mut session, receiving.dir(), "ordered", sql)?;
+            let found = rows(&mut session, receiving.dir(), "shuffled", sql)?;
             let other = ordered.iter().zip(&found).find(|(one, other)| one != other);
             ensure!(
                 ordered == found && ordered.len() >= SERIES.len(),
-                "{what}: {} and {} rows, {other:?}",
+                "{sql}: {} and {} rows, {other:?}",
                 ordered.len(),
                 found.len()
             );
@@ -156,25 +140,22 @@ fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<(
             .iter()
             .map(|(of, value)| format!("{:?}", [Some(of.to_string()), Some(format!("{value:?}"))]))
             .collect();
-        let found = rows(&mut session, &dir, "shuffled", last)?;
+        let found = rows(&mut session, receiving.dir(), "shuffled", last)?;
         ensure!(found == naive, "{found:?}, not {naive:?}");
     }
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 // case Metrics: points out of order, sent again, after a restart
 #[test]
 fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
     let now_ms = now_ns() / MS_NS;
     for (window_ms, more, word) in [
         (WINDOW_MS, "", "out_of_order"),
         (20_000, "out_of_order = '20s'", "out_of_order"),
         (0, "out_of_order = '0s'", "older than the one before"),
     ] {
-        let dir = dir.with_extension(format!("{window_ms}.loom"));
-        let mut receiving = Receiving::start(&dir, more)?;
+        let mut receiving = Receiving::new(more)?;
         let sent = |receiving: &Receiving, ms: u64, value: f64| {
             let point = (ms, SERIES[0], value);
             receiving
@@ -192,24 +173,13 @@ fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
                 refused == 1 && why.contains("within a millisecond"),
                 "{why}"
             );
-            receiving.daemon.kill()?;
-            receiving = Receiving::start(&dir, more)?;
+            receiving = receiving.killed_and_started(more)?;
         }
-        let kept = ask(
-            &dir,
-            "SELECT count(*) || '|' || max(value) FROM loom_series(DIR, 'sold')",
-        )?;
-        ensure!(
-            kept == if window_ms == 0 { "1|1.0" } else { "2|1.0" },
-            "{kept}"
-        );
+        let kept = "SELECT count(*) || '|' || max(value) FROM loom_series(DIR, 'sold')";
+        receiving.asks(kept, if window_ms == 0 { "1|1.0" } else { "2|1.0" })?;
         let lost = "SELECT sum(records) FROM loom_losses(DIR)";
-        ensure!(
-            wait_until(|| Ok(ask(&dir, lost)? == "4"))?,
-            "{}",
-            ask(&dir, lost)?
-        );
-        receiving.daemon.stop()?;
+        receiving.asks_until(lost, "4")?;
+        receiving.stop()?;
     }
     Ok(())
 }
@@ -217,15 +187,11 @@ fn a_point_beyond_the_window_is_refused_counted_and_named() -> Result<()> {
 // case Metrics: points out of order, sent again, after a restart
 #[test]
 fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let now_ms = now_ns() / MS_NS;
     let all = SERIES.map(|of| (now_ms, of, 1.0));
-    let reply = receiving.post("/v1/metrics", &request("one", &all))?;
-    ensure!(reply.refused()?.0 == 0, "{reply:?}");
-    receiving.daemon.stop()?;
-    let receiving = Receiving::start(&dir, "")?;
+    receiving.takes("/v1/metrics", &request("one", &all))?;
+    let receiving = receiving.stopped_and_started("")?;
     // The first request has another time and one series alone, the next ones what is stored.
     for (ms, of) in [
         (now_ms + 1000, "a"),
@@ -233,14 +199,12 @@ fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
         (now_ms, "b"),
         (now_ms, "c"),
     ] {
-        let reply = receiving.post("/v1/metrics", &request("one", &[(ms, of, 1.0)]))?;
-        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+        receiving.takes("/v1/metrics", &request("one", &[(ms, of, 1.0)]))?;
     }
     let other = request("one", &[(now_ms, "c", 2.0)]);
-    let (refused, why) = receiving.post("/v1/metrics", &other)?.refused()?;
-    ensure!(refused == 1 && why.contains("several values"), "{why}");
+    receiving.refuses("/v1/metrics", &other, 1, "several values")?;
     let kept = "SELECT string_agg(series || n, ' ' ORDER BY series) \
                 FROM (SELECT labels['of'] AS series, count(*) AS n FROM loom_series(DIR, 'sold') GROUP BY ALL)";
-    ensure!(ask(&dir, kept)? == "a2 b1 c1", "{}", ask(&dir, kept)?);
-    receiving.daemon.stop()
+    receiving.asks(kept, "a2 b1 c1")?;
+    receiving.stop()
 }

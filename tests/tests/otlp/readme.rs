@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use loom_tests::daemon::wait_until;
 use loom_tests::machine;
+use loom_tests::page::block;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::{
     Metric, NumberDataPoint, Sum, metric, number_data_point,
@@ -15,29 +15,18 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::trace::v1::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::sender::{Receiving, ask, logs, metrics, now_ns, spans, text};
+use crate::sender::{Receiving, logs, metrics, now_ns, spans, text};
 
-/// The first block of a language in the page.
-fn of_page<'a>(page: &'a str, language: &str) -> Result<&'a str> {
-    let begun = page.split_once(&format!("```{language}\n"));
-    let block = begun.and_then(|(_, block)| block.split_once("```"));
-    Ok(block
-        .with_context(|| format!("the page has no {language}"))?
-        .0)
-}
-
-/// Records three packets of UDP with the command of the page, into the daemon of `dir`, and gives the time at which they were sent.
-fn record_packets(page: &str, dir: &Path) -> Result<u64> {
+/// Records three packets of UDP with the command of the page, into a daemon, and gives the time at which they were sent.
+fn record_packets(receiving: &Receiving) -> Result<u64> {
     let command = "`ingestd record telemetry.loom packets -i lo port ";
-    ensure!(
-        page.contains(command),
-        "the page records no packets beside OTLP"
-    );
+    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/otlp.md"))?;
+    ensure!(page.contains(command), "the page records no packets");
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     let to = receiver.local_addr()?;
     let mut recording = Command::new(machine::ingestd()?)
         .arg("record")
-        .arg(dir)
+        .arg(receiving.dir())
         .args(["packets", "-i", "lo", "port", &to.port().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -48,7 +37,7 @@ fn record_packets(page: &str, dir: &Path) -> Result<u64> {
     }
     let sent = now_ns();
     let count = "SELECT count(*) FROM loom_scan(DIR, 'packet')";
-    let is_stored = wait_until(|| Ok(ask(dir, count).is_ok_and(|count| count == "3")))?;
+    let is_stored = wait_until(|| Ok(receiving.ask(count).is_ok_and(|count| count == "3")))?;
     kill_process(Pid::from_child(&recording), Signal::INT)?;
     let output = recording.wait_with_output()?;
     ensure!(is_stored && output.status.success(), "{said} {output:?}");
@@ -70,8 +59,8 @@ fn until_it_records(recording: &mut Child) -> Result<String> {
 // case Metrics: [otlp]
 #[test]
 fn the_configuration_of_the_page_receives_and_its_statement_joins() -> Result<()> {
-    let page = std::fs::read_to_string(machine::root().join("ingestd/docs/otlp.md"))?;
-    let config = of_page(&page, "toml")?;
+    let page = "ingestd/docs/otlp.md";
+    let config = &block(page, "", "toml")?;
     ensure!(
         config.lines().filter(|line| !line.is_empty()).count() <= 10,
         "{config}"
@@ -79,10 +68,8 @@ fn the_configuration_of_the_page_receives_and_its_statement_joins() -> Result<()
     let listen = "listen = [\"127.0.0.1:4317\", \"127.0.0.1:4318\"]\n";
     let (before, promote) = config.split_once(listen).context("the usual ports")?;
     let before = before.strip_suffix("[otlp]\n").context("the table")?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, &format!("{promote}\n{before}"))?;
-    let now = record_packets(&page, &dir)?;
+    let receiving = Receiving::new(&format!("{promote}\n{before}"))?;
+    let now = record_packets(&receiving)?;
     let span = |duration_ns: u64| Span {
         trace_id: vec![duration_ns as u8; 16],
         span_id: vec![1; 8],
@@ -118,17 +105,12 @@ fn the_configuration_of_the_page_receives_and_its_statement_joins() -> Result<()
         ("/v1/logs", logs(vec![log])),
         ("/v1/metrics", metrics(vec![cpu])),
     ] {
-        let reply = receiving.post(path, &body)?;
-        ensure!(reply.refused()?.0 == 0, "{reply:?}");
+        receiving.takes(path, &body)?;
     }
-    let statement = of_page(&page, "sql")?.replace("'telemetry.loom'", "DIR");
+    let statement = block(page, "", "sql")?.replace("'telemetry.loom'", "DIR");
     let statement = statement.trim().trim_end_matches(';');
-    let found = ask(
-        &dir,
-        &format!(
+    receiving.asks(&format!(
             "SELECT string_agg(concat_ws('|', name, duration_ns, \"http.route\", body, cpu_seconds, packets)) FROM ({statement})"
-        ),
-    )?;
-    ensure!(found == "span of 200|200|/pay|slow|1.5|3", "{found}");
-    receiving.daemon.stop()
+        ), "span of 200|200|/pay|slow|1.5|3")?;
+    receiving.stop()
 }

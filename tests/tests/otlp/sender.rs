@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::{Daemon, wait_until};
+use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -19,14 +19,106 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
+use tempfile::TempDir;
 
 /// A daemon that receives on a port of its own.
 pub struct Receiving {
     pub daemon: Daemon,
     pub address: String,
+    /// Where the directory stands, if it is a test's own.
+    place: Option<TempDir>,
 }
 
 impl Receiving {
+    /// In a directory of its own. `more` stands in `[otlp]`, and may begin other tables.
+    pub fn new(more: &str) -> Result<Receiving> {
+        let place = tempfile::tempdir()?;
+        let mut receiving = Receiving::start(&place.path().join("o.loom"), more)?;
+        receiving.place = Some(place);
+        Ok(receiving)
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.daemon.dir()
+    }
+
+    /// The folder that the directory stands in.
+    pub fn place(&self) -> &Path {
+        self.dir().parent().unwrap_or(self.dir())
+    }
+
+    pub fn stop(self) -> Result<()> {
+        self.daemon.stop()
+    }
+
+    /// Stops the daemon; fails unless the directory is sound.
+    pub fn stop_sound(self) -> Result<()> {
+        let dir = self.dir().to_owned();
+        self.daemon.stop()?;
+        ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+    }
+
+    /// The next daemon of the directory.
+    pub fn stopped_and_started(self, more: &str) -> Result<Receiving> {
+        let dir = self.dir().to_owned();
+        self.daemon.stop()?;
+        let next = Receiving::start(&dir, more)?;
+        Ok(Receiving {
+            place: self.place,
+            ..next
+        })
+    }
+
+    pub fn killed_and_started(self, more: &str) -> Result<Receiving> {
+        let dir = self.dir().to_owned();
+        self.daemon.kill()?;
+        let next = Receiving::start(&dir, more)?;
+        Ok(Receiving {
+            place: self.place,
+            ..next
+        })
+    }
+
+    /// What both versions of DuckDB answer. `DIR` in a statement is the directory.
+    pub fn ask(&self, sql: &str) -> Result<String> {
+        ask(self.dir(), sql)
+    }
+
+    /// Fails unless this is the answer.
+    pub fn asks(&self, sql: &str, wanted: impl AsRef<str>) -> Result<()> {
+        let (found, wanted) = (self.ask(sql)?, wanted.as_ref());
+        ensure!(found == wanted, "{sql}: {found}, not {wanted}");
+        Ok(())
+    }
+
+    /// Waits for this answer.
+    pub fn asks_until(&self, sql: &str, wanted: impl AsRef<str>) -> Result<()> {
+        let is_so = wait_until(|| Ok(self.ask(sql)? == wanted.as_ref()))?;
+        ensure!(is_so, "{sql}: {}", self.ask(sql)?);
+        Ok(())
+    }
+
+    /// Fails unless a request is taken whole.
+    pub fn takes(&self, path: &str, body: &[u8]) -> Result<()> {
+        let (refused, why) = self.post(path, body)?.refused()?;
+        ensure!(refused == 0, "{refused} {why}");
+        Ok(())
+    }
+
+    /// The same, without a word.
+    pub fn takes_all(&self, path: &str, body: &[u8]) -> Result<()> {
+        let refused = self.post(path, body)?.refused()?;
+        ensure!(refused == (0, String::new()), "{refused:?}");
+        Ok(())
+    }
+
+    /// Fails unless so many parts of a request are refused, for this reason among others.
+    pub fn refuses(&self, path: &str, body: &[u8], count: i64, reason: &str) -> Result<()> {
+        let (refused, why) = self.post(path, body)?.refused()?;
+        ensure!(refused == count && why.contains(reason), "{refused} {why}");
+        Ok(())
+    }
+
     /// `more` stands in `[otlp]`, and may begin other tables.
     pub fn start(dir: &Path, more: &str) -> Result<Receiving> {
         let file = dir.with_extension("log");
@@ -44,7 +136,11 @@ impl Receiving {
             Ok(!address.is_empty())
         })?;
         ensure!(is_said, "the daemon does not say where it receives");
-        Ok(Receiving { daemon, address })
+        Ok(Receiving {
+            daemon,
+            address,
+            place: None,
+        })
     }
 
     /// Sends a body of protobuf, and gives the answer.
@@ -236,8 +332,8 @@ pub fn now_ns() -> u64 {
     ingestd::wall_clock().0 as u64
 }
 
-/// The answer of both versions of DuckDB. A record that comes between the two questions makes them differ, so they are asked until they agree.
-pub fn ask(dir: &Path, sql: &str) -> Result<String> {
+/// The same of any directory. A record that comes between the two questions makes them differ, so they are asked until they agree.
+fn ask(dir: &Path, sql: &str) -> Result<String> {
     let sql = sql.replace("DIR", &format!("'{}'", dir.display()));
     let mut answers = [String::new(), String::new()];
     let agree = wait_until(|| {

@@ -1,12 +1,11 @@
 //! What a resource of metrics has besides its job and its instance: labels of `target_info`, stored once for a time and limited as any series is.
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::wait_until;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use crate::sender::{Receiving, ask, attribute, gauge, int, metrics_of, now_ns, shop, text};
+use crate::sender::{Receiving, attribute, gauge, int, metrics_of, now_ns, shop, text};
 
 const MS_NS: u64 = 1_000_000;
 
@@ -50,22 +49,15 @@ const LABELS: &str =
 
 #[test]
 fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     // What can be read back exactly: microseconds.
     let now = now_ns() / MS_NS * MS_NS;
     let takes = |sent| -> Result<()> {
-        let reply = receiving.post("/v1/metrics", &metrics_of(sent))?;
-        ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
+        receiving.takes_all("/v1/metrics", &metrics_of(sent))?;
         Ok(())
     };
-    let infos = || {
-        ask(
-            &dir,
-            "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, 'target_info')",
-        )
-    };
+    let infos =
+        "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, 'target_info')";
     // As a Collector sends it on: the resource once for each point.
     let both = || {
         vec![
@@ -74,9 +66,7 @@ fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
         ]
     };
     takes(both())?;
-    let found = ask(
-        &dir,
-        &format!(
+    let found = receiving.ask(&format!(
             "SELECT ts_ns || '|' || value || '|' || array_to_string({LABELS}, '|') FROM loom_series(DIR, 'target_info')"
         ),
     )?;
@@ -87,34 +77,26 @@ fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
     // The same again, and an older point of another series.
     takes(both())?;
     takes(vec![(till(7), load(now - 3000 * MS_NS, "third"))])?;
-    ensure!(infos()? == "2|1", "{}", infos()?);
+    receiving.asks(infos, "2|1")?;
     takes(vec![(till(7), load(now, "first"))])?;
-    ensure!(infos()? == "3|1", "{}", infos()?);
+    receiving.asks(infos, "3|1")?;
     // Another process of the same instance.
     takes(vec![(till(8), load(now + 1000 * MS_NS, "first"))])?;
-    ensure!(infos()? == "4|2", "{}", infos()?);
-    receiving.daemon.kill()?;
-    let receiving = Receiving::start(&dir, "")?;
+    receiving.asks(infos, "4|2")?;
+    let receiving = receiving.killed_and_started("")?;
     let again = metrics_of(vec![(till(8), load(now + 1000 * MS_NS, "first"))]);
-    let reply = receiving.post("/v1/metrics", &again)?;
-    ensure!(reply.refused()?.0 == 0, "{reply:?}");
-    ensure!(infos()? == "4|2", "{}", infos()?);
-    let joined = ask(
-        &dir,
-        "SELECT string_agg(DISTINCT i.labels['process_pid'], ' ' ORDER BY i.labels['process_pid']) \
+    receiving.takes("/v1/metrics", &again)?;
+    receiving.asks(infos, "4|2")?;
+    receiving.asks("SELECT string_agg(DISTINCT i.labels['process_pid'], ' ' ORDER BY i.labels['process_pid']) \
          FROM loom_series(DIR, 'load') l JOIN loom_series(DIR, 'target_info') i \
-         ON (l.ts, l.labels['job'], l.labels['instance']) = (i.ts, i.labels['job'], i.labels['instance'])",
-    )?;
-    ensure!(joined == "7 8", "{joined}");
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
-    receiving.daemon.stop()
+         ON (l.ts, l.labels['job'], l.labels['instance']) = (i.ts, i.labels['job'], i.labels['instance'])", "7 8")?;
+    receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
+    receiving.stop()
 }
 
 #[test]
 fn a_resource_without_other_attributes_or_without_points_has_no_target_info() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let known = vec![
         text("service.name", "shop"),
         text("service.instance.id", "1"),
@@ -137,21 +119,15 @@ fn a_resource_without_other_attributes_or_without_points_has_no_target_info() ->
     ] {
         let reply = receiving.post("/v1/metrics", &metrics_of(vec![(resource, sent)]))?;
         ensure!(reply.status == 200, "{reply:?}");
-        let found = ask(
-            &dir,
-            "SELECT coalesce(string_agg(concat_ws(' ', labels['job'], labels['instance'], labels['region'])), '') \
-             FROM loom_series(DIR, 'target_info')",
-        )?;
-        ensure!(found == wanted, "{found}, wanted {wanted}");
+        receiving.asks("SELECT coalesce(string_agg(concat_ws(' ', labels['job'], labels['instance'], labels['region'])), '') \
+             FROM loom_series(DIR, 'target_info')", wanted)?;
     }
-    receiving.daemon.stop()
+    receiving.stop()
 }
 
 #[test]
 fn resources_that_always_change_are_limited_counted_and_named() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "series_max = 5")?;
+    let receiving = Receiving::new("series_max = 5")?;
     let now = now_ns();
     let changed = |n: u64| {
         let mut attributes = shop().attributes;
@@ -170,30 +146,21 @@ fn resources_that_always_change_are_limited_counted_and_named() -> Result<()> {
     let mut long = shop().attributes;
     long.push(text("process.command_args", &"x".repeat(5000)));
     let sent = metrics_of(vec![(resource(long), load(now + 10 * MS_NS, "one"))]);
-    let (refused, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
-    ensure!(
-        refused == 0 && why.contains("4096 bytes"),
-        "{refused} {why}"
-    );
+    receiving.refuses("/v1/metrics", &sent, 0, "4096 bytes")?;
     // More in one request than a sender may have series.
     let sent = metrics_of((20..28).map(changed).collect());
     let (_, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
     ensure!(why.contains("more than series_max resources"), "{why}");
     for (series, wanted) in [("target_info", "6|6"), ("load", "19|1")] {
-        let count = ask(
-            &dir,
+        receiving.asks(
             &format!(
                 "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, '{series}')"
             ),
+            wanted,
         )?;
-        ensure!(count == wanted, "{series}: {count}");
     }
     // Four, the long one, and five of the last request, of which three more have no sender's source.
     let lost = "SELECT sum(records) FROM loom_losses(DIR) WHERE source = 'metrics/shop/i1'";
-    ensure!(
-        wait_until(|| Ok(ask(&dir, lost)? == "10"))?,
-        "{}",
-        ask(&dir, lost)?
-    );
-    receiving.daemon.stop()
+    receiving.asks_until(lost, "10")?;
+    receiving.stop()
 }

@@ -1,9 +1,8 @@
 //! Data points of one sender at many times in one request: all are stored, until their records would take too much.
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::{ingestd, wait_until};
 
-use crate::sender::{Receiving, ask, gauge, metrics, now_ns};
+use crate::sender::{Receiving, gauge, metrics, now_ns};
 
 const MS_NS: u64 = 1_000_000;
 
@@ -25,31 +24,19 @@ fn wide(series: u64) -> Vec<u8> {
 
 #[test]
 fn a_sender_may_gather_points_of_seconds() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "series_max = 1200")?;
-    let (refused, why) = receiving.post("/v1/metrics", &wide(1200))?.refused()?;
-    ensure!(refused == 0, "{refused} {why}");
+    let receiving = Receiving::new("series_max = 1200")?;
+    receiving.takes("/v1/metrics", &wide(1200))?;
     // More points than series_max, of one series, in the second of two groups: their records have places for two hundred others.
-    let reply = receiving.post("/v1/metrics", &each_millisecond("load", 5000))?;
-    ensure!(reply.refused()? == (0, String::new()), "{reply:?}");
-    let kept = ask(
-        &dir,
-        "SELECT count(*) || '|' || count(DISTINCT ts) || '|' || sum(value) FROM loom_series(DIR, 'load')",
-    )?;
-    ensure!(kept == "5000|5000|12497500.0", "{kept}");
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
-    receiving.daemon.stop()?;
-    ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
+    receiving.takes_all("/v1/metrics", &each_millisecond("load", 5000))?;
+    receiving.asks("SELECT count(*) || '|' || count(DISTINCT ts) || '|' || sum(value) FROM loom_series(DIR, 'load')", "5000|5000|12497500.0")?;
+    receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
+    receiving.stop_sound()
 }
 
 #[test]
 fn a_small_request_whose_records_are_long_is_cut_where_its_room_ends() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "body_max = '1MiB'")?;
-    let (refused, why) = receiving.post("/v1/metrics", &wide(900))?.refused()?;
-    ensure!(refused == 0, "{refused} {why}");
+    let receiving = Receiving::new("body_max = '1MiB'")?;
+    receiving.takes("/v1/metrics", &wide(900))?;
     let sent = 10_000;
     let body = each_millisecond("wide", sent as u64);
     ensure!(body.len() < 1 << 20, "{} bytes", body.len());
@@ -59,54 +46,38 @@ fn a_small_request_whose_records_are_long_is_cut_where_its_room_ends() -> Result
         "{refused} {why}"
     );
     // A record has 900 places of a little more than 8 bytes each.
-    let kept: i64 = ask(
-        &dir,
-        "SELECT count(*) FROM loom_series(DIR, 'wide', labels := MAP {'of': 'one'})",
-    )?
-    .parse()?;
+    let kept: i64 = receiving
+        .ask("SELECT count(*) FROM loom_series(DIR, 'wide', labels := MAP {'of': 'one'})")?
+        .parse()?;
     ensure!(
         kept + refused == sent && (500..=582).contains(&kept),
         "{kept} {refused}"
     );
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
     let wanted = refused.to_string();
-    ensure!(
-        wait_until(|| Ok(ask(&dir, lost)? == wanted))?,
-        "{}",
-        ask(&dir, lost)?
-    );
+    receiving.asks_until(lost, wanted)?;
     // What was refused is not known as stored: fewer at once are taken.
-    let (refused, why) = receiving
-        .post("/v1/metrics", &each_millisecond("wide", 100))?
-        .refused()?;
-    ensure!(refused == 0, "{refused} {why}");
-    receiving.daemon.stop()
+    receiving.takes("/v1/metrics", &each_millisecond("wide", 100))?;
+    receiving.stop()
 }
 
 #[test]
 fn a_request_with_more_records_than_the_log_buffers_is_stored_whole() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "body_max = '64MiB'")?;
-    let (refused, why) = receiving.post("/v1/metrics", &wide(900))?.refused()?;
-    ensure!(refused == 0, "{refused} {why}");
+    let receiving = Receiving::new("body_max = '64MiB'")?;
+    receiving.takes("/v1/metrics", &wide(900))?;
     let sent = 34_000;
     // A quarter of a gigabyte of records.
     let body = each_millisecond("wide", sent);
-    let (refused, why) = receiving.post("/v1/metrics", &body)?.refused()?;
-    ensure!(refused == 0, "{refused} {why}");
+    receiving.takes("/v1/metrics", &body)?;
     let kept = "SELECT count(*) FROM loom_series(DIR, 'wide', labels := MAP {'of': 'one'})";
-    let kept = ask(&dir, kept)?;
-    ensure!(kept == sent.to_string(), "{kept}");
-    ensure!(ask(&dir, "SELECT count(*) FROM loom_losses(DIR)")? == "0");
-    receiving.daemon.stop()
+    receiving.asks(kept, sent.to_string())?;
+    receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
+    receiving.stop()
 }
 
 #[test]
 fn points_of_a_new_sender_whose_clock_is_wrong_are_counted() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("o.loom");
-    let receiving = Receiving::start(&dir, "")?;
+    let receiving = Receiving::new("")?;
     let year_ago = now_ns() - 365 * 86_400_000 * MS_NS;
     let points = (0..10).map(|n| (year_ago, n.to_string(), 1.0));
     let reply = receiving.post("/v1/metrics", &metrics(vec![gauge("old", points)]))?;
@@ -117,11 +88,8 @@ fn points_of_a_new_sender_whose_clock_is_wrong_are_counted() -> Result<()> {
     );
     // Each sample, also that of `target_info`.
     let lost = "SELECT sum(records) FROM loom_losses(DIR) WHERE source IS NULL";
-    ensure!(ask(&dir, lost)? == "11", "{}", ask(&dir, lost)?);
-    let detail = ask(
-        &dir,
-        "SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')",
-    )?;
+    receiving.asks(lost, "11")?;
+    let detail = receiving.ask("SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')")?;
     ensure!(detail.contains("of metrics/shop/i1"), "{detail}");
-    receiving.daemon.stop()
+    receiving.stop()
 }

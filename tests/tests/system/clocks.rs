@@ -28,41 +28,23 @@ fn preload() -> Result<String> {
         .replace("libfaketime.so", "libfaketimeMT.so"))
 }
 
-/// A clock that a daemon is started with.
-struct Clock {
-    /// As `faketime -f` takes it.
-    shift: &'static str,
-    accepted: bool,
-}
-
-const TRUE_CLOCK: Clock = Clock {
-    shift: "+0",
-    accepted: false,
-};
-
-impl Clock {
-    fn command(&self, place: &Place, preload: &str) -> Result<Command> {
-        let mut command = Command::new(machine::ingestd()?);
-        run_arguments(&mut command, place)?;
-        command
-            .env("LD_PRELOAD", preload)
-            .env("FAKETIME", self.shift);
-        // What it makes of waits by that clock has no end; a time namespace shifts it for the kernel too.
-        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        if self.accepted {
-            command.arg("--accept-clock");
-        }
-        Ok(command)
+/// A daemon with a clock as `faketime -f` takes it, which may be accepted whatever it says.
+fn shifted(place: &Place, preload: &str, shift: &str, accepted: bool) -> Result<Command> {
+    let mut command = Command::new(machine::ingestd()?);
+    run_arguments(&mut command, place)?;
+    command.env("LD_PRELOAD", preload).env("FAKETIME", shift);
+    // What it makes of waits by that clock has no end; a time namespace shifts it for the kernel too.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    if accepted {
+        command.arg("--accept-clock");
     }
+    Ok(command)
 }
 
 fn run_arguments(command: &mut Command, place: &Place) -> Result<()> {
     let file = configuration(&place.dir, &place.config(SMALL))?;
-    command
-        .arg("run")
-        .arg(&place.dir)
-        .arg("--config")
-        .arg(&file);
+    command.arg("run").arg(&place.dir);
+    command.arg("--config").arg(&file);
     Ok(())
 }
 
@@ -97,56 +79,34 @@ fn arrival_never_decreases_across_restarts_with_other_clocks() -> Result<()> {
     let preload = preload()?;
     let place = Place::new()?;
     let mut there = 0;
-    let mut live = |clock: &Clock| {
-        let daemon = Daemon::spawn(clock.command(&place, &preload)?, &place.dir)?;
-        live_and_stop(daemon, &place, &mut there).with_context(|| clock.shift)
+    let mut live = |shift: &str, accepted| {
+        let command = shifted(&place, &preload, shift, accepted)?;
+        let daemon = Daemon::spawn(command, &place.dir)?;
+        live_and_stop(daemon, &place, &mut there).with_context(|| shift.to_owned())
     };
-    let refused = |clock: &Clock| {
-        let daemon = Daemon::spawn_or_end(clock.command(&place, &preload)?, &place.dir)?;
-        ensure!(
-            daemon.is_err_and(|status| !status.success()),
-            "a clock at {} is accepted",
-            clock.shift
-        );
+    let refused = |shift: &str| {
+        let command = shifted(&place, &preload, shift, false)?;
+        let ended = Daemon::spawn_or_end(command, &place.dir)?.err();
+        let is_refused = ended.is_some_and(|status| !status.success());
+        ensure!(is_refused, "a clock at {shift} is accepted");
         let said = std::fs::read_to_string(place.dir.with_extension("log"))?;
         ensure!(said.contains("--accept-clock"), "{said}");
         Ok(())
     };
-    live(&TRUE_CLOCK)?;
+    live("+0", false)?;
     let this_year = newest_year(&place.dir)?;
-    live(&Clock {
-        shift: "-23h",
-        ..TRUE_CLOCK
-    })?;
-    let too_early = Clock {
-        shift: "-25h",
-        ..TRUE_CLOCK
-    };
-    refused(&too_early)?;
-    live(&Clock {
-        accepted: true,
-        ..too_early
-    })?;
+    live("-23h", false)?;
+    refused("-25h")?;
+    live("-25h", true)?;
     ensure!(newest_year(&place.dir)? - this_year <= 1);
-    let a_century = Clock {
-        shift: "+36525d",
-        ..TRUE_CLOCK
-    };
-    live(&a_century)?;
-    ensure!(
-        newest_year(&place.dir)? - this_year == 100,
-        "a forward step is followed"
-    );
-    refused(&TRUE_CLOCK)?;
-    live(&Clock {
-        accepted: true,
-        ..TRUE_CLOCK
-    })?;
-    ensure!(
-        newest_year(&place.dir)? - this_year == 100,
-        "time stands still rather than going back"
-    );
-    live(&a_century)
+    live("+36525d", false)?;
+    let ahead = newest_year(&place.dir)? - this_year;
+    ensure!(ahead == 100, "a forward step is followed");
+    refused("+0")?;
+    live("+0", true)?;
+    let ahead = newest_year(&place.dir)? - this_year;
+    ensure!(ahead == 100, "time stands still rather than going back");
+    live("+36525d", false)
 }
 
 // G12
@@ -230,7 +190,7 @@ fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() ->
 
 /// A command whose wall clock is as far from the true one as the file says at any time.
 fn stepped(place: &Place, step: &Path) -> Result<Command> {
-    let mut command = TRUE_CLOCK.command(place, &preload()?)?;
+    let mut command = shifted(place, &preload()?, "+0", false)?;
     command
         .env_remove("FAKETIME")
         .env("FAKETIME_TIMESTAMP_FILE", step)
@@ -374,39 +334,23 @@ fn records_bring_any_times_in_any_order() -> Result<()> {
     let client = Client::connect(&place.dir)?;
     let source = client.define_one(OWN)?;
     // Zero, before it, as far ahead and back as the type goes, and two thousand at one instant.
-    let strange = [
-        0,
-        -1,
-        1,
-        i64::MAX,
-        i64::MIN,
-        i64::MIN + 1,
-        -1_000_000_000_000,
-        9_000_000_000_000_000_000,
-    ];
+    let (back, ahead) = (-1_000_000_000_000, 9_000_000_000_000_000_000);
+    let strange = [0, -1, 1, i64::MAX, i64::MIN, i64::MIN + 1, back, ahead];
     let same = 1_700_000_000_000_000_007;
-    let times: Vec<i64> = strange
-        .into_iter()
-        .chain([same; 2000])
-        .chain(strange)
-        .collect();
-    for (n, ts) in times.iter().enumerate() {
-        client.push(
-            source,
-            &[ts.to_le_bytes(), (n as u64).to_le_bytes()].concat(),
-        )?;
+    let times = [&strange[..], &[same; 2000], &strange].concat();
+    for (ts, n) in times.iter().zip(0u64..) {
+        client.push(source, &[ts.to_le_bytes(), n.to_le_bytes()].concat())?;
     }
     client.sync()?;
     daemon.stop()?;
     let dir = place.dir.display().to_string();
     for version in Version::ALL {
         let mut session = Session::open(version)?;
-        let rows = session.query(&format!(
-            "SELECT ts_ns FROM loom_scan('{dir}', 'own') ORDER BY n"
-        ))?;
-        let expected: Vec<_> = times.iter().map(|ts| vec![Some(ts.to_string())]).collect();
+        let came = format!("SELECT ts_ns FROM loom_scan('{dir}', 'own') ORDER BY n");
+        let expected = times.iter().map(i64::to_string);
+        let are_equal = session.cells(&came)?.into_iter().eq(expected);
         ensure!(
-            rows == expected,
+            are_equal,
             "DuckDB {}: not the times that came",
             version.name()
         );

@@ -1,12 +1,12 @@
 //! `ingestd compact` that is killed at a system call: rows or columns are there, whole; the next run goes on, and leaves no draft.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use loom_engine::TimeRange;
-use loom_engine::query::{Directory, Poll, raw_scan};
+use loom_engine::Address;
+use loom_engine::query::Directory;
+use loom_engine::testkit::asked::records;
 use loom_tests::daemon::ingestd;
 use loom_tests::machine;
 use loom_tests::seed::Seed;
@@ -42,40 +42,21 @@ fn trace(small: &Small) -> std::path::PathBuf {
 fn whole(small: &Small) -> Result<()> {
     sound(&small.dir)?;
     let rows = apart(|| rows(&small.dir))?;
-    ensure!(
-        rows.iter().rev().eq(small
-            .rows
-            .iter()
-            .map(|(address, n)| (*address, *n))
-            .collect::<Vec<_>>()
-            .iter()),
-        "{} rows of {}",
-        rows.len(),
-        small.rows.len()
-    );
+    let (found, pushed) = (rows.len(), small.rows.len());
+    let expected = small.rows.iter().map(|(address, n)| (*address, *n));
+    ensure!(rows.into_iter().eq(expected), "{found} rows of {pushed}");
     Ok(())
 }
 
-/// Address and number of each row of `r`, from the newest on.
+/// Address and number of each row of `r`.
 fn rows(dir: &Path) -> Result<Vec<(u64, u64)>> {
     let snapshot = Directory::open(dir)?.snapshot()?;
-    let source = snapshot.source("r")?.id;
-    let mut rows = Vec::new();
-    raw_scan(
-        &snapshot,
-        source,
-        TimeRange::ALL,
-        &Poll::never(),
-        |record| {
-            let number = record
-                .payload
-                .first_chunk()
-                .map(|bytes| u64::from_le_bytes(*bytes));
-            rows.extend(number.map(|number| (record.address.0, number)));
-            ControlFlow::Continue(())
-        },
-    )?;
-    Ok(rows)
+    let records = records(&snapshot, snapshot.source("r")?.id)?;
+    let row = |(address, payload): (Address, Vec<u8>)| {
+        let number = payload.first_chunk()?;
+        Some((address.0, u64::from_le_bytes(*number)))
+    };
+    Ok(records.into_iter().filter_map(row).collect())
 }
 
 /// The names of the record log's files that are columns, and of those that are neither segments nor alone at their address.

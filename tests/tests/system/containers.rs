@@ -1,10 +1,11 @@
 //! A daemon and its readers in containers, as far as namespaces make them: each has a `/dev/shm`, processes and networks of its own.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use ingestd::client::{Client, RingClient};
+use loom_tests::command::{Ended, says, word};
 use loom_tests::daemon::{Daemon, configuration};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
@@ -17,24 +18,14 @@ const OWN_SHM: &str = "mount -t tmpfs none /dev/shm";
 /// A command in a container in which the shell has made `mounts`.
 fn within(mounts: &str, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
-    command
-        .args([
-            "--mount",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--fork",
-            "--kill-child",
-        ])
-        .args(["sh", "-euc", &format!("{mounts}; exec \"$@\""), "sh"])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::null());
+    command.args("--mount --ipc --net --pid --fork --kill-child".split(' '));
+    command.args(["sh", "-euc", &format!("{mounts}; exec \"$@\""), "sh"]);
+    command.arg(program).args(arguments).stdin(Stdio::null());
     command
 }
 
 /// Counts the records in a container, with DuckDB.
-fn counted(mounts: &str, dir: &Path) -> Result<Output> {
+fn counted(mounts: &str, dir: &Path) -> Result<Ended> {
     let script = format!(
         "import duckdb\n\
          connection = duckdb.connect(config={{'allow_unsigned_extensions': 'true'}})\n\
@@ -43,15 +34,13 @@ fn counted(mounts: &str, dir: &Path) -> Result<Output> {
         Version::V2.extension().display(),
         dir.display()
     );
-    Ok(within(mounts, &machine::python()?, &["-c", &script]).output()?)
+    let mut python = within(mounts, &machine::python()?, &["-c", &script]);
+    Ok(Ended::of(&mut python))
 }
 
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
+/// Runs a command of `ingestd` in a container.
+fn ingestd(mounts: &str, words: &[&str]) -> Result<Ended> {
+    Ok(Ended::of(&mut within(mounts, &machine::ingestd()?, words)))
 }
 
 /// A configuration of a daemon that stages in its directory.
@@ -75,11 +64,7 @@ fn can(test: &str) -> Result<bool> {
     if !machine::has(test, &["unshare", "mount"])? {
         return Ok(false);
     }
-    if within(OWN_SHM, Path::new("true"), &[])
-        .output()?
-        .status
-        .success()
-    {
+    if Ended::of(&mut within(OWN_SHM, Path::new("true"), &[])).code == Some(0) {
         return Ok(true);
     }
     machine::skip(test, "it needs namespaces, as root has them")?;
@@ -106,28 +91,22 @@ fn a_reader_with_shared_memory_of_its_own_is_told_what_helps() -> Result<()> {
     let rows = rows.display().to_string();
     let load = ["load", &shown, &rows, "--source", "numbers"];
     for mounts in [OWN_SHM, &named] {
-        let check = within(mounts, &machine::ingestd()?, &["check", &shown]).output()?;
-        let loaded = within(mounts, &machine::ingestd()?, &load).output()?;
-        for output in [counted(mounts, &dir)?, check, loaded] {
-            let said = text(&output);
-            ensure!(!output.status.success(), "{said}");
-            for word in [staging, "container", "`[log] staging`", "--ipc=host"] {
-                ensure!(said.contains(word), "{word}: {said}");
+        let check = ingestd(mounts, &["check", &shown])?;
+        let loaded = ingestd(mounts, &load)?;
+        for ended in [counted(mounts, &dir)?, check, loaded] {
+            ensure!(ended.code != Some(0), "{ended:?}");
+            for words in [staging, "container", "`[log] staging`", "--ipc=host"] {
+                says(&ended.all(), words);
             }
         }
         // It asks the daemon.
-        let status = within(mounts, &machine::ingestd()?, &["status", &shown]).output()?;
-        ensure!(
-            status.status.success() && text(&status).contains("numbers"),
-            "{}",
-            text(&status)
-        );
+        ingestd(mounts, &["status", &shown])?
+            .ends(0)
+            .says("numbers");
     }
-    let shared = counted("true", &dir)?;
-    ensure!(text(&shared).trim() == "5", "{}", text(&shared));
+    counted("true", &dir)?.prints("5\n");
     daemon.stop()?;
-    let after = counted(OWN_SHM, &dir)?;
-    ensure!(text(&after).trim() == "5", "{}", text(&after));
+    counted(OWN_SHM, &dir)?.prints("5\n");
     Ok(())
 }
 
@@ -147,17 +126,14 @@ fn staging_in_the_directory_is_read_in_containers_that_have_it_elsewhere() -> Re
         dir.display(),
         elsewhere.display()
     );
-    let output = counted(&bound, &elsewhere)?;
-    ensure!(text(&output).trim() == "5", "{}", text(&output));
+    counted(&bound, &elsewhere)?.prints("5\n");
     // Another container pushes through the socket in it.
     let rows = place.path().join("rows.json");
     std::fs::write(&rows, "{\"n\": 1}\n{\"n\": 2}\n")?;
     let (at, rows) = (elsewhere.display().to_string(), rows.display().to_string());
     let load = ["load", &at, &rows, "--source", "numbers"];
-    let loaded = within(&bound, &machine::ingestd()?, &load).output()?;
-    ensure!(loaded.status.success(), "{}", text(&loaded));
-    let output = counted(&bound, &elsewhere)?;
-    ensure!(text(&output).trim() == "7", "{}", text(&output));
+    ingestd(&bound, &load)?.ends(0);
+    counted(&bound, &elsewhere)?.prints("7\n");
     daemon.stop()
 }
 
@@ -180,16 +156,8 @@ fn a_daemon_in_a_container_takes_what_is_pushed_outside_and_in_another() -> Resu
     ring.sync()?;
     let rows = place.path().join("rows.json");
     std::fs::write(&rows, "{\"n\": 6}\n{\"n\": 7}\n")?;
-    let load = [
-        "load",
-        &at,
-        &rows.display().to_string(),
-        "--source",
-        "numbers",
-    ];
-    let loaded = within(OWN_SHM, &machine::ingestd()?, &load).output()?;
-    ensure!(loaded.status.success(), "{}", text(&loaded));
-    let output = counted(OWN_SHM, &dir)?;
-    ensure!(text(&output).trim() == "8", "{}", text(&output));
+    let load = ["load", &at, word(&rows), "--source", "numbers"];
+    ingestd(OWN_SHM, &load)?.ends(0);
+    counted(OWN_SHM, &dir)?.prints("8\n");
     daemon.kill()
 }

@@ -17,7 +17,7 @@ use loom_tests::seed::Seed;
 use loom_tests::strace;
 use rustix::process::Signal;
 
-use super::{Place, SMALL, all, settle};
+use super::{Place, SMALL, all, joined, settle};
 
 const SAMPLE: usize = 14;
 const BATCHES: u64 = 30;
@@ -162,9 +162,7 @@ fn a_daemon_that_has_no_descriptors_left_goes_on_when_it_has() -> Result<()> {
             }
         );
         drop(holding);
-        producer
-            .join()
-            .map_err(|_| anyhow::anyhow!("the producer panicked"))?
+        joined(producer)
     })?;
     ensure!(
         life.acknowledged() == 100_000,

@@ -15,6 +15,7 @@ mod power;
 mod readers;
 
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -61,8 +62,13 @@ fn look(dir: &Path) -> Result<Holding> {
 }
 
 fn apart<T: Send>(read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let outcome = std::thread::scope(|scope| scope.spawn(read).join());
-    outcome.map_err(|_| anyhow::anyhow!("reading panicked"))?
+    std::thread::scope(|scope| joined(scope.spawn(read)))
+}
+
+/// What a thread gave, once it ends.
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    let outcome = thread.join();
+    outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
 }
 
 /// Fails unless `ingestd check` would call the directory sound.

@@ -10,13 +10,14 @@ use ingestd::client::Client;
 use ingestd::protocol::{Counts, Shape};
 use loom_engine::SourceId;
 use loom_engine::query::{Directory, Poll};
+use loom_engine::testkit::asked::records;
 use loom_tests::daemon::{Daemon, configuration};
 use loom_tests::machine;
 use loom_tests::producer::{Holding, Life, losses_recorded};
 use loom_tests::strace;
 use rustix::process::Signal;
 
-use super::{Place, SMALL, seconds};
+use super::{Place, SMALL, joined, seconds};
 
 const DROPS: &str = "[[source]]\nname = \"drops\"\non_overload = \"drop_new\"\n[[source.field]]\nname = \"n\"\ntype = \"u64\"\n";
 
@@ -50,13 +51,7 @@ fn push_dropping(dir: &Path, span: Duration) -> Result<Counts> {
 /// What the directory holds of the source that drops, and what its ledger says of it.
 fn told(dir: &Path) -> Result<[u64; 3]> {
     let snapshot = Directory::open(dir)?.snapshot()?;
-    let source = snapshot.source("drops")?.id;
-    let mut stored = 0;
-    let all = loom_engine::TimeRange::ALL;
-    loom_engine::query::raw_scan(&snapshot, source, all, &Poll::never(), |_| {
-        stored += 1;
-        std::ops::ControlFlow::Continue(())
-    })?;
+    let stored = records(&snapshot, snapshot.source("drops")?.id)?.len() as u64;
     let (mut refused, mut dropped) = (0, 0);
     for loss in snapshot.losses(&Poll::never())? {
         let records = loss.records.context("a loss of unknown size")?;
@@ -94,9 +89,7 @@ fn overload(test: &str, options: &[String], span: Duration) -> Result<()> {
             pushing.sync()?;
             Ok(Instant::now() < until)
         })?;
-        dropping
-            .join()
-            .map_err(|_| anyhow::anyhow!("the producer panicked"))?
+        joined(dropping)
     })?;
     println!(
         "{test}: {} records waited for room; of those that did not: {counts:?}",

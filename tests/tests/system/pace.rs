@@ -24,7 +24,7 @@ use loom_tests::strace::{Point, Tracer, calls_at};
 use rustix::process::{Signal, kill_process};
 
 use super::readers::{BLOCK_BYTES, CONFIG, RECORD_BYTES, RECORDS_OF_RECYCLES};
-use super::{Place, all, seconds};
+use super::{Place, all, joined, seconds};
 
 const QUARTER_RECORDS: u64 = BLOCK_BYTES / 4 / RECORD_BYTES;
 /// Of each version of DuckDB.
@@ -149,12 +149,8 @@ impl Scene {
             let went_on = wait_until(|| Ok(writing.is_finished()))?;
             kill_process(pid, Signal::CONT)?;
             ensure!(went_on, "the writer waits for a reader that stands still");
-            writing
-                .join()
-                .map_err(|_| anyhow::anyhow!("the producer panicked"))??;
-            let count = query
-                .join()
-                .map_err(|_| anyhow::anyhow!("the query panicked"))??;
+            joined(writing)?;
+            let count = joined(query)?;
             Ok((struck, count))
         })?;
         let range = before..=self.pushed;
@@ -288,9 +284,7 @@ fn beside_dying(
         });
         let pace = measured();
         over.store(true, Ordering::Relaxed);
-        dying
-            .join()
-            .map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+        joined(dying)?;
         pace
     })
 }

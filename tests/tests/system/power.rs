@@ -20,7 +20,7 @@ use loom_tests::producer::Life;
 use loom_tests::seed::Seed;
 use tempfile::NamedTempFile;
 
-use super::{Place, look, seconds, settle, sound};
+use super::{Place, joined, look, seconds, settle, sound};
 
 const DISK_MIB: u64 = 4096;
 /// No further round begins above: they take half of the disk, so nothing has to give way to others.
@@ -83,9 +83,7 @@ fn lose_power(
         let failed = Instant::now();
         disk.fail_power()?;
         daemon.kill()?;
-        producer
-            .join()
-            .map_err(|_| anyhow::anyhow!("the producer panicked"))??;
+        joined(producer)?;
         Ok::<_, anyhow::Error>(failed)
     })?;
     Ok((life, failed))

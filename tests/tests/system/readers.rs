@@ -15,7 +15,7 @@ use loom_tests::seed::Seed;
 use loom_tests::strace::{Point, Tracer};
 use rustix::process::{Signal, kill_process};
 
-use super::Place;
+use super::{Place, joined};
 
 pub const BLOCK_BYTES: u64 = 4 << 20;
 pub const CONFIG: &str = "[log]\nblock = \"4MiB\"\nsegment = \"64MiB\"\n";
@@ -95,9 +95,7 @@ fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut See
         kill_process(pid, Signal::CONT)?;
         ensure!(stopped?, "neither stopped nor done");
         went_on?;
-        query
-            .join()
-            .map_err(|_| anyhow::anyhow!("the query panicked"))?
+        joined(query)
     })?;
     let after = stream.pushed.load(Ordering::Acquire);
     ensure!(
@@ -122,10 +120,7 @@ fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Resu
     let acknowledged = thread::scope(|scope| {
         let producer = scope.spawn(|| stream.run(&place.dir));
         let read = (|| {
-            let mut sessions = Version::ALL
-                .into_iter()
-                .map(Session::open)
-                .collect::<Result<Vec<_>>>()?;
+            let mut sessions = Session::all()?;
             stream.advance(RECORDS_OF_RECYCLES)?;
             for _ in 0..4 {
                 for session in &mut sessions {
@@ -135,9 +130,7 @@ fn a_reader_stopped_while_blocks_are_used_again_sees_an_exact_snapshot() -> Resu
             Ok(())
         })();
         stream.end_after(read)?;
-        producer
-            .join()
-            .map_err(|_| anyhow::anyhow!("the producer panicked"))?
+        joined(producer)
     })?;
     println!(
         "stopped readers: {acknowledged} records, {} blocks",
@@ -154,10 +147,7 @@ fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() ->
     let mut life = Life::from(0);
     life.push(&place.dir, 30_000)?;
     let scan = probe::scan(&place.dir.display().to_string(), "");
-    let mut sessions = Version::ALL
-        .into_iter()
-        .map(Session::open)
-        .collect::<Result<Vec<_>>>()?;
+    let mut sessions = Session::all()?;
     for session in &mut sessions {
         ensure!(probe::count_sound(session, &scan)? == 30_000);
     }

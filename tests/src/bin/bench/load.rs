@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::{declared, ingestd};
+use loom_tests::command::declared;
+use loom_tests::daemon::ingestd;
 
 use super::figures::{Figures, rounded};
 use super::ingest::place_in;
@@ -115,7 +116,7 @@ fn load(dir: &Path, input: &Input) -> Result<String> {
     let (dir, file) = (dir.display().to_string(), input.file.display().to_string());
     let start = ["load", &dir, "--source", "s"];
     let declared = match input.reader {
-        Some(_) => vec!["--fields".to_owned(), declared(&input.file, "s", FIELDS)?],
+        Some(_) => vec!["--fields".to_owned(), declared(&input.file, "s", FIELDS)],
         None => Vec::new(),
     };
     let options = input.options.iter().copied();

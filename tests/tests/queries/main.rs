@@ -1,0 +1,17 @@
+//! Questions that DuckDB asks of directories, and directories that it writes.
+
+mod copy;
+mod damage;
+mod dashboards;
+mod extension;
+mod functions;
+mod inputs;
+mod random_parquet;
+mod random_worlds;
+mod restarts;
+mod rules;
+mod scripts;
+mod series;
+mod sessions;
+mod sql_page;
+mod tables;

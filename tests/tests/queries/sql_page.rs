@@ -1,0 +1,199 @@
+//! Every example of `sql/README.md` runs, in order, in both DuckDB versions, and answers what stands below it. A block that begins
+//! with `-- DuckDB 2.0` or `-- before DuckDB 2.0` runs in that version alone.
+//!
+//! With `LOOM_BLESS` set, the answers of 2.0 (of 1.5 where only that runs them) are written into the page instead.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use loom_tests::duckdb::{Database, Session, Version};
+use loom_tests::machine;
+use loom_tests::page::{Example, examples, markdown};
+use loom_tests::script::statements;
+
+#[test]
+fn the_examples_of_the_page_run() -> Result<()> {
+    let file = machine::root().join("sql/README.md");
+    let page = std::fs::read_to_string(&file)?;
+    let bless = std::env::var_os("LOOM_BLESS").is_some();
+    let found = examples(&page);
+    ensure!(found.len() > 20, "the page has lost its examples");
+    let mut wrong = Vec::new();
+    let mut answers = BTreeMap::new();
+    for version in Version::ALL {
+        let place = tempfile::tempdir()?;
+        // The folder of the data is made once for each version, so that nothing of the one is seen by the other.
+        let mut session =
+            Session::open_in(version, place.path(), Database::Memory)?.with_macros()?;
+        for example in found.iter().filter(|example| is_for(example, version)) {
+            let outcome = match example.language.as_str() {
+                "sh" => shell(place.path(), &example.text).map(|()| Vec::new()),
+                "sql" => ask(&mut session, example),
+                _ => continue,
+            };
+            let answer = outcome
+                .with_context(|| format!("sql/README.md:{} in {}", example.line, version.name()))?;
+            let Some(range) = example.table.clone() else {
+                continue;
+            };
+            let expected: Vec<&str> = page.lines().skip(range.start).take(range.len()).collect();
+            if answer != expected {
+                wrong.push(format!(
+                    "sql/README.md:{} in {} answers\n{}",
+                    example.line,
+                    version.name(),
+                    answer.join("\n")
+                ));
+            }
+            answers.entry(range.start).or_insert((range, answer));
+        }
+        functions_have_the_columns_of_their_page(&mut session)?;
+    }
+    if bless {
+        let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
+        for (range, answer) in answers.into_values().rev() {
+            lines.splice(range, answer);
+        }
+        std::fs::write(&file, lines.join("\n") + "\n")?;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    Ok(())
+}
+
+/// Each function's columns, as `sql/functions.md` lists them and as a call of the example data has them.
+fn functions_have_the_columns_of_their_page(session: &mut Session) -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("sql/functions.md"))?;
+    let mut checked = 0;
+    for section in page.split("\n## `").skip(1) {
+        let (name, rest) = section
+            .split_once('(')
+            .context("a heading without a call")?;
+        let (parameters, rest) = rest.split_once(")`").context("an open heading")?;
+        let listed = rest
+            .split_once("\nColumns: ")
+            .and_then(|(_, rest)| rest.split_once(".\n"))
+            .context("no columns")?
+            .0;
+        if listed.starts_with("those of") {
+            continue;
+        }
+        let arguments = parameters
+            .split(", ")
+            .filter_map(|parameter| match parameter {
+                "dir" => Some("'shop.loom'"),
+                "source" => Some("'request'"),
+                "index" => Some("'latency_us'"),
+                "metric" => Some("'none'"),
+                "n" => Some("3"),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let asked = format!("SELECT column_name FROM (DESCRIBE FROM {name}({arguments}))");
+        let has = session.cells(&asked)?;
+        let mut at = 0;
+        for one in listed.split(", ") {
+            let Some(column) = one.split('`').nth(1) else {
+                continue;
+            };
+            let may_be_absent = !one.ends_with('`') || one.starts_with("one for each");
+            match has.iter().skip(at).position(|name| name == column) {
+                Some(found) => at += found + 1,
+                None => ensure!(may_be_absent, "{name} has no column {column}: {has:?}"),
+            }
+        }
+        let has_others = listed.contains("the fields");
+        let count = listed
+            .split(", ")
+            .filter(|one| one.ends_with('`') && one.starts_with('`'));
+        ensure!(has_others || has.len() >= count.count(), "{name}: {has:?}");
+        ensure!(
+            has_others
+                || has
+                    .iter()
+                    .all(|column| listed.contains(&format!("`{column}`"))),
+            "{name} has columns that its page omits: {has:?}"
+        );
+        checked += 1;
+    }
+    ensure!(checked > 15, "the page of functions has lost its sections");
+    Ok(())
+}
+
+fn is_for(example: &Example, version: Version) -> bool {
+    let first = example.text.lines().next().unwrap_or_default();
+    match version.is_v2() {
+        true => !first.starts_with("-- before DuckDB 2.0"),
+        false => !first.starts_with("-- DuckDB 2.0"),
+    }
+}
+
+/// Runs the statements; the last one's answer, as the page would show it.
+fn ask(session: &mut Session, example: &Example) -> Result<Vec<String>> {
+    let all = statements(&example.text);
+    let (last, before) = all.split_last().context("a block without a statement")?;
+    for statement in before {
+        session.query(statement)?;
+    }
+    let outcome = session.query(last);
+    if let Some(message) = &example.message {
+        let error = outcome.err().context("it was to fail")?.to_string();
+        ensure!(error.contains(message), "it fails with: {error}");
+        return Ok(Vec::new());
+    }
+    let rows = outcome?;
+    if example.table.is_none() {
+        return Ok(Vec::new());
+    }
+    let names = match session.query(&format!("SELECT column_name FROM (DESCRIBE {last})")) {
+        Ok(names) => names.into_iter().flatten().flatten().collect(),
+        Err(_) => {
+            // What is no query has no description; the page names its columns.
+            let width = rows.first().map_or(1, Vec::len);
+            vec!["result".to_owned(); width]
+        }
+    };
+    Ok(markdown(&names, &rows))
+}
+
+/// Runs a block of shell where the built programs are found.
+fn shell(folder: &Path, text: &str) -> Result<()> {
+    let programs = machine::ingestd()?;
+    let mut path = programs
+        .parent()
+        .context("no folder")?
+        .as_os_str()
+        .to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let output = Command::new("bash")
+        .args(["-euc", text])
+        .env("PATH", path)
+        .current_dir(folder)
+        .output()?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{text}: {told}");
+    Ok(())
+}
+
+#[test]
+fn the_page_names_every_function_and_parameter() -> Result<()> {
+    let page = std::fs::read_to_string(machine::root().join("sql/README.md"))?;
+    let mut session = Session::open(Version::V2)?;
+    let known = session.cells(
+        "SELECT DISTINCT function_name, unnest(parameters) FROM duckdb_functions() WHERE function_name LIKE 'loom!_%' ESCAPE '!'
+         UNION SELECT name, name FROM duckdb_settings() WHERE name LIKE 'loom!_%' ESCAPE '!'",
+    )?;
+    ensure!(known.len() > 50, "DuckDB lists too few functions");
+    let words: Vec<&str> = page
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    let missing: Vec<String> = known
+        .into_iter()
+        .filter(|name| !words.contains(&name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "sql/README.md lacks {missing:?}");
+    Ok(())
+}
