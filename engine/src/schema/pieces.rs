@@ -95,22 +95,6 @@ impl Pieces {
         (before + bit as usize / 64, bit % 64)
     }
 
-    /// What must be there of a payload so that these fields can be read, and the own time; `None`: all of it.
-    pub fn wanted(&self, fields: Option<&[usize]>) -> Wanted {
-        let Some(fields) = fields else {
-            return Wanted::all(&self.template);
-        };
-        let mut wanted = self.wanted_columns(fields, true);
-        at_mut(&mut wanted.pieces, ..self.first).fill(true);
-        if wanted.tails {
-            // A string is found by the lengths of those before it.
-            for (wanted, piece) in wanted.pieces.iter_mut().zip(&self.template.pieces) {
-                *wanted |= piece.kind == PieceKind::Length;
-            }
-        }
-        wanted
-    }
-
     /// What must be there so that the values of these fields can be read column by column, and the times.
     pub fn wanted_columns(&self, fields: &[usize], times: bool) -> Wanted {
         let mut wanted = Wanted {
