@@ -10,7 +10,7 @@ use std::fs;
 
 use loom_engine::ingest::{Batch, Writer, WriterOptions};
 use loom_engine::log::LogOptions;
-use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, ScanStats};
+use loom_engine::query::{Ask, Directory, Poll, Predicate, Scan, ScanSpec, ScanStats};
 use loom_engine::schema::parse_sources;
 use loom_engine::{Key, ValueRange};
 
@@ -51,10 +51,10 @@ fn scanned(directory: &std::sync::Arc<Directory>, least: u64) -> (u64, ScanStats
     let before = read_so_far();
     let asking = read_so_far() - before;
     let scan = Scan::new(&snapshot, spec).unwrap();
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
     let mut rows = 0;
     while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
-        rows += reader.read(chunk).unwrap().rows.len() as u64;
+        rows += reader.read(chunk).unwrap().count() as u64;
     }
     let read = read_so_far() - before - 2 * asking;
     (rows, scan.stats(), read)

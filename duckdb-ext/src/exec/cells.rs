@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use loom_engine::proven;
 use loom_engine::query::Poll;
 
-use super::group::{At, nulls};
+use super::place::{At, nulls};
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Huge, Output, Plain};
 use crate::error::{Problem, Result};

@@ -1,12 +1,12 @@
-//! Writes rows that are stored column by column into vectors, without building records.
+//! Writes the columns of a batch into vectors.
 
 use loom_engine::proven;
-use loom_engine::query::{Columns, FieldColumn};
+use loom_engine::query::{Batch, FieldColumn, PayloadRoom};
 use loom_engine::schema::{FieldType, Slot};
 
 use super::fill::Fill;
-use super::fixed::{self, Numbers};
-use super::group::{self, At};
+use super::fixed;
+use super::place::{self, At};
 use super::text::{self, Labels};
 use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
@@ -14,7 +14,7 @@ use crate::plan::time::micros;
 use crate::plan::types::SqlType;
 
 /// Writes rows into every column from row `from` on, except columns that are the same in all rows.
-pub fn write(out: &mut Output<'_>, from: usize, rows: Columns<'_>, fills: &[Fill]) -> Result<()> {
+pub fn write(out: &mut Output<'_>, from: usize, rows: Batch<'_>, fills: &[Fill]) -> Result<()> {
     for (position, fill) in fills.iter().enumerate() {
         let at = At { position, from };
         match fill {
@@ -23,18 +23,18 @@ pub fn write(out: &mut Output<'_>, from: usize, rows: Columns<'_>, fills: &[Fill
             Fill::TsNs => times(out, at, rows, |nanos| nanos)?,
             Fill::Field { field, labels } => self::field(out, at, rows, *field, labels.as_ref())?,
             Fill::Addr => addresses(out, at, rows)?,
-            Fill::Payload => unreachable!("whole payloads are read as rows"),
+            Fill::Payload => {
+                let mut room = PayloadRoom::default();
+                let bodies = rows.payloads(&mut room);
+                let bodies = bodies.map(|payload| rows.layout().body(payload));
+                out.strings(position, from, &bodies.collect::<Vec<_>>())?;
+            }
         }
     }
     Ok(())
 }
 
-fn times(
-    out: &mut Output<'_>,
-    at: At,
-    rows: Columns<'_>,
-    shown: impl Fn(i64) -> i64,
-) -> Result<()> {
+fn times(out: &mut Output<'_>, at: At, rows: Batch<'_>, shown: impl Fn(i64) -> i64) -> Result<()> {
     let column = out.column::<i64>(at.position, at.from, rows.count())?;
     for (entry, time) in column.iter_mut().zip(rows.times()) {
         entry.write(shown(*time as i64));
@@ -42,7 +42,7 @@ fn times(
     Ok(())
 }
 
-fn addresses(out: &mut Output<'_>, at: At, rows: Columns<'_>) -> Result<()> {
+fn addresses(out: &mut Output<'_>, at: At, rows: Batch<'_>) -> Result<()> {
     let column = out.column::<u64>(at.position, at.from, rows.count())?;
     for (entry, address) in column.iter_mut().zip(rows.addresses()) {
         entry.write(*address);
@@ -53,18 +53,18 @@ fn addresses(out: &mut Output<'_>, at: At, rows: Columns<'_>) -> Result<()> {
 fn field(
     out: &mut Output<'_>,
     at: At,
-    rows: Columns<'_>,
+    rows: Batch<'_>,
     field: usize,
     labels: Option<&Labels>,
 ) -> Result<()> {
     let (Some(slot), Some(column)) = (rows.layout().slot(field), rows.field(field)) else {
-        return group::nulls(out, at, rows.count());
+        return place::nulls(out, at, rows.count());
     };
     match (column, labels) {
         (FieldColumn::Numbers(numbers), Some(labels)) => {
             match (out.types().get(at.position), one_of(numbers)) {
                 (Some(SqlType::Enum(texts)), _) => {
-                    let whole = |number: &u64| Some(fixed::whole(slot.ty, *number));
+                    let whole = |number: &u64| fixed::whole(slot.ty, *number);
                     text::members(out, at, texts, numbers.iter().map(whole), labels)?;
                 }
                 (_, Some(number)) => {
@@ -75,7 +75,7 @@ fn field(
             }
         }
         (FieldColumn::Numbers(numbers), None) => {
-            fixed::number(out, at, slot.ty, Numbers::InColumn(numbers))?;
+            fixed::number(out, at, slot.ty, numbers)?;
         }
         (FieldColumn::Words(words), _) => in_place(out, at, slot, &words, rows.count())?,
         (FieldColumn::Strings(strings), _) => match one_of(&strings) {
@@ -184,9 +184,262 @@ fn low_bytes(bytes: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use loom_engine::query::GivenRecords;
+    use loom_engine::schema::{FieldDef, FieldValue, Layout, PayloadEncoder, TimeKind};
+    use loom_engine::{Address, SourceId, Timestamp};
+
     use super::*;
     use crate::exec::memory::MemoryVectors;
-    use crate::plan::types::SqlType;
+    use crate::plan::types::{SqlType, of_field};
+
+    /// Records with times of their own, from an address on.
+    struct Given {
+        records: GivenRecords,
+        encoder: PayloadEncoder,
+        count: i64,
+    }
+
+    impl Given {
+        fn new(fields: &[FieldDef], records: &[Vec<FieldValue<'_>>]) -> Given {
+            let encoder = PayloadEncoder::new(TimeKind::Own, fields).unwrap();
+            let layout = Arc::new(encoder.layout().clone());
+            let mut given = Given {
+                records: GivenRecords::of(SourceId(1), layout),
+                encoder,
+                count: 0,
+            };
+            for values in records {
+                let ts = Timestamp(given.count * 1001 - 3000);
+                let mut payload = Vec::new();
+                (given.encoder)
+                    .encode(Some(ts), values, &mut payload)
+                    .unwrap();
+                let address = Address((1 << 20) + 64 * given.count as u64);
+                given.records.push(address, ts, &payload).unwrap();
+                given.count += 1;
+            }
+            given
+        }
+
+        /// Fills one vector with a field, from row 3 on.
+        fn filled(&mut self, field: usize, def: &FieldDef) -> MemoryVectors {
+            let types = [of_field("requests", def)];
+            let mut memory = MemoryVectors::new(&types);
+            let labels = (!def.labels.is_empty()).then(|| Labels::of(def));
+            let fill = Fill::Field { field, labels };
+            let mut out = Output::new(&mut memory, &types);
+            write(&mut out, 3, self.records.batch(), &[fill]).unwrap();
+            memory
+        }
+    }
+
+    fn nullable(name: &str, ty: FieldType) -> FieldDef {
+        FieldDef {
+            nullable: true,
+            ..FieldDef::new(name, ty)
+        }
+    }
+
+    #[test]
+    fn integers_of_every_width_come_out_as_they_went_in() {
+        let unsigned = [
+            (FieldType::U8, 8),
+            (FieldType::U16, 16),
+            (FieldType::U32, 32),
+            (FieldType::U64, 64),
+        ];
+        for (ty, bits) in unsigned {
+            let def = nullable("n", ty);
+            let greatest = u64::MAX >> (64 - bits);
+            let mut given = Given::new(
+                std::slice::from_ref(&def),
+                &[
+                    vec![FieldValue::U64(0)],
+                    vec![FieldValue::Null],
+                    vec![FieldValue::U64(greatest)],
+                ],
+            );
+            let memory = given.filled(0, &def);
+            let mask = u128::from(greatest);
+            assert_eq!(memory.integer(0, bits / 8, 3), 0);
+            assert_eq!(memory.integer(0, bits / 8, 5) as u128 & mask, mask);
+            assert_eq!(
+                [3, 4, 5].map(|row| memory.valid(0, row)),
+                [true, false, true]
+            );
+        }
+        let signed = [
+            (FieldType::I8, 8),
+            (FieldType::I16, 16),
+            (FieldType::I32, 32),
+            (FieldType::I64, 64),
+            (FieldType::TimestampNs, 64),
+        ];
+        for (ty, bits) in signed {
+            let def = FieldDef::new("n", ty);
+            let least = i64::MIN >> (64 - bits);
+            let mut given = Given::new(
+                std::slice::from_ref(&def),
+                &[vec![FieldValue::I64(least)], vec![FieldValue::I64(-1)]],
+            );
+            let memory = given.filled(0, &def);
+            assert_eq!(memory.integer(0, bits / 8, 3), i128::from(least));
+            assert_eq!(memory.integer(0, bits / 8, 4), -1);
+        }
+    }
+
+    #[test]
+    fn floats_and_bools_keep_their_bits() {
+        let fields = [
+            FieldDef::new("f", FieldType::F32),
+            FieldDef::new("d", FieldType::F64),
+            FieldDef::new("b", FieldType::Bool),
+        ];
+        let mut given = Given::new(
+            &fields,
+            &[vec![
+                FieldValue::F64(-0.0),
+                FieldValue::F64(f64::NEG_INFINITY),
+                FieldValue::Bool(true),
+            ]],
+        );
+        assert_eq!(
+            given.filled(0, &fields[0]).integer(0, 4, 3) as u32,
+            (-0.0f32).to_bits()
+        );
+        assert_eq!(
+            given.filled(1, &fields[1]).integer(0, 8, 3) as u64,
+            f64::NEG_INFINITY.to_bits()
+        );
+        assert_eq!(given.filled(2, &fields[2]).integer(0, 1, 3), 1);
+    }
+
+    #[test]
+    fn texts_of_every_kind_are_strings() {
+        let fields = [
+            FieldDef::new("short", FieldType::Char(6)),
+            FieldDef::new("long", FieldType::Char(30)),
+            FieldDef::new("raw", FieldType::Bytes(4)),
+            nullable("text", FieldType::Utf8),
+            FieldDef::new("blob", FieldType::VarBytes),
+        ];
+        let record = |short, long, text: &'static str, blob| {
+            let text = if text == "NULL" {
+                FieldValue::Null
+            } else {
+                FieldValue::Bytes(text.as_bytes())
+            };
+            vec![
+                FieldValue::Bytes(short),
+                FieldValue::Bytes(long),
+                FieldValue::Bytes(b"\0\xff\0a"),
+                text,
+                FieldValue::Bytes(blob),
+            ]
+        };
+        let mut given = Given::new(
+            &fields,
+            &[
+                record(
+                    b"abc".as_slice(),
+                    b"exactly so".as_slice(),
+                    "",
+                    b"\0".as_slice(),
+                ),
+                record(b"sixsix", b"thirty bytes of text, as given", "NULL", b""),
+                record(
+                    b"h\xc3\xa9",
+                    "a long one with é".as_bytes(),
+                    "longer than what fits into an entry",
+                    b"\xff\xfe",
+                ),
+            ],
+        );
+        let mut strings = |field: usize| {
+            let memory = given.filled(field, &fields[field]);
+            [3, 4, 5].map(|row| {
+                memory
+                    .valid(0, row)
+                    .then(|| String::from_utf8_lossy(&memory.string(0, row)).into_owned())
+            })
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(strings(0), [some("abc"), some("sixsix"), some("hé")]);
+        assert_eq!(
+            strings(1),
+            [
+                some("exactly so"),
+                some("thirty bytes of text, as given"),
+                some("a long one with é")
+            ]
+        );
+        assert_eq!(
+            strings(3),
+            [some(""), None, some("longer than what fits into an entry")]
+        );
+        assert_eq!(given.filled(2, &fields[2]).string(0, 4), b"\0\xff\0a");
+        assert_eq!(given.filled(4, &fields[4]).string(0, 5), b"\xff\xfe");
+    }
+
+    #[test]
+    fn labels_show_and_other_numbers_show_themselves() {
+        let mut def = nullable("op", FieldType::I16);
+        def.labels.insert(1, "GET".into());
+        def.labels
+            .insert(-2, "a label that is longer than an entry".into());
+        let values = [
+            FieldValue::I64(1),
+            FieldValue::I64(-2),
+            FieldValue::I64(300),
+            FieldValue::Null,
+        ];
+        let mut given = Given::new(std::slice::from_ref(&def), &values.map(|value| vec![value]));
+        let memory = given.filled(0, &def);
+        assert_eq!(memory.string(0, 3), b"GET");
+        assert_eq!(memory.string(0, 4), b"a label that is longer than an entry");
+        assert_eq!(memory.string(0, 5), b"300");
+        assert!(!memory.valid(0, 6));
+    }
+
+    #[test]
+    fn a_field_that_records_are_too_old_for_is_null() {
+        let field = FieldDef::new("n", FieldType::U32);
+        let mut given = Given::new(std::slice::from_ref(&field), &[vec![FieldValue::U64(7)]]);
+        let added = given.filled(1, &FieldDef::new("added", FieldType::Utf8));
+        assert!(!added.valid(0, 3) && added.string(0, 3).is_empty());
+    }
+
+    #[test]
+    fn times_addresses_and_bodies_are_those_of_the_record() {
+        let layout = Arc::new(Layout::new(TimeKind::Own, &[]).unwrap());
+        let mut records = GivenRecords::of(SourceId(1), layout);
+        for (nth, body) in [(0, b"one".as_slice()), (1, b"two, and more")] {
+            let ts = Timestamp(nth * 1001 - 3000);
+            let payload = [ts.0.to_le_bytes().as_slice(), body].concat();
+            records
+                .push(Address(64 + 8 * nth as u64), ts, &payload)
+                .unwrap();
+        }
+        let types = [
+            SqlType::TimestampTz,
+            SqlType::I64,
+            SqlType::U64,
+            SqlType::Blob,
+        ];
+        let mut memory = MemoryVectors::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        let fills = [Fill::Ts, Fill::TsNs, Fill::Addr, Fill::Payload];
+        write(&mut out, 0, records.batch(), &fills).unwrap();
+        assert_eq!([memory.integer(0, 8, 0), memory.integer(0, 8, 1)], [-3, -2]);
+        assert_eq!(
+            [memory.integer(1, 8, 0), memory.integer(1, 8, 1)],
+            [-3000, -1999]
+        );
+        assert_eq!([memory.integer(2, 8, 0), memory.integer(2, 8, 1)], [64, 72]);
+        assert_eq!(memory.string(3, 1), b"two, and more");
+    }
 
     fn words_of(text: &[u8]) -> (u64, u64) {
         let mut bytes = [0; 16];

@@ -1,25 +1,14 @@
-//! Writes fields of fixed width (integers, floats, booleans and timestamps) from packed payloads into flat vectors.
+//! Fields of a fixed width: integers, floats, booleans and timestamps, from their numbers into flat vectors.
 
-use std::mem::MaybeUninit;
-
+use loom_engine::ValueKind;
 use loom_engine::schema::FieldType;
-use loom_engine::{ValueKind, proven};
 
-use super::group::{At, Group};
+use super::place::At;
 use super::vectors::{Output, Plain};
 use crate::error::Result;
 
-/// The place of a field's numbers.
-#[derive(Clone, Copy)]
-pub enum Numbers<'a> {
-    /// In each payload of a group, at this offset.
-    InPayloads(Group<'a>, usize),
-    /// One after the other, each in the lowest bytes.
-    InColumn(&'a [u64]),
-}
-
-/// Fills a number's column.
-pub fn number(out: &mut Output<'_>, at: At, ty: FieldType, numbers: Numbers<'_>) -> Result<()> {
+/// Fills a number's column from its numbers, each in the lowest bytes.
+pub fn number(out: &mut Output<'_>, at: At, ty: FieldType, numbers: &[u64]) -> Result<()> {
     match ty {
         FieldType::U8 => copy(out, at, numbers, u8::from_le_bytes),
         FieldType::I8 => copy(out, at, numbers, i8::from_le_bytes),
@@ -41,66 +30,22 @@ pub fn number(out: &mut Output<'_>, at: At, ty: FieldType, numbers: Numbers<'_>)
     }
 }
 
-fn copy<T: Plain + Default, const N: usize>(
+fn copy<T: Plain, const N: usize>(
     out: &mut Output<'_>,
     at: At,
-    numbers: Numbers<'_>,
+    numbers: &[u64],
     value: impl Fn([u8; N]) -> T,
 ) -> Result<()> {
-    let (group, offset) = match numbers {
-        Numbers::InPayloads(group, offset) => (group, offset),
-        Numbers::InColumn(numbers) => {
-            let column = out.column::<T>(at.position, at.from, numbers.len())?;
-            for (entry, number) in column.iter_mut().zip(numbers) {
-                entry.write(value(*first(&number.to_le_bytes())));
-            }
-            return Ok(());
-        }
-    };
-    let column = out.column::<T>(at.position, at.from, group.rows.len())?;
-    if let (true, Some(stride), Some(first)) = (group.is_whole, group.stride, group.rows.first()) {
-        let fields = proven::at(group.bytes, first.start as usize + offset..);
-        strided(column, fields, stride, &value);
-        return Ok(());
-    }
-    for (entry, row) in column.iter_mut().zip(group.rows) {
-        let start = row.start as usize + offset;
-        let bytes = group.bytes.get(start..start + N);
-        let bytes = bytes.and_then(|bytes| bytes.first_chunk::<N>());
-        // A record that ends before the field is NULL there.
-        assert!(
-            bytes.is_some() || !group.is_whole,
-            "{start} of {}",
-            group.bytes.len()
-        );
-        entry.write(bytes.map_or(T::default(), |bytes| value(*bytes)));
+    let column = out.column::<T>(at.position, at.from, numbers.len())?;
+    for (entry, number) in column.iter_mut().zip(numbers) {
+        let bytes = number.to_le_bytes();
+        let low = bytes.first_chunk().expect("a number has at most 8 bytes");
+        entry.write(value(*low));
     }
     Ok(())
 }
 
-/// Fills a column with the values that start every `stride` bytes in `fields`.
-fn strided<T: Plain, const N: usize>(
-    column: &mut [MaybeUninit<T>],
-    fields: &[u8],
-    stride: usize,
-    value: impl Fn([u8; N]) -> T,
-) {
-    let Some((last, before)) = column.split_last_mut() else {
-        return;
-    };
-    // Less than a stride may follow the last value.
-    let (fields, of_last) = fields.split_at(before.len() * stride);
-    last.write(value(*first(of_last)));
-    for (entry, field) in before.iter_mut().zip(fields.chunks_exact(stride)) {
-        entry.write(value(*first(field)));
-    }
-}
-
-fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
-    bytes.first_chunk().expect("a stride holds the field")
-}
-
-/// Reads an integer of any type from its lowest bytes, for labels.
+/// An integer of any type, from its lowest bytes, for labels.
 #[inline]
 pub fn whole(ty: FieldType, number: u64) -> i128 {
     let width = ty.fixed_bytes().expect("integers have a width");
@@ -109,11 +54,4 @@ pub fn whole(ty: FieldType, number: u64) -> i128 {
         Some(ValueKind::Signed) => i128::from((number << above) as i64 >> above),
         _ => i128::from(number << above >> above),
     }
-}
-
-/// Reads an integer from its bytes.
-pub fn integer(ty: FieldType, bytes: &[u8]) -> i128 {
-    let mut wide = [0; 8];
-    proven::at_mut(&mut wide, ..bytes.len()).copy_from_slice(bytes);
-    whole(ty, u64::from_le_bytes(wide))
 }

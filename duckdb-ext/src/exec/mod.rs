@@ -5,9 +5,9 @@ pub mod columns;
 pub mod copy;
 pub mod fill;
 pub mod fixed;
-pub mod group;
 #[cfg(test)]
 pub mod memory;
+pub mod place;
 pub mod run;
 pub mod samples;
 pub mod scan;

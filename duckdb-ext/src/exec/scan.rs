@@ -5,13 +5,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use loom_engine::query::{Batch, ChunkReader, Poll, Reads, Scan};
+use loom_engine::query::{Ask, ChunkReader, Poll, Scan};
 use loom_engine::schema::RangeSet;
 use loom_engine::{ChunkNo, Key, proven};
 
 use super::columns;
 use super::fill::{self, Fill};
-use super::group::Group;
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
@@ -210,15 +209,7 @@ impl ScanWorker {
                 let rows = (batch.count() - self.next_row).min(CAPACITY - filled);
                 let taken = self.next_row..self.next_row + rows;
                 if rows > 0 {
-                    match batch {
-                        Batch::Rows(rows) => {
-                            let group = Group::new(rows, proven::at(rows.rows, taken));
-                            fill::group(out, filled, group, &part.fills)?;
-                        }
-                        Batch::Columns(rows) => {
-                            columns::write(out, filled, rows.part(taken), &part.fills)?;
-                        }
-                    }
+                    columns::write(out, filled, batch.part(taken), &part.fills)?;
                     filled += rows;
                     self.next_row += rows;
                     if filled == CAPACITY {
@@ -250,14 +241,10 @@ impl ScanWorker {
         self.batch = part.chunks_before + chunk.0;
         let reader = match self.reader.take() {
             Some((of, reader)) if of == of_part => reader,
-            _ => {
-                let mut reader = part.scan.reader();
-                reader.read_only(Reads {
-                    keys: part.keys.clone(),
-                    ..Fill::reads(&part.fills)
-                });
-                reader
-            }
+            _ => part.scan.reader(Ask {
+                keys: part.keys.clone(),
+                ..Fill::ask(&part.fills)
+            }),
         };
         // All rows of the reader's batch are written.
         self.next_row = reader.batch().count();

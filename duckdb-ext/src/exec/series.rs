@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use loom_engine::query::{Batch, Columns, Poll, Rows, SourcesReader, SourcesScan, UnitChunks};
-use loom_engine::schema::{Place, Source};
+use loom_engine::query::{Batch, Poll, SourcesReader, SourcesScan, UnitChunks};
+use loom_engine::schema::Source;
 use loom_engine::{TimeRange, Timestamp, proven};
 
 use crate::error::Result;
@@ -185,49 +185,17 @@ impl SeriesReader {
         let taken = &mut self.taken;
         reader.read(chunks, |group, batch| {
             let fields = proven::at(&part.groups, group);
-            match batch {
-                Batch::Rows(rows) => taken.of_rows(rows, fields, scan.range, &mut each),
-                Batch::Columns(columns) => taken.of_columns(columns, fields, scan.range, &mut each),
-            }
+            taken.of_batch(batch, fields, scan.range, &mut each);
         })?;
         Ok(true)
     }
 }
 
 impl Taken {
-    /// Returns the values of some fields in the rows of a chunk, field by field.
-    fn of_rows(
+    /// Gives the values of some fields, field by field.
+    fn of_batch(
         &mut self,
-        rows: Rows<'_>,
-        fields: &[(usize, usize)],
-        range: TimeRange,
-        each: &mut impl FnMut(Found<'_>),
-    ) {
-        for &(field, place) in fields {
-            // A layout older than the field has no value.
-            let Some(slot) = rows.layout.slot(field) else {
-                continue;
-            };
-            let Place::Fixed { offset } = slot.place else {
-                unreachable!("a series is of numbers")
-            };
-            let with_value = rows.rows.iter().filter_map(|row| {
-                let payload = row.payload(rows.bytes);
-                if !range.contains(row.ts) || rows.layout.is_null(field, payload) {
-                    return None;
-                }
-                // A record that ends before the field is NULL there.
-                let bytes = payload.get(offset..).and_then(<[u8]>::first_chunk)?;
-                Some((row.ts.0 as u64, u64::from_le_bytes(*bytes)))
-            });
-            self.give(with_value, place, each);
-        }
-    }
-
-    /// Does the same for rows that are stored column by column.
-    fn of_columns(
-        &mut self,
-        rows: Columns<'_>,
+        rows: Batch<'_>,
         fields: &[(usize, usize)],
         range: TimeRange,
         each: &mut impl FnMut(Found<'_>),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use loom_engine::query::{Poll, RawScan};
 use loom_engine::{Timestamp, proven};
 
+use super::columns;
 use super::fill::{self, Fill};
-use super::group::Group;
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
@@ -45,11 +45,12 @@ impl TailPart {
 
     /// The arrival of the next record; `None` after the oldest.
     fn newest(&mut self, poll: &Poll<'_>) -> Result<Option<Timestamp>> {
-        if self.next_row >= self.scan.rows().arrivals.len() {
+        if self.next_row >= self.scan.batch().count() {
             self.next_row = 0;
             self.scan.next(poll)?;
         }
-        Ok(self.scan.rows().arrivals.get(self.next_row).copied())
+        let arrival = self.scan.batch().arrivals().get(self.next_row);
+        Ok(arrival.map(|arrival| Timestamp(*arrival as i64)))
     }
 
     /// Writes at most `most` records that are in memory and arrived at `since` or later.
@@ -60,14 +61,13 @@ impl TailPart {
         most: usize,
         since: Timestamp,
     ) -> Result<usize> {
-        let step = self.scan.rows();
-        let arrivals = proven::at(step.arrivals, self.next_row..);
+        let batch = self.scan.batch();
+        let arrivals = proven::at(batch.arrivals(), self.next_row..);
         let taken = arrivals
-            .partition_point(|arrival| *arrival >= since)
+            .partition_point(|arrival| Timestamp(*arrival as i64) >= since)
             .min(most);
-        let rows = proven::at(step.rows.rows, self.next_row..self.next_row + taken);
-        let group = Group::new(step.rows, rows);
-        fill::group(out, from, group, &self.fills)?;
+        let rows = batch.part(self.next_row..self.next_row + taken);
+        columns::write(out, from, rows, &self.fills)?;
         fill::dirs(out, from, taken, &self.fills)?;
         self.next_row += taken;
         Ok(taken)

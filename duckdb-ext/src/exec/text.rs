@@ -5,26 +5,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use loom_engine::proven;
-use loom_engine::schema::{FieldDef, FieldType, Slot};
+use loom_engine::schema::{FieldDef, FieldType};
 
 use super::fixed;
-use super::group::{At, Group};
+use super::place::At;
 use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
-
-/// Fills the column of a field that consists of bytes.
-pub fn text(
-    out: &mut Output<'_>,
-    at: At,
-    group: Group<'_>,
-    field: usize,
-    slot: Slot,
-) -> Result<()> {
-    // The entry of a NULL is empty.
-    let bytes = |payload| group.layout.bytes(field, payload).unwrap_or_default();
-    strings(out, at, slot.ty, group.payloads().map(bytes))
-}
 
 /// Writes the texts of a field.
 pub fn strings<'a>(
@@ -46,83 +33,12 @@ pub fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Writes `char` and `bytes` fields of records that are whole, so the field has the same place in each. The fast path holds while all of it
-/// is ASCII.
-pub fn in_place(
-    out: &mut Output<'_>,
-    at: At,
-    group: Group<'_>,
-    slot: Slot,
-    offset: usize,
-) -> Result<()> {
-    let width = slot.ty.fixed_bytes();
-    let width = width.expect("a field in one place has a fixed width");
-    let whole = group.rows.iter().map(|row| {
-        let start = row.start as usize + offset;
-        proven::at(group.bytes, start..start + width)
-    });
-    if !matches!(slot.ty, FieldType::Char(_)) {
-        return out.strings(at.position, at.from, &whole.collect::<Vec<_>>());
-    }
-    let texts = whole.map(until_nul);
-    if width <= INLINE_BYTES {
-        let entries = out.short_strings(at.position, at.from, group.rows.len())?;
-        let mut all_ascii = true;
-        for (entry, bytes) in entries.iter_mut().zip(texts.clone()) {
-            all_ascii &= bytes.is_ascii();
-            entry.write(StringEntry::inline(bytes));
-        }
-        if all_ascii {
-            return Ok(());
-        }
-    } else {
-        let strings: Vec<&[u8]> = texts.clone().collect();
-        if strings.iter().all(|bytes| bytes.is_ascii()) {
-            return out.strings(at.position, at.from, &strings);
-        }
-    }
-    out.strings(at.position, at.from, &texts.map(utf8).collect::<Vec<_>>())
-}
-
-/// Fills the column of an integer with labels.
-pub fn labels(
-    out: &mut Output<'_>,
-    at: At,
-    group: Group<'_>,
-    slot: Slot,
-    offset: usize,
-    labels: &Labels,
-) -> Result<()> {
-    let width = slot.ty.fixed_bytes();
-    let width = width.expect("integers alone have labels");
-    if let Some(SqlType::Enum(texts)) = out.types().get(at.position) {
-        let numbers = group.rows.iter().map(|row| {
-            let start = row.start as usize + offset;
-            let bytes = group.bytes.get(start..start + width)?;
-            Some(fixed::integer(slot.ty, bytes))
-        });
-        return members(out, at, texts, numbers, labels);
-    }
-    let numbers = group.rows.iter().map(|row| {
-        let start = row.start as usize + offset;
-        let bytes = group.bytes.get(start..start + width);
-        // A record that ends before the field is NULL there.
-        assert!(
-            bytes.is_some() || !group.is_whole,
-            "{start} of {}",
-            group.bytes.len()
-        );
-        bytes.map_or(0, |bytes| fixed::integer(slot.ty, bytes))
-    });
-    write_labels(out, at, numbers, labels)
-}
-
-/// Fills the column of an ENUM of these texts from the numbers that stand for them. A record that ends before the field is NULL there.
+/// Fills the column of an ENUM of these texts, from the numbers that stand for them.
 pub fn members(
     out: &mut Output<'_>,
     at: At,
     texts: &[&str],
-    numbers: impl ExactSizeIterator<Item = Option<i128>>,
+    numbers: impl ExactSizeIterator<Item = i128>,
     labels: &Labels,
 ) -> Result<()> {
     let place = |number: i128| {
@@ -136,8 +52,7 @@ pub fn members(
     };
     let column = out.column::<u8>(at.position, at.from, numbers.len())?;
     for (entry, number) in column.iter_mut().zip(numbers) {
-        let place = number.map_or(Ok(0), place)?;
-        entry.write(place as u8);
+        entry.write(place(number)? as u8);
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! A running `loom_top`: records of many chunks; each counts as a chunk of its own for the code that writes vectors.
+//! A running `loom_top`: records of many chunks, each a batch of its own to the writers of vectors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loom_engine::proven;
-use loom_engine::query::{Poll, Rows, TopRow};
+use loom_engine::query::{GivenRecords, Poll, TopRow};
 use loom_engine::schema::Source;
 
+use super::columns;
 use super::fill::{self, Fill};
-use super::group::Group;
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
@@ -50,15 +50,10 @@ impl Worker for Arc<TopRun> {
         let given = self.rows.chunks(CAPACITY).nth(*next).unwrap_or_default();
         for (at, found) in given.iter().enumerate() {
             let part = proven::at(&self.parts, found.part);
-            let alone = std::slice::from_ref(&found.row);
-            let chunk = Rows {
-                base: found.base,
-                bytes: &found.bytes,
-                layout: part.source.layout_at(found.base),
-                rows: alone,
-                stride: None,
-            };
-            fill::group(out, at, Group::new(chunk, alone), &part.fills)?;
+            let layout = Arc::clone(part.source.layout_at(found.address));
+            let mut record = GivenRecords::of(part.source.id, layout);
+            record.push(found.address, found.ts, &found.payload)?;
+            columns::write(out, at, record.batch(), &part.fills)?;
             fill::dirs(out, at, 1, &part.fills)?;
         }
         if let Some(part) = self.parts.first() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loom_engine::query::RawScan;
+use loom_engine::query::{Ask, RawScan};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
@@ -61,8 +61,12 @@ impl Plan for TailPlan {
         let shown = self.selection.shown(projected);
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
-            let scan = RawScan::new(&part.snapshot, part.source.id, &part.chosen.filter)?;
             let fills = Fill::all(&shown, &part.source, &part.dir);
+            let ask = Ask {
+                arrivals: true,
+                ..Fill::ask(&fills)
+            };
+            let scan = RawScan::new(&part.snapshot, part.source.id, &part.chosen.filter, ask)?;
             let stats = ScanEntry::pending(&part.dir, &part.source.name);
             running.push(TailPart::new(scan, fills, stats));
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use loom_engine::check::check_logs;
 use loom_engine::log::LogReader;
 use loom_engine::query::{
-    AggregateSpec, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec, IndexAsked,
-    Poll, Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec, aggregate,
-    indexed_scan, raw_scan, top,
+    AggregateSpec, Ask, Bucket, ChunkList, CountSpec, Directory, Histogram, HistogramSpec,
+    IndexAsked, Poll, Predicate, Quantile, RecordCounts, Scan, ScanSpec, Snapshot, TopSpec,
+    aggregate, indexed_scan, raw_scan, top,
 };
 use loom_engine::schema::{Filter, Source};
 use loom_engine::{Address, Error, IndexId, Key, Result, TimeRange, Timestamp, ValueRange};
@@ -192,13 +192,13 @@ fn scan(snapshot: &Snapshot, source: &Source, exact: Predicate, errors: &mut Err
         return;
     };
     errors.of(scan.count(&Poll::never()));
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
     let mut failures = 0;
     while failures < FAILURES_MOST
         && let Some(Some(chunk)) = errors.of(scan.next(&Poll::never()))
     {
         match errors.of(reader.read(chunk)) {
-            Some(rows) => failures = u32::from(rows.bytes.is_empty()),
+            Some(_) => failures = 0,
             None => failures += 1,
         }
     }

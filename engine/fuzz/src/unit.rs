@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 
 use loom_engine::format::{
     CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
-    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
-    UnitEncoder, UnitRow, Wanted, walk_runs,
+    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, Unit, UnitEncoder,
+    Wanted, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
@@ -160,23 +160,23 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
                 ..Wanted::default()
             };
             for wanted in [Wanted::lengths(), few, Wanted::all(template)] {
-                let mut out = vec![0; CHUNK_BYTES];
-                let mut rows = Vec::new();
+                let wanted = Wanted {
+                    arrivals: true,
+                    lengths: true,
+                    ..wanted
+                };
                 let take = Take {
                     template,
                     wanted: &wanted,
                     addresses: nth.is_multiple_of(2),
                 };
-                let found = other.rows(nth, &take, &mut out, &mut rows);
-                if let Ok(true) = found {
-                    hold_columns(&mut other, nth, &take, &out, &rows);
+                let found = other.columns(nth..nth + 1, &take);
+                if let (Ok(Some(_)), Ok(chunk)) = (&found, expected) {
+                    hold(&other, nth, chunk, &take);
+                    hold_wanted(&mut other, nth..usize::MAX, &take);
                 }
-                if let Err(error) = &found {
-                    of_rows = of_rows.and(Err(error.clone()));
-                }
-                let has_anchors = bytes.get(UNIT_HEADER_BYTES + 4 * count + nth) != Some(&0);
-                if let (Ok(true), Ok(chunk), false) = (found, expected, has_anchors) {
-                    hold(chunk, template, &wanted, &out, &rows);
+                if let Err(error) = found {
+                    of_rows = of_rows.and(Err(error));
                 }
             }
         }
@@ -187,66 +187,14 @@ fn look_at(bytes: &[u8], templates: &[Template]) -> Result<(), FormatError> {
         .map_or(of_rows, Err)
 }
 
-/// The same rows column by column must be the same, of this chunk alone and of all behind it.
-fn hold_columns(unit: &mut Unit, nth: usize, take: &Take<'_>, out: &[u8], rows: &[UnitRow]) {
-    for chunks in [nth..nth + 1, nth..usize::MAX] {
-        // With what rows always have.
-        let wanted = Wanted {
-            arrivals: true,
-            lengths: true,
-            ..take.wanted.clone()
-        };
-        let take = Take {
-            wanted: &wanted,
-            ..*take
-        };
-        let Ok(Some(end)) = unit.columns(chunks.clone(), &take) else {
-            // Only chunks behind it may hold what cannot be.
-            let may_be = chunks.len() > 1 || rows.is_empty();
-            assert!(may_be, "chunk {nth} has rows and no columns");
-            continue;
-        };
-        assert!(end > nth && end <= unit.chunks());
-        hold_wanted(unit, chunks, &take);
-        let Some(found) = unit.found() else {
-            assert!(rows.is_empty());
-            continue;
-        };
-        assert!(found.count() >= rows.len() && (end > nth + 1 || found.count() == rows.len()));
-        let found = found.part(0..rows.len());
-        let arrivals = found.arrivals().unwrap_or_default();
-        for (arrival, row) in arrivals.iter().zip(rows) {
-            assert_eq!(*arrival as i64, row.arrival.0);
-        }
-        let addresses = found.addresses();
-        assert_eq!(addresses.is_some(), take.addresses);
-        for (address, row) in addresses.unwrap_or_default().iter().zip(rows) {
-            let place = u64::from(row.start) - 8;
-            assert_eq!(*address, (AT + (nth * CHUNK_BYTES) as u64 + place).0);
-        }
-        let mut offset = 0;
-        for (which, piece) in take.template.pieces.iter().enumerate() {
-            let end = offset + usize::from(piece.bytes);
-            let column = found.piece(which).filter(|_| take.wanted.piece(which));
-            for (number, row) in column.unwrap_or_default().iter().zip(rows) {
-                let start = row.start as usize;
-                let placed = at(out, start + offset..start + end);
-                assert_eq!(at(&number.to_le_bytes(), ..placed.len()), placed);
-            }
-            offset = end;
-        }
-        let strings = found.strings(0).filter(|_| take.wanted.tails);
-        for (string, row) in strings.into_iter().flatten().zip(rows) {
-            let start = row.start as usize + offset;
-            assert!(at(out, start..start + string.len()) == string);
-        }
-    }
-}
-
 /// The rows with some numbers in the first piece must be those of all that have them. Leaves all of them found.
 fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
     let is_float = |piece: &Piece| piece.kind == PieceKind::Float;
     if take.template.pieces.first().is_none_or(is_float) || !take.wanted.piece(0) {
+        return;
+    }
+    if !matches!(unit.columns(chunks.clone(), take), Ok(Some(_))) {
+        // Chunks behind the first may hold what cannot be.
         return;
     }
     let numbers = unit.found().and_then(|found| found.piece(0));
@@ -275,50 +223,44 @@ fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
         let wanted = numbers.iter().filter(|number| range.contains(**number));
         assert!(found.unwrap_or_default().iter().eq(wanted));
     }
-    let again = unit.columns(chunks, take);
-    assert!(matches!(again, Ok(Some(_))), "{again:?}");
 }
 
-/// The rows of a source in a chunk must be its records, as far as the chunk holds any.
-fn hold(chunk: &[u8], template: &Template, wanted: &Wanted, out: &[u8], rows: &[UnitRow]) {
+/// The rows that were found of a source in a chunk must be its records.
+fn hold(unit: &Unit, nth: usize, chunk: &[u8], take: &Take<'_>) {
     let mut anchors = Vec::new();
     if walk_runs(chunk, |run| anchors.push(run.anchor)).is_err() {
         return;
     }
     anchors.dedup();
-    if anchors.len() > 1 {
-        // A head may say that there are none; places then are others, in the same chunk.
-        return;
-    }
+    let Template { source, pieces, .. } = take.template;
     let records = RecordIter::new(chunk, CHUNK_BYTES_MIN).filter_map(Result::ok);
-    let records: Vec<RawRecord<'_>> = records
-        .filter(|record| record.source == template.source)
-        .collect();
-    assert_eq!(
-        rows.len(),
-        records.len(),
-        "rows of source {:?}",
-        template.source
-    );
-    for (row, record) in rows.iter().zip(records) {
-        let start = row.start as usize;
-        assert_eq!(
-            (row.arrival, start),
-            (record.arrival, record.offset as usize + 8)
-        );
-        assert_eq!(usize::from(row.length), record.payload.len());
-        let payload = out.get(start..start + record.payload.len());
-        let whole = if wanted.tails {
-            record.payload.len()
-        } else {
-            0
-        };
-        let first = template.pieces.first().filter(|_| wanted.piece(0));
-        let known = first.map_or(0, |piece| usize::from(piece.bytes)).max(whole);
-        assert_eq!(
-            payload.and_then(|payload| payload.get(..known)),
-            record.payload.get(..known)
-        );
+    let records: Vec<RawRecord<'_>> = records.filter(|record| record.source == *source).collect();
+    let Some(found) = unit.found() else {
+        return assert!(records.is_empty(), "rows of source {source:?}");
+    };
+    assert_eq!(found.count(), records.len(), "rows of source {source:?}");
+    let base = AT + (nth * CHUNK_BYTES) as u64;
+    assert_eq!(found.addresses().is_some(), take.addresses);
+    for (row, record) in records.iter().enumerate() {
+        let arrivals = found.arrivals().expect("arrivals are wanted");
+        assert_eq!(at(arrivals, row), &(record.arrival.0 as u64));
+        // A head may say that there are no anchors; places then are others.
+        if let Some(addresses) = found.addresses().filter(|_| anchors.len() < 2) {
+            assert_eq!(*at(addresses, row), (base + u64::from(record.offset)).0);
+        }
+        let mut offset = 0;
+        for (which, piece) in pieces.iter().enumerate() {
+            let end = offset + usize::from(piece.bytes);
+            if let Some(column) = found.piece(which).filter(|_| take.wanted.piece(which)) {
+                let number = at(column, row).to_le_bytes();
+                assert_eq!(at(&number, ..end - offset), at(record.payload, offset..end));
+            }
+            offset = end;
+        }
+        let mut strings = found.strings(0).filter(|_| take.wanted.tails);
+        if let Some(string) = strings.as_mut().and_then(|strings| strings.nth(row)) {
+            assert!(at(record.payload, offset..offset + string.len()) == string);
+        }
     }
 }
 

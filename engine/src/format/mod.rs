@@ -36,7 +36,7 @@ pub use chunk::{
 pub use columns::{
     Buffers, NumberRange, PartColumns, Piece, PieceKind, RangeTotals, SegmentDirectory, StreamRows,
     Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart,
-    UnitRow, Wanted, saves_enough,
+    Wanted, saves_enough,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{

@@ -2,7 +2,7 @@
 //!
 //! A [`Directory`] gives [`Snapshot`]s. A query turns its [`Predicate`] into masks over the nodes of the roll-up forest (`forest::mask`),
 //! descends from the forest's roots to what the masks leave (`forest::walk`), and reads the chunks that no summary answers
-//! (`scan::chunk_cursor`). The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; [`Scan`] is the one
+//! (`scan::source_reader`), as batches. The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; [`Scan`] is the one
 //! that several threads share.
 //!
 //! Nothing here writes, locks or trusts: bytes are used after their checksum, pointers lead down by arithmetic, and what a summary
@@ -53,13 +53,13 @@ pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};
-pub use scan::chunk_cursor::{RecordView, Row};
+pub use scan::ask::Ask;
+pub use scan::batch::{Batch, FieldColumn, PayloadRoom, RecordView};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
-pub use scan::chunk_reader::{Batch, ChunkReader, Rows};
-pub use scan::column_rows::Reads;
-pub use scan::columns::{Columns, FieldColumn};
+pub use scan::chunk_reader::ChunkReader;
+pub use scan::given_records::GivenRecords;
 pub use scan::indexed_scan::indexed_scan;
-pub use scan::raw_scan::{Backward, RawScan, raw_scan};
+pub use scan::raw_scan::{RawScan, raw_scan};
 pub use scan::shared_scan::{Scan, ScanSpec};
 pub use scan::sources_scan::{Ahead, SourcesReader, SourcesScan, UnitChunks};
 pub use scan_counters::ScanStats;

@@ -1,16 +1,16 @@
 //! What a query asks of a record, over `ts`, index values and fields.
 //!
 //! A [`Predicate`] is what callers write; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes,
-//! `Test::matches` over one record, `Test::keep` over columns: all must agree.
+//! `Test::keep` over the rows of a batch: both must agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::scan::batch::Batch;
 use super::scan::column_filter::{keep_any, keep_matching};
-use super::scan::columns::Columns;
 use super::value::Value;
 use crate::error::Result;
-use crate::schema::{Expr, Filter, Layout, RangeSet, Source};
+use crate::schema::{Expr, Filter, RangeSet, Source};
 use crate::types::{IndexId, Key, TimeRange, Timestamp, ValueRange};
 
 /// A condition on the records of one source.
@@ -181,40 +181,23 @@ impl Test {
         })
     }
 
-    /// Whether a record satisfies it; exact.
-    pub fn matches(&self, ts: Timestamp, layout: &Layout, payload: &[u8]) -> bool {
-        match self {
-            Test::All => true,
-            Test::Nothing => false,
-            Test::Time(times) => times.contains(ts),
-            Test::Value(value, keys) => value
-                .key(layout, payload)
-                .is_some_and(|key| keys.contains(key)),
-            Test::Fields(expr) => expr.matches(layout, payload),
-            Test::And(sides) => sides.iter().all(|side| side.matches(ts, layout, payload)),
-            Test::Or(sides) => sides.iter().any(|side| side.matches(ts, layout, payload)),
-        }
-    }
-
-    /// Drops from `passing`, one for each row, those that do not satisfy it. [`Test::matches`] of each is the naive form.
+    /// Drops from `passing`, one for each row, those that do not satisfy it.
     ///
     /// # Panics
     /// A field that [`Test::each_field`] names is not read, or no times are that [it needs](Test::needs_times).
-    pub fn keep(&self, columns: &Columns<'_>, passing: &mut [bool]) {
+    pub fn keep(&self, batch: &Batch<'_>, passing: &mut [bool]) {
         match self {
             Test::All => {}
             Test::Nothing => passing.fill(false),
             Test::Time(times) => {
-                for (passes, time) in passing.iter_mut().zip(columns.times()) {
+                for (passes, time) in passing.iter_mut().zip(batch.times()) {
                     *passes &= times.contains(Timestamp(*time as i64));
                 }
             }
-            Test::Value(value, keys) => value.keep(columns, keys, passing),
-            Test::Fields(expr) => keep_matching(columns, expr, passing),
-            Test::And(sides) => sides.iter().for_each(|side| side.keep(columns, passing)),
-            Test::Or(sides) => {
-                keep_any(passing, sides, |side, passing| side.keep(columns, passing))
-            }
+            Test::Value(value, keys) => value.keep(batch, keys, passing),
+            Test::Fields(expr) => keep_matching(batch, expr, passing),
+            Test::And(sides) => sides.iter().for_each(|side| side.keep(batch, passing)),
+            Test::Or(sides) => keep_any(passing, sides, |side, passing| side.keep(batch, passing)),
         }
     }
 
@@ -240,16 +223,38 @@ impl Test {
     fn add_field_keys<'a>(&'a self, found: &mut Vec<(usize, &'a RangeSet<Key>)>) -> bool {
         match self {
             Test::All => true,
-            Test::Value(value, keys) => match value.fields() {
-                Some(&[field]) => {
+            Test::Value(value, keys) => match value.plain_field() {
+                Some(field) => {
                     found.push((field, keys));
                     true
                 }
-                _ => false,
+                None => false,
             },
             Test::Fields(expr) => expr.add_field_keys(found),
             Test::And(sides) => sides.iter().all(|side| side.add_field_keys(found)),
             Test::Nothing | Test::Time(_) | Test::Or(_) => false,
+        }
+    }
+
+    /// A range of times outside of which no record satisfies it, and what is left to ask of those inside.
+    pub fn split_times(&self) -> (TimeRange, Test) {
+        let range_of = |side: &Test| match side {
+            Test::Time(times) => match times.ranges() {
+                &[(first, last)] => Some(TimeRange { first, last }),
+                _ => None,
+            },
+            _ => None,
+        };
+        let sides = match self {
+            Test::And(sides) => sides.as_slice(),
+            side => std::slice::from_ref(side),
+        };
+        match sides.iter().find_map(range_of) {
+            Some(range) => {
+                let rest = sides.iter().filter(|side| range_of(side).is_none());
+                (range, Test::and(rest.cloned()))
+            }
+            None => (TimeRange::ALL, self.clone()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use super::tuning::Tuning;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, UNIT_CHUNKS, Unit, complete_chunks};
+use crate::format::{FormatError, TIME_ENTRY_BYTES, Unit, complete_chunks};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
 use crate::memory::NoMemory;
 use crate::nodes::NodeLogs;
@@ -153,19 +153,6 @@ impl SnapshotLogs {
     /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.
     pub fn is_staged(&self, address: Address) -> bool {
         self.reader.is_staged(LogKind::Records, address)
-    }
-
-    /// Has a chunk fetched that is read whole soon, unless its unit is kept.
-    pub fn will_read_chunk(&self, chunk: ChunkNo) {
-        let chunk_bytes = self.chunk_bytes();
-        let address = chunk.address(chunk_bytes);
-        let in_segment = address.0 % self.reader.meta().segment_bytes[LogKind::Records];
-        let in_unit = in_segment % (UNIT_CHUNKS * u64::from(chunk_bytes));
-        if self.kept.units.keeps(Address(address.0 - in_unit)) {
-            return;
-        }
-        self.reader
-            .will_read(LogKind::Records, address, chunk_bytes.into());
     }
 
     /// Has fetched what is wanted of the units of some chunks: first the heads of all, which then say where the rest stands.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::forest::walk::{Order, Visitor, Walk};
 use super::poll::Poll;
-use super::scan::chunk_cursor::{ChunkCursor, record_ts};
+use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
 use crate::error::Result;
 use crate::format::{Node, SourceStats, record_bytes};
@@ -78,7 +78,7 @@ impl Snapshot {
                     && let Some(source) = self.catalog().source(record.source)
                 {
                     let layout = source.layout_at(base);
-                    let ts = record_ts(layout, record.arrival, record.payload);
+                    let ts = layout.own_time(record.payload).unwrap_or(record.arrival);
                     let part = Part {
                         records: 1,
                         bytes: record_bytes(record.payload.len()) as u64,

@@ -4,40 +4,84 @@
 
 use std::sync::Arc;
 
-use crate::proven::{at, at_mut};
+use crate::proven::at;
+use crate::query::scan::ask::Ask;
+use crate::query::scan::batch::{Batch, PayloadRoom};
 use crate::query::scan::column_filter::{keep_keys, keep_matching};
-use crate::query::scan::columns::Columns;
-use crate::schema::{BinMap, Index, Layout, Payloads, RangeSet};
-use crate::types::{IndexId, Key, ValueKind};
+use crate::query::scan::records::keep;
+use crate::schema::{BinMap, Index, RangeSet};
+use crate::types::{IndexId, Key, ValueKind, ValueRange};
 
 /// The function of an index that was given as a closure.
 pub type IndexFn = Arc<dyn Fn(&[u8]) -> Option<Key> + Send + Sync>;
+
+/// The keys of some rows.
+#[derive(Default)]
+pub(crate) struct Keys {
+    pub keys: Vec<Key>,
+    /// Which rows have them, ascending; none is named where each has one.
+    rows: Vec<u32>,
+}
+
+impl Keys {
+    /// Keeps those in a range; which rows have them is forgotten. There is no branch for each: which they are cannot be predicted.
+    pub fn keep_within(&mut self, range: ValueRange) {
+        if range == ValueRange::ALL {
+            return;
+        }
+        self.rows.clear();
+        match range.max.0.checked_sub(range.min.0) {
+            Some(width) => keep(&mut self.keys, |_, key| {
+                key.0.wrapping_sub(range.min.0) <= width
+            }),
+            None => self.keys.clear(),
+        }
+    }
+
+    /// The rows that have one, each with its key.
+    pub fn by_row(&self) -> impl Iterator<Item = (usize, Key)> {
+        let row = |nth: usize| self.rows.get(nth).map_or(nth, |row| *row as usize);
+        (self.keys.iter().enumerate()).map(move |(nth, key)| (row(nth), *key))
+    }
+
+    /// Drops the keys of rows for which this does not hold. Each row has one.
+    fn keep_rows(&mut self, is_kept: impl Fn(usize) -> bool) {
+        self.rows.extend(0..self.keys.len() as u32);
+        keep(&mut self.keys, |row, _| is_kept(row));
+        keep(&mut self.rows, |row, _| is_kept(row));
+    }
+}
 
 /// An index and how to evaluate it.
 pub(crate) struct Value {
     index: Arc<Index>,
     function: Option<IndexFn>,
-    /// The fields that a key is computed from; `None`: it may be any.
-    fields: Option<Vec<usize>>,
 }
 
 impl Value {
     pub fn new(index: Arc<Index>, function: Option<IndexFn>) -> Value {
-        let is_plain = function.is_none() && !index.is_native() && index.filter().is_none();
-        Value {
-            fields: is_plain.then(|| index.value_field().into_iter().collect()),
-            index,
-            function,
-        }
+        Value { index, function }
     }
 
     pub fn id(&self) -> IndexId {
         self.index.id
     }
 
-    /// The fields that a key is computed from; `None`: it may be any.
-    pub fn fields(&self) -> Option<&[usize]> {
-        self.fields.as_deref()
+    /// The field whose keys are the values, of all records; `None`: they are computed in another way.
+    pub fn plain_field(&self) -> Option<usize> {
+        let is_plain = self.function.is_none() && self.index.filter().is_none();
+        self.index.value_field().filter(|_| is_plain)
+    }
+
+    /// What it takes to compute a key.
+    pub fn ask(&self) -> Ask {
+        let mut fields = Vec::new();
+        let is_known = self.each_field(&mut |field| fields.push(field));
+        Ask {
+            fields,
+            payloads: !is_known,
+            ..Ask::default()
+        }
     }
 
     /// Gives `each` every field that decides whether a record has a key, and which; false where it may be any.
@@ -52,13 +96,21 @@ impl Value {
         true
     }
 
-    /// Drops from `passing`, one for each row, those without a key among these. [`Value::key`] of each is the naive form.
-    pub fn keep(&self, columns: &Columns<'_>, keys: &RangeSet<Key>, passing: &mut [bool]) {
+    /// Drops from `passing`, one for each row, those without a key among these.
+    pub fn keep(&self, batch: &Batch<'_>, keys: &RangeSet<Key>, passing: &mut [bool]) {
+        if let Some(function) = &self.function {
+            let mut room = PayloadRoom::default();
+            for (passes, payload) in passing.iter_mut().zip(batch.payloads(&mut room)) {
+                let holds = || function(payload).is_some_and(|key| keys.contains(key));
+                *passes = *passes && holds();
+            }
+            return;
+        }
         if let Some(filter) = self.index.filter() {
-            keep_matching(columns, filter.expr(), passing);
+            keep_matching(batch, filter.expr(), passing);
         }
         match self.index.value_field() {
-            Some(field) => keep_keys(columns, field, keys, passing),
+            Some(field) => keep_keys(batch, field, keys, passing),
             None if keys.contains(Key::MIN) => {}
             None => passing.fill(false),
         }
@@ -72,51 +124,60 @@ impl Value {
         &self.index.bins
     }
 
-    /// The same for records that the index covered and for those it did not, so that an index never changes an answer.
-    #[inline]
-    pub fn key(&self, layout: &Layout, payload: &[u8]) -> Option<Key> {
-        match &self.function {
-            None => self.index.key(layout, payload),
-            Some(function) => function(payload),
-        }
-    }
-
-    /// Appends the key of each row that is not NULL. False, with nothing appended, where `key` must be asked of each.
-    pub fn column_keys(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) -> bool {
-        let (field, from, rows) = (self.index.value_field(), keys.len(), columns.count());
-        let numbers = field.and_then(|field| columns.numbers(field));
-        let is_known = self.function.is_none()
-            && (self.index).number_keys(columns.layout(), rows, numbers, keys);
-        let nulls = field.filter(|_| is_known);
-        if let Some(is_null) = nulls.and_then(|field| columns.nulls(field)) {
-            // Without a branch for each: which are NULL cannot be predicted.
-            let mut kept = from;
-            for row in 0..rows {
-                *at_mut(keys, kept) = *at(keys.as_slice(), from + row);
-                kept += usize::from(!is_null(row));
+    /// Finds the key of each row that has one: the same for records that the index covered and for those it did not, so that an index never changes an answer.
+    pub fn keys(&self, batch: &Batch<'_>, found: &mut Keys) {
+        found.keys.clear();
+        found.rows.clear();
+        let count = batch.count();
+        if let Some(function) = &self.function {
+            let mut room = PayloadRoom::default();
+            for (row, payload) in batch.payloads(&mut room).enumerate() {
+                if let Some(key) = function(payload) {
+                    found.keys.push(key);
+                    found.rows.push(row as u32);
+                }
             }
-            keys.truncate(kept);
+            return;
         }
-        is_known
-    }
-
-    /// Appends the key of each row, all of which have one.
-    pub fn keys_of_all(&self, columns: &Columns<'_>, keys: &mut Vec<Key>) {
-        let rows = columns.count();
-        match self.index.value_field().filter(|_| rows > 0) {
-            Some(field) => {
-                let numbers = columns.numbers(field).expect("the field is read");
-                columns.layout().number_keys(field, numbers, keys);
+        let (field, layout) = (self.index.value_field(), batch.layout());
+        match field.map(|field| (field, batch.numbers(field))) {
+            None => found.keys.extend(std::iter::repeat_n(Key::MIN, count)),
+            Some((field, Some(numbers))) if layout.number_keys(field, numbers, &mut found.keys) => {
             }
-            None => keys.extend(std::iter::repeat_n(Key::MIN, rows)),
+            // The layout is older than the field, which is NULL.
+            Some(_) => return,
+        }
+        let nulls = field.and_then(|field| batch.nulls(field));
+        if let Some(filter) = self.index.filter() {
+            let mut passing = vec![true; count];
+            keep_matching(batch, filter.expr(), &mut passing);
+            found.keep_rows(|row| {
+                *at(&passing, row) && nulls.as_ref().is_none_or(|is_null| !is_null(row))
+            });
+        } else if let Some(is_null) = nulls {
+            found.keep_rows(|row| !is_null(row));
         }
     }
+}
 
-    /// Appends the key of each payload. False, with nothing appended, where `key` must be asked of each.
-    pub fn load_keys(&self, layout: &Layout, payloads: &Payloads<'_>, keys: &mut Vec<Key>) -> bool {
-        self.function.is_none()
-            && self
-                .index
-                .load_keys(layout, std::iter::once(*payloads), keys)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_that_are_kept_are_those_in_the_range(
+            keys in prop::collection::vec(prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..], 0..60),
+            min in prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..],
+            max in prop_oneof![0u64..9, any::<u64>(), u64::MAX - 3..],
+        ) {
+            let range = ValueRange { min: Key(min), max: Key(max) };
+            let keys: Vec<Key> = keys.into_iter().map(Key).collect();
+            let expected: Vec<Key> = keys.iter().copied().filter(|key| range.contains(*key)).collect();
+            let mut kept = Keys { keys, rows: Vec::new() };
+            kept.keep_within(range);
+            prop_assert_eq!(kept.keys, expected);
+        }
     }
 }

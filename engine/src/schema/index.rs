@@ -211,24 +211,6 @@ impl Index {
         }
     }
 
-    /// The same for `records` records, from the numbers of the index's field.
-    pub fn number_keys(
-        &self,
-        layout: &Layout,
-        records: usize,
-        numbers: Option<&[u64]>,
-        keys: &mut Vec<Key>,
-    ) -> bool {
-        match (self.native, &self.filter, self.value, numbers) {
-            (false, None, Some(field), Some(numbers)) => layout.number_keys(field, numbers, keys),
-            (false, None, None, _) => {
-                keys.extend(std::iter::repeat_n(Key::MIN, records));
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Whether it covers all of `[from, to)`.
     pub fn covers(&self, from: Address, to: Address) -> bool {
         self.since <= from && self.until.is_none_or(|until| to <= until)

@@ -95,23 +95,7 @@ impl Pieces {
         (before + bit as usize / 64, bit % 64)
     }
 
-    /// The parts of a payload that are needed to read these fields and the own time; `None` means all fields.
-    pub fn wanted(&self, fields: Option<&[usize]>) -> Wanted {
-        let Some(fields) = fields else {
-            return Wanted::all(&self.template);
-        };
-        let mut wanted = self.wanted_columns(fields, true);
-        at_mut(&mut wanted.pieces, ..self.first).fill(true);
-        if wanted.tails {
-            // Finding a string requires the lengths of those before it.
-            for (wanted, piece) in wanted.pieces.iter_mut().zip(&self.template.pieces) {
-                *wanted |= piece.kind == PieceKind::Length;
-            }
-        }
-        wanted
-    }
-
-    /// The parts that are needed to read the values of these fields column by column, and the times.
+    /// What must be there so that the values of these fields can be read column by column, and the times.
     pub fn wanted_columns(&self, fields: &[usize], times: bool) -> Wanted {
         let mut wanted = Wanted {
             arrivals: times && !self.has_own_time,

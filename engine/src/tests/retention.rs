@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ingest::{Limits, Shortfall, Writer};
 use crate::log::Durability;
-use crate::query::{Poll, Predicate, Scan};
+use crate::query::{Ask, Poll, Predicate, Scan};
 use crate::schema::SourceDef;
 use crate::testkit::asked::{numbers, scan_of};
 use crate::testkit::scene::{BLOCK, SEGMENT};
@@ -119,13 +119,13 @@ fn a_scan_whose_segments_go_is_told_so_and_pins_no_disk() {
     let mut seen = 0;
     let mut free_before = None;
     let scan = Scan::new(&snapshot, scan_of(source, Predicate::All)).unwrap();
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
     let error = loop {
         let Some(chunk) = scan.next(&Poll::never()).unwrap() else {
             panic!("the scan never met an evicted segment");
         };
         match reader.read(chunk) {
-            Ok(rows) => seen += rows.rows.len(),
+            Ok(rows) => seen += rows.count(),
             Err(error) => break error,
         }
         if free_before.is_none() {

@@ -14,9 +14,9 @@ use arrow::array::{
 use arrow::datatypes::{
     self as types, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef, TimeUnit,
 };
-use loom_engine::query::{Row, Rows};
+use loom_engine::proven;
+use loom_engine::query::{Batch, FieldColumn, PayloadRoom};
 use loom_engine::schema::{FieldDef, FieldType, Source};
-use loom_engine::{Address, proven};
 use serde::{Deserialize, Serialize};
 
 /// The use of the columns.
@@ -72,14 +72,19 @@ impl Columns {
         if form == Form::Export {
             let ty = utc(TimeUnit::Nanosecond);
             let builder = TimestampNanosecondBuilder::new().with_data_type(ty.clone());
-            made.own("ts", ty, builder, |row, _| row.ts.0);
+            made.own("ts", ty, builder, |rows| rows.times(), |ts| ts);
         } else {
             let ty = utc(TimeUnit::Microsecond);
             let builder = TimestampMicrosecondBuilder::new().with_data_type(ty.clone());
-            made.own("ts", ty, builder, |row, _| micros(row.ts.0));
-            made.own("ts_ns", DataType::Int64, Int64Builder::new(), |row, _| {
-                row.ts.0
-            });
+            made.own("ts", ty, builder, |rows| rows.times(), micros);
+            let builder = Int64Builder::new();
+            made.own(
+                "ts_ns",
+                DataType::Int64,
+                builder,
+                |rows| rows.times(),
+                |ts| ts,
+            );
         }
         // Records from before a field was added have NULL there.
         let grown = source.layouts.len() > 1;
@@ -90,10 +95,15 @@ impl Columns {
             made.payload();
         }
         if form != Form::Export {
-            made.own("addr", DataType::Int64, Int64Builder::new(), |row, base| {
-                // No log reaches half of all addresses.
-                row.address(base).0.cast_signed()
-            });
+            let builder = Int64Builder::new();
+            // No log reaches half of all addresses.
+            made.own(
+                "addr",
+                DataType::Int64,
+                builder,
+                |rows| rows.addresses(),
+                |at| at,
+            );
         }
         Columns {
             schema: Arc::new(Schema::new(made.schema)),
@@ -111,14 +121,14 @@ impl Columns {
         self.rows == 0
     }
 
-    /// True if these rows belong to the next batch.
-    pub(super) fn is_full_before(&self, rows: &Rows<'_>, most: BatchMost) -> bool {
-        let too_many = self.rows + rows.rows.len() > most.rows;
+    /// Whether these rows belong to the next batch.
+    pub(super) fn is_full_before(&self, rows: &Batch<'_>, most: BatchMost) -> bool {
+        let too_many = self.rows + rows.count() > most.rows;
         !self.is_empty() && (too_many || self.bytes + payload_bytes(rows) > most.bytes)
     }
 
-    pub(super) fn append(&mut self, rows: Rows<'_>) {
-        self.rows += rows.rows.len();
+    pub(super) fn append(&mut self, rows: Batch<'_>) {
+        self.rows += rows.count();
         self.bytes += payload_bytes(&rows);
         for column in &mut self.columns {
             column.append(&rows);
@@ -136,9 +146,18 @@ impl Columns {
     }
 }
 
-fn payload_bytes(rows: &Rows<'_>) -> usize {
-    let lengths = rows.rows.iter().map(|row| usize::from(row.length));
-    lengths.sum()
+fn payload_bytes(rows: &Batch<'_>) -> usize {
+    let layout = rows.layout();
+    if layout.is_raw() {
+        let mut room = PayloadRoom::default();
+        return rows.payloads(&mut room).map(<[u8]>::len).sum();
+    }
+    let strings = |field| match rows.field(field) {
+        Some(FieldColumn::Strings(strings)) => strings.iter().map(|string| string.len()).sum(),
+        _ => 0,
+    };
+    let strings: usize = (0..layout.field_count()).map(strings).sum();
+    rows.count() * layout.fixed_bytes() + strings
 }
 
 /// The columns of an archive for a field.
@@ -177,7 +196,7 @@ fn micros(ns: i64) -> i64 {
 }
 
 trait Column {
-    fn append(&mut self, rows: &Rows<'_>);
+    fn append(&mut self, rows: &Batch<'_>);
     fn finish(&mut self) -> ArrayRef;
 }
 
@@ -187,8 +206,8 @@ struct Built<B, A> {
     append: A,
 }
 
-impl<B: ArrayBuilder, A: Fn(&mut B, &Rows<'_>)> Column for Built<B, A> {
-    fn append(&mut self, rows: &Rows<'_>) {
+impl<B: ArrayBuilder, A: Fn(&mut B, &Batch<'_>)> Column for Built<B, A> {
+    fn append(&mut self, rows: &Batch<'_>) {
         (self.append)(&mut self.builder, rows);
     }
 
@@ -208,7 +227,7 @@ impl Made {
         &mut self,
         field: Field,
         builder: B,
-        append: impl Fn(&mut B, &Rows<'_>) + 'static,
+        append: impl Fn(&mut B, &Batch<'_>) + 'static,
     ) {
         self.schema.push(field);
         self.columns.push(Box::new(Built { builder, append }));
@@ -220,12 +239,13 @@ impl Made {
         name: &str,
         ty: DataType,
         builder: PrimitiveBuilder<T>,
-        value: impl Fn(&Row, Address) -> T::Native + 'static,
+        column: for<'a> fn(&Batch<'a>) -> &'a [u64],
+        value: impl Fn(i64) -> T::Native + 'static,
     ) {
         let field = Field::new(name, ty, false);
         self.add(field, builder, move |builder, rows| {
-            for row in rows.rows {
-                builder.append_value(value(row, rows.base));
+            for number in column(rows) {
+                builder.append_value(value(number.cast_signed()));
             }
         });
     }
@@ -233,14 +253,14 @@ impl Made {
     fn payload(&mut self) {
         let field = Field::new("payload", DataType::Binary, false);
         self.add(field, BinaryBuilder::new(), |builder, rows| {
-            for row in rows.rows {
-                builder.append_value(rows.layout.body(row.payload(rows.bytes)));
+            for payload in rows.payloads(&mut PayloadRoom::default()) {
+                builder.append_value(rows.layout().body(payload));
             }
         });
     }
 
     fn field(&mut self, ordinal: usize, field: &FieldDef, nullable: bool, form: Form) {
-        let mut column = FieldColumn {
+        let mut column = NewColumn {
             made: self,
             name: &field.name,
             ordinal,
@@ -277,15 +297,15 @@ impl Made {
     }
 }
 
-/// The column of a field, about to be made.
-struct FieldColumn<'a> {
+/// A column that holds a field, about to be made.
+struct NewColumn<'a> {
     made: &'a mut Made,
     name: &'a str,
     ordinal: usize,
     nullable: bool,
 }
 
-impl FieldColumn<'_> {
+impl NewColumn<'_> {
     /// A column of the field's own type.
     fn plain(&mut self, ty: FieldType) {
         match ty {
@@ -342,9 +362,7 @@ impl FieldColumn<'_> {
         let ordinal = self.ordinal;
         let field = Field::new(self.name, ty, self.nullable);
         self.made.add(field, builder, move |builder, rows| {
-            for row in rows.rows {
-                append(builder, rows.layout.bytes(ordinal, row.payload(rows.bytes)));
-            }
+            rows.each_value(ordinal, |bytes| append(builder, bytes));
         });
     }
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::mem::discriminant;
 use std::time::Duration;
 
-use loom_engine::query::{ChunkReader, Poll, Rows, Scan, ScanSpec, Snapshot};
+use loom_engine::query::{Ask, Batch, ChunkReader, Poll, Scan, ScanSpec, Snapshot};
 use loom_engine::{Address, ChunkNo, Error};
 
 /// A chunk is read so often, with a pause in between.
@@ -20,7 +20,7 @@ const TOLD_MAX: usize = 8;
 /// Receives the records.
 pub(super) trait Taker {
     /// The rows of the next chunk.
-    fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()>;
+    fn take(&mut self, rows: Batch<'_>) -> anyhow::Result<()>;
     /// Notes a gap before the next rows.
     fn miss(&mut self, gap: Gap);
 }
@@ -145,7 +145,13 @@ fn pass(
 ) -> anyhow::Result<Option<(Address, Error)>> {
     let mut reached = spec.after.max(snapshot.begin());
     let scan = Scan::new(snapshot, spec.clone())?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask {
+        fields: (0..scan.source().fields.len()).collect(),
+        payloads: scan.source().fields.is_empty(),
+        times: true,
+        addresses: true,
+        ..Ask::default()
+    });
     loop {
         let chunk = match scan.next(poll) {
             Ok(Some(chunk)) => chunk,
@@ -228,9 +234,9 @@ mod tests {
     }
 
     impl Taker for Evicting {
-        fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()> {
-            let addresses = rows.rows.iter().map(|row| row.address(rows.base));
-            self.taken.extend(addresses);
+        fn take(&mut self, rows: Batch<'_>) -> anyhow::Result<()> {
+            self.taken
+                .extend(rows.addresses().iter().copied().map(Address));
             let limits = Limits {
                 bytes_max: Some(0),
                 ..Limits::default()

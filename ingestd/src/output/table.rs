@@ -1,7 +1,7 @@
 //! Writes one Parquet file of one source, in batches of bounded size: for an export, or for each source of a pin.
 
 use anyhow::bail;
-use loom_engine::query::{Poll, Rows, ScanSpec, Snapshot};
+use loom_engine::query::{Batch, Poll, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 
 use super::columns::{BatchMost, Columns, Form};
@@ -72,11 +72,11 @@ struct Writing<'a> {
 }
 
 impl Taker for Writing<'_> {
-    fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()> {
+    fn take(&mut self, rows: Batch<'_>) -> anyhow::Result<()> {
         if self.columns.is_full_before(&rows, BATCH) {
             self.flush()?;
         }
-        self.table.rows += rows.rows.len() as u64;
+        self.table.rows += rows.count() as u64;
         self.columns.append(rows);
         Ok(())
     }

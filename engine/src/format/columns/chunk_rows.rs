@@ -4,24 +4,16 @@ use std::ops::Range;
 
 use super::codec::Run;
 use super::head::Head;
-use super::rows::{Rows, Tail, Wanted};
+use super::rows::{Rows, StreamRows, Tail};
+use super::template::Template;
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
 };
 use crate::proven::{at, at_mut};
-use crate::types::Timestamp;
 
 /// Records that are put together at a time, so that they are written to memory once.
 const TILE_ROWS: usize = 64;
-
-/// A row of a chunk: when it arrived, where its payload stands in the chunk, and the payload's bytes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct UnitRow {
-    pub arrival: Timestamp,
-    pub start: u32,
-    pub length: u16,
-}
 
 /// What a chunk is rebuilt from.
 pub struct ChunkRows<'a> {
@@ -166,46 +158,6 @@ impl ChunkRows<'_> {
         Ok(())
     }
 
-    /// Finds where the rows of a stream stand in a chunk without later anchors.
-    pub fn find_rows(
-        &self,
-        own: usize,
-        nth: usize,
-        order: &[Run],
-        limit: usize,
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<(), FormatError> {
-        let mut arrivals = self.arrivals(own)?.iter();
-        let walked = self.walk(own, nth, order, limit, |records| {
-            let length = records.payload_bytes.min(usize::from(u16::MAX)) as u16;
-            rows.extend(
-                records
-                    .places()
-                    .zip(&mut arrivals)
-                    .map(|(place, arrival)| UnitRow {
-                        arrival: Timestamp(*arrival as i64),
-                        start: (place + RECORD_HEADER_BYTES) as u32,
-                        length,
-                    }),
-            );
-        });
-        if walked.is_err() {
-            rows.clear();
-        }
-        walked
-    }
-
-    /// The arrivals of a stream's rows in a chunk without later anchors.
-    fn arrivals(&self, own: usize) -> Result<&[u64], FormatError> {
-        let arrivals = at(&self.rows(own).arrivals, at(self.ranges, own).clone());
-        let span = arrivals.last().zip(arrivals.first());
-        let span = span.map_or(0, |(last, first)| last.wrapping_sub(*first));
-        if span > u64::from(u32::MAX) || !arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
-            return invalid("the arrivals of a row group", span);
-        }
-        Ok(arrivals)
-    }
-
     /// Writes anchors and headers, and notes where each stream's payloads stand.
     pub fn put_headers(
         &self,
@@ -285,7 +237,7 @@ impl ChunkRows<'_> {
     }
 
     /// Writes the payloads of a stream at their places.
-    pub fn put_payloads(&self, stream: usize, wanted: &Wanted, places: &[u32], out: &mut [u8]) {
+    pub fn put_payloads(&self, stream: usize, places: &[u32], out: &mut [u8]) {
         let range = at(self.ranges, stream).clone();
         if range.is_empty() {
             return;
@@ -295,16 +247,11 @@ impl ChunkRows<'_> {
         for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
             let first = range.start + tile * TILE_ROWS;
             let mut offset = 0;
-            for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
-                if wanted.piece(nth) {
-                    let column = at(column, first..first + places.len());
-                    put_piece(piece.bytes, column, places, offset, out);
-                }
+            for (piece, column) in template.pieces.iter().zip(&rows.pieces) {
+                let column = at(column, first..first + places.len());
+                put_piece(piece.bytes, column, places, offset, out);
                 offset += usize::from(piece.bytes);
             }
-        }
-        if rows.tails.is_empty() || !wanted.tails {
-            return;
         }
         for (row, place) in range.zip(places) {
             let mut start = *place as usize + template.fixed_bytes();
@@ -314,6 +261,51 @@ impl ChunkRows<'_> {
                 start += bytes.len();
             }
         }
+    }
+}
+
+impl StreamRows<'_> {
+    /// Puts the payloads together, of which everything is decoded, one behind the other; and says where each starts, and where the last ends.
+    ///
+    /// # Panics
+    /// A part of them is not decoded.
+    pub fn payloads(&self, template: &Template, starts: &mut Vec<u32>, out: &mut Vec<u8>) {
+        const DECODED: &str = "payloads are decoded";
+        let (count, fixed_bytes) = (self.count(), template.fixed_bytes());
+        let tails = 0..template.tails();
+        let tails = tails.map(|nth| self.strings(nth).expect(DECODED));
+        let mut tails: Vec<_> = tails.collect();
+        starts.clear();
+        let mut lengths = tails.clone();
+        let mut end = 0;
+        for _ in 0..count {
+            starts.push(end as u32);
+            let strings = lengths.iter_mut().filter_map(Iterator::next);
+            end += fixed_bytes + strings.map(<[u8]>::len).sum::<usize>();
+        }
+        out.clear();
+        // About as much as is decoded.
+        out.resize(end, 0);
+        for (tile, starts) in starts.chunks(TILE_ROWS).enumerate() {
+            let first = tile * TILE_ROWS;
+            let mut offset = 0;
+            for (nth, piece) in template.pieces.iter().enumerate() {
+                let column = self.piece(nth).expect(DECODED);
+                let column = at(column, first..first + starts.len());
+                put_piece(piece.bytes, column, starts, offset, out);
+                offset += usize::from(piece.bytes);
+            }
+        }
+        if !tails.is_empty() {
+            for start in starts.iter() {
+                let mut start = *start as usize + fixed_bytes;
+                for string in tails.iter_mut().filter_map(Iterator::next) {
+                    at_mut(out, start..start + string.len()).copy_from_slice(string);
+                    start += string.len();
+                }
+            }
+        }
+        starts.push(end as u32);
     }
 }
 

@@ -26,7 +26,6 @@ mod unit;
 
 pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
 pub use buffers::Buffers;
-pub use chunk_rows::UnitRow;
 pub use encode::UnitEncoder;
 pub use head::{UNIT_HEADER_BYTES, UnitHeader};
 pub use number_range::{NumberRange, RangeTotals};

@@ -50,7 +50,7 @@ impl Template {
     }
 
     /// How many strings of bytes follow the pieces.
-    pub(super) fn tails(&self) -> usize {
+    pub fn tails(&self) -> usize {
         let lengths = self.pieces.iter();
         lengths
             .filter(|piece| piece.kind == PieceKind::Length)

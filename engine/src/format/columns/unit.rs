@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::UNIT_CHUNKS;
 use super::buffers::Buffers;
 use super::bytes::{Bytes, UNREAD};
-use super::chunk_rows::{ChunkRows, UnitRow};
+use super::chunk_rows::ChunkRows;
 use super::codec::Decode;
 use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::number_range::{NumberRange, RangeTotals};
@@ -193,74 +193,13 @@ impl Unit {
             ranges: &self.buffers.ranges,
         };
         chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
-        for ((nth, stream), places) in head.streams().enumerate().zip(&self.buffers.places) {
-            chunk.put_payloads(nth, &Wanted::all(&stream.template), places, body);
+        for (which, places) in (0..head.count()).zip(&self.buffers.places) {
+            chunk.put_payloads(which, places, body);
         }
         if head.is_written(nth) {
             trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth)));
         }
         Ok(())
-    }
-
-    /// Finds the rows of a source in chunk `nth` and writes what is wanted of their payloads to `out`, where they stand in the chunk; the other bytes of
-    /// `out` stay as they are. False, with nothing found: the chunk must be read whole, because it stands as rows, because it was never written, because anchors stand between its
-    /// records, or because the source's payloads were taken apart in another way than `take` says.
-    ///
-    /// # Errors
-    /// As [`Unit::chunk`].
-    pub fn rows(
-        &mut self,
-        nth: usize,
-        take: &Take<'_>,
-        out: &mut [u8],
-        rows: &mut Vec<UnitRow>,
-    ) -> Result<bool, FormatError> {
-        rows.clear();
-        assert!(self.is_whole, "{UNREAD}");
-        self.buffers.found = None;
-        let Some(head) = &self.head else {
-            return Ok(false);
-        };
-        let streams = head.streams_of(take.template.source);
-        let mut own = streams.filter(|(_, stream)| *at(&stream.counts, nth) > 0);
-        let Some((own_nth, own_stream)) = own.next() else {
-            // Read whole, a chunk that is missing is an error.
-            return Ok(head.is_written(nth));
-        };
-        let is_one = own.next().is_none() && own_stream.template == *take.template;
-        if !is_one || !head.is_written(nth) || *at(&head.has_anchors, nth) {
-            return Ok(false);
-        }
-        let (bytes, room) = (&self.bytes, &mut self.buffers.tail_room);
-        let placed = Wanted {
-            arrivals: true,
-            lengths: true,
-            ..take.wanted.clone()
-        };
-        let decoded = at_mut(&mut self.buffers.decoded, own_stream.own_slot());
-        let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
-        bytes.decode_order(head, nth, &mut self.buffers.order)?;
-        bytes.decode_lengths(
-            head,
-            nth,
-            &mut self.buffers.decoded,
-            room,
-            &mut self.buffers.ranges,
-        )?;
-        *at_mut(&mut self.buffers.ranges, own_nth) = range;
-        let chunk = ChunkRows {
-            head,
-            decoded: &self.buffers.decoded,
-            ranges: &self.buffers.ranges,
-        };
-        let limit = out.len() - CHUNK_TRAILER_BYTES;
-        chunk.find_rows(own_nth, nth, &self.buffers.order, limit, rows)?;
-        self.buffers.places.resize_with(head.count(), Vec::new);
-        let places = at_mut(&mut self.buffers.places, own_nth);
-        places.clear();
-        places.extend(rows.iter().map(|row| row.start));
-        chunk.put_payloads(own_nth, take.wanted, places, out);
-        Ok(true)
     }
 
     /// Decodes what is wanted of the rows of a source in the first of some chunks and in those behind it, as far as their rows stand in one row group.
@@ -477,7 +416,7 @@ impl Unit {
         Some((Some(which), end))
     }
 
-    /// Leaves some of the rows that [`Unit::columns`] found, counted from 0, ascending.
+    /// Leaves some of the rows that [`Unit::columns`] found, counted from 0, in this order.
     ///
     /// # Errors
     /// Memory is refused; then no row is found.
@@ -492,11 +431,9 @@ impl Unit {
             .selected
             .gather(at(&self.buffers.decoded, slot), range, rows)?;
         if let Some(addresses) = &mut self.buffers.addresses {
-            // Rows ascend, so none is moved over one that is still to come.
-            for (nth, row) in rows.iter().enumerate() {
-                *at_mut(addresses, nth) = *at(addresses, *row as usize);
-            }
-            addresses.truncate(rows.len());
+            let all = std::mem::take(addresses);
+            memory::reserve(addresses, rows.len())?;
+            addresses.extend(rows.iter().map(|row| *at(&all, *row as usize)));
         }
         self.buffers.found = (!rows.is_empty()).then_some((None, 0..rows.len()));
         Ok(())

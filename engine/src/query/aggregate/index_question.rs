@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::query::predicate::{Predicate, Test};
-use crate::query::scan::chunk_cursor::RecordView;
+use crate::query::scan::ask::Ask;
+use crate::query::scan::source_reader::SourceReader;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::value::Value;
@@ -64,8 +65,8 @@ impl IndexQuestion {
                 ));
             }
             let is_whole = value.kind() != ValueKind::Float;
-            let field_keys = match value.fields() {
-                Some(&[field]) if is_whole && keys != ValueRange::ALL => {
+            let field_keys = match value.plain_field() {
+                Some(field) if is_whole && keys != ValueRange::ALL => {
                     vec![(field, RangeSet::from(keys))]
                 }
                 _ => Vec::new(),
@@ -93,20 +94,19 @@ impl IndexQuestion {
         !matches!(self.filter, Test::All)
     }
 
-    /// The record's value, if it is asked for.
-    #[inline]
-    pub fn key(&self, record: &RecordView<'_>) -> Option<Key> {
-        let RecordView {
-            ts,
-            address,
-            payload,
-            layout,
-        } = *record;
-        if address < self.after || !self.filter.matches(ts, layout, payload) {
-            return None;
-        }
-        let key = self.value.key(layout, payload)?;
-        self.keys.contains(key).then_some(key)
+    /// Reads the records that may have wanted values, as far as it takes to find these; and their times, if they are wanted.
+    pub fn rows(
+        &self,
+        times: TimeRange,
+        shows_times: bool,
+        keys: &[(usize, RangeSet<Key>)],
+    ) -> SourceReader {
+        let ask = Ask {
+            times: shows_times,
+            keys: keys.to_vec(),
+            ..self.value.ask()
+        };
+        SourceReader::new(&self.source, ask, self.filter.clone(), times, self.after)
     }
 
     /// Arrival times outside which no record has a `ts` in `time`.

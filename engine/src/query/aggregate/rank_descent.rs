@@ -1,7 +1,7 @@
 //! The descent that gathers the values of ranks: it follows the masks of their bins, and in most chunks the kept greatest values suffice for a
 //! tail quantile.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::index_question::IndexQuestion;
@@ -14,11 +14,10 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{Masks, NodeView, bin_mask, holds_a_bin, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
-use crate::query::predicate::Test;
-use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::columns::Columns;
-use crate::query::scan::runs::{keep_within, within};
-use crate::schema::{Payloads, RangeSet, Source};
+use crate::query::scan::batch::Batch;
+use crate::query::scan::source_reader::SourceReader;
+use crate::query::value::Keys;
+use crate::schema::RangeSet;
 use crate::types::{Key, TimeRange, Timestamp};
 
 /// Fills targets from one snapshot, on one thread.
@@ -33,7 +32,7 @@ pub(crate) struct RankDescent<'a> {
     /// Of the chunk that was visited last.
     answered: Answered,
     /// The keys of a chunk that is being looked through.
-    loaded: Vec<Key>,
+    found: Keys,
     benefit: SummaryBenefit,
 }
 
@@ -71,7 +70,7 @@ impl<'a> RankDescent<'a> {
             keys,
             targets,
             answered: Answered::default(),
-            loaded: Vec::new(),
+            found: Keys::default(),
             benefit: SummaryBenefit::default(),
         }
     }
@@ -124,65 +123,27 @@ impl Descent for RankDescent<'_> {
         std::mem::take(&mut self.answered)
     }
 
-    fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.value.fields())
-    }
-
-    fn test(&self) -> &Test {
-        &self.question.filter
+    fn rows(&self) -> SourceReader {
+        self.question.rows(self.times, !self.takes_together(), &[])
     }
 
     /// A chunk is opened for one target only where its summary has not answered it.
-    fn is_timeless(&self) -> bool {
-        self.targets.len() == 1 && self.times == TimeRange::ALL
+    fn takes_together(&self) -> bool {
+        self.targets.len() == 1
     }
 
-    fn columns(&mut self, answered: &mut Answered, columns: Columns<'_>) -> Result<bool> {
-        if let (true, [target]) = (self.is_timeless(), self.targets.as_mut_slice()) {
-            self.loaded.clear();
-            let is_loaded = self.question.value.column_keys(&columns, &mut self.loaded);
-            keep_within(&mut self.loaded, 0, target.range.keys);
-            target.add_all(&self.loaded);
-            self.require_agreement()?;
-            return Ok(is_loaded);
-        }
-        let mut keys = std::mem::take(&mut self.loaded);
-        keys.clear();
-        let part = columns.within(self.times);
-        let is_inside = part.is_some();
-        let columns = part.map_or(columns, |part| columns.part(part));
-        let is_known = self.question.value.column_keys(&columns, &mut keys);
-        // Else it is not known here which of the times the NULLs have.
-        let is_loaded = is_known && keys.len() == columns.count();
-        if is_loaded {
-            self.answered = std::mem::take(answered);
-            let times = columns.times().iter().map(|time| Timestamp(*time as i64));
-            if is_inside {
-                self.add_keys(&mut keys, times);
-            } else {
-                for (ts, key) in times.zip(&keys) {
-                    if self.times.contains(ts) {
-                        self.add(ts, *key);
-                    }
-                }
+    fn take(&mut self, answered: Answered, batch: Batch<'_>) -> Result<()> {
+        let mut found = std::mem::take(&mut self.found);
+        self.question.value.keys(&batch, &mut found);
+        match self.targets.as_mut_slice() {
+            // Its times are those of the descent.
+            [target] => {
+                found.keep_within(target.range.keys);
+                target.add_all(&found.keys);
             }
-            self.require_agreement()?;
+            _ => self.add_by_time(&answered, &found, batch.times()),
         }
-        self.loaded = keys;
-        Ok(is_loaded)
-    }
-
-    fn chunk(&mut self, answered: Answered, cursor: &mut ChunkCursor) -> Result<()> {
-        self.answered = answered;
-        let question = self.question;
-        let by_record =
-            question.source.own_time() || question.is_filtered() || cursor.base() < question.after;
-        if by_record || !self.runs(cursor)? {
-            let _ = cursor.for_each(&self.question.source, |record, _| {
-                self.record(&record);
-                ControlFlow::Continue(())
-            })?;
-        }
+        self.found = found;
         self.require_agreement()
     }
 
@@ -280,48 +241,23 @@ impl RankDescent<'_> {
         self.answered.targets.contains(&false)
     }
 
-    /// Adds the records of the loaded chunk run by run; false, with nothing added, where it must be done record by record.
-    fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
-        let layout = self.question.source.layout_at(cursor.base());
-        let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
-            return Ok(false);
-        };
-        let mut keys = std::mem::take(&mut self.loaded);
-        keys.clear();
-        let mut parts = Vec::with_capacity(runs.len());
-        for run in runs {
-            let Some((part, _)) = within(run, chunk, self.times) else {
-                continue;
-            };
-            let payloads = Payloads::of_run(&part, chunk);
-            if !self.question.value.load_keys(layout, &payloads, &mut keys) {
-                self.loaded = keys;
-                return Ok(false);
-            }
-            parts.push(part);
-        }
-        let times = (parts.iter())
-            .flat_map(|part| (0..part.records).map(move |nth| part.arrival(chunk, nth)));
-        self.add_keys(&mut keys, times);
-        self.loaded = keys;
-        Ok(true)
-    }
-
-    /// Adds the keys of records within the descent's times, each with its time.
-    fn add_keys(&mut self, keys: &mut Vec<Key>, times: impl Iterator<Item = Timestamp>) {
-        if let [target] = self.targets.as_mut_slice()
-            && !self.answered.holds(0)
-        {
-            // Its times are those of the descent.
-            keep_within(keys, 0, target.range.keys);
-            target.add_all(keys);
-            return;
-        }
+    /// Adds values to the targets that want them and were not answered by the chunk's summary.
+    fn add_by_time(&mut self, answered: &Answered, found: &Keys, times: &[u64]) {
         let hull = self.keys.hull();
-        for (ts, key) in times.zip(keys) {
+        for (row, key) in found.by_row() {
             // Most keys lie outside of all targets.
-            if hull.is_some_and(|(least, greatest)| least <= *key && *key <= greatest) {
-                self.add(ts, *key);
+            let is_near = hull.is_some_and(|(least, greatest)| least <= key && key <= greatest);
+            if !is_near || !self.keys.contains(key) {
+                continue;
+            }
+            let ts = Timestamp(*at(times, row) as i64);
+            let active = self.active(ts, ts);
+            let from = active.start;
+            let targets = at_mut(&mut self.targets, active);
+            for (place, target) in (from..).zip(targets) {
+                if !answered.holds(place) && target.range.keys.contains(key) {
+                    target.add(key);
+                }
             }
         }
     }
@@ -334,31 +270,5 @@ impl RankDescent<'_> {
             ));
         }
         Ok(())
-    }
-
-    /// Adds a record that was read from its chunk.
-    #[inline]
-    fn record(&mut self, record: &RecordView<'_>) {
-        if self.times.contains(record.ts)
-            && let Some(key) = self.question.key(record)
-        {
-            self.add(record.ts, key);
-        }
-    }
-
-    /// Adds a value to the targets that want it and have not been answered by the chunk's summary.
-    #[inline]
-    fn add(&mut self, ts: Timestamp, key: Key) {
-        if !self.keys.contains(key) {
-            return;
-        }
-        let active = self.active(ts, ts);
-        let from = active.start;
-        let targets = at_mut(&mut self.targets, active);
-        for (place, target) in (from..).zip(targets) {
-            if !self.answered.holds(place) && target.range.keys.contains(key) {
-                target.add(key);
-            }
-        }
     }
 }

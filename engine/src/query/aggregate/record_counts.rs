@@ -4,7 +4,6 @@
 //! edges are read.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::bucket::Bucket;
@@ -17,9 +16,9 @@ use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
 use crate::query::predicate::{Predicate, Test};
-use crate::query::scan::chunk_cursor::ChunkCursor;
-use crate::query::scan::columns::Columns;
-use crate::query::scan::runs::within;
+use crate::query::scan::ask::Ask;
+use crate::query::scan::batch::Batch;
+use crate::query::scan::source_reader::SourceReader;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source};
@@ -109,7 +108,7 @@ impl RecordCounts {
 }
 
 struct CountDescent<'a> {
-    source: &'a Source,
+    source: &'a Arc<Source>,
     /// Of the records that pass it.
     filter: &'a Test,
     time: TimeRange,
@@ -215,51 +214,29 @@ impl Descent for CountDescent<'_> {
 
     fn note(&mut self) {}
 
-    fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (self.source, Some(&[]))
-    }
-
-    fn test(&self) -> &Test {
-        self.filter
-    }
-
-    fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {
-        let Some(times) = columns.span() else {
-            return Ok(true);
+    fn rows(&self) -> SourceReader {
+        let ask = Ask {
+            times: true,
+            ..Ask::default()
         };
-        if !self.add(times, columns.count() as u64) {
-            for time in columns.times() {
+        SourceReader::new(
+            self.source,
+            ask,
+            self.filter.clone(),
+            self.time,
+            Address::ZERO,
+        )
+    }
+
+    fn take(&mut self, (): (), batch: Batch<'_>) -> Result<()> {
+        let Some(times) = batch.span() else {
+            return Ok(());
+        };
+        if !self.add(times, batch.count() as u64) {
+            for time in batch.times() {
                 self.record(Timestamp(*time as i64));
             }
         }
-        self.require_room()?;
-        Ok(true)
-    }
-
-    fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
-        if !self.source.own_time()
-            && matches!(self.filter, Test::All)
-            && let Some((chunk, runs)) = cursor.runs(self.source)?
-        {
-            for run in runs {
-                let Some((part, times)) = within(run, chunk, self.time) else {
-                    continue;
-                };
-                if !self.add(times, part.records.into()) {
-                    (0..part.records).for_each(|nth| self.record(part.arrival(chunk, nth)));
-                }
-            }
-            return self.require_room();
-        }
-        let _ = cursor.for_each(self.source, |record, _| {
-            if self
-                .filter
-                .matches(record.ts, record.layout, record.payload)
-            {
-                self.record(record.ts);
-            }
-            ControlFlow::Continue(())
-        })?;
         self.require_room()
     }
 

@@ -13,13 +13,11 @@ use crate::format::RangeTotals;
 use crate::query::forest::claims::Claims;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::query::predicate::Test;
+use crate::query::scan::batch::Batch;
 use crate::query::scan::chunk_cursor::ChunkCursor;
-use crate::query::scan::column_rows::ColumnReads;
-use crate::query::scan::columns::Columns;
+use crate::query::scan::source_reader::SourceReader;
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{RangeSet, Source};
-use crate::types::{Address, ChunkNo, Key};
+use crate::types::{Address, ChunkNo};
 
 /// What one thread gathers.
 pub(crate) trait Descent: Visitor + Send + Sized {
@@ -29,16 +27,8 @@ pub(crate) trait Descent: Visitor + Send + Sized {
     /// Of the chunk that the walk has just yielded.
     fn note(&mut self) -> Self::Note;
 
-    /// The source whose records are wanted of chunks, and the fields that are read of them; `None`: all.
-    fn reads(&self) -> (&Source, Option<&[usize]>);
-
-    /// What records satisfy that are wanted: of columns, no others are given.
-    fn test(&self) -> &Test;
-
-    /// Rows where one of these fields has another key, or is NULL, may be left out.
-    fn keys(&self) -> &[(usize, RangeSet<Key>)] {
-        &[]
-    }
+    /// Reads the rows that are wanted of chunks.
+    fn rows(&self) -> SourceReader;
 
     /// Takes what the values whose keys are wanted are together.
     ///
@@ -53,16 +43,13 @@ pub(crate) trait Descent: Visitor + Send + Sized {
         true
     }
 
-    /// Whether all that opened chunks hold is wanted alike, whenever it arrived: no times are read, and what the summaries left to know does not matter.
-    fn is_timeless(&self) -> bool {
+    /// Whether rows of several chunks may be taken at once, whatever the summaries left to know.
+    fn takes_together(&self) -> bool {
         false
     }
 
-    /// Takes what is wanted of a chunk's rows, of several chunks' where it is timeless; false, with nothing taken, where that takes the loaded chunk.
-    fn columns(&mut self, note: &mut Self::Note, columns: Columns<'_>) -> Result<bool>;
-
-    /// Takes what is wanted of the loaded chunk.
-    fn chunk(&mut self, note: Self::Note, cursor: &mut ChunkCursor) -> Result<()>;
+    /// Takes the rows of a chunk, or of several.
+    fn take(&mut self, note: Self::Note, batch: Batch<'_>) -> Result<()>;
 
     /// The same task with nothing gathered yet.
     fn fork(&self) -> Self;
@@ -71,7 +58,7 @@ pub(crate) trait Descent: Visitor + Send + Sized {
     fn absorb(&mut self, other: Self) -> Result<()>;
 }
 
-/// Descends over all chunks from `after` to the snapshot's position, with up to so many threads. The chunk that holds `after` is given whole.
+/// Descends over all records from `after` to the snapshot's position, with up to so many threads.
 pub(crate) fn descend<G: Descent>(
     logs: &Arc<SnapshotLogs>,
     after: Address,
@@ -82,10 +69,9 @@ pub(crate) fn descend<G: Descent>(
     let walk = Walk::after(Arc::clone(logs), after);
     let shared = Shared {
         claims: Mutex::new(Claims::of(walk)),
-        after,
         failed: AtomicBool::new(false),
     };
-    let mut hand = Hand::new(logs);
+    let mut hand = Hand::new(logs, &gathered, after);
     let mut alone = 0;
     while threads <= 1 || alone < logs.tuning().alone_chunks {
         match hand.step(&shared, &mut gathered, poll)? {
@@ -97,7 +83,7 @@ pub(crate) fn descend<G: Descent>(
         let helpers: Vec<_> = (1..threads)
             .map_while(|_| {
                 let part = gathered.fork();
-                let (shared, hand) = (&shared, Hand::new(logs));
+                let (shared, hand) = (&shared, Hand::new(logs, &part, after));
                 // Where no thread can be had, those that are there do it all.
                 thread::Builder::new()
                     .spawn_scoped(scope, move || help(shared, hand, part))
@@ -128,8 +114,6 @@ fn help<G: Descent>(shared: &Shared<G::Note>, mut hand: Hand<G>, mut part: G) ->
 
 struct Shared<N> {
     claims: Mutex<Claims<N>>,
-    /// Where the question begins.
-    after: Address,
     /// One thread has failed, so that what the others find does not matter. Relaxed: it guards no memory.
     failed: AtomicBool,
 }
@@ -165,18 +149,20 @@ impl<N: Send> Shared<N> {
 /// One thread's buffers.
 struct Hand<G: Descent> {
     cursor: ChunkCursor,
+    rows: SourceReader,
     claim: VecDeque<(ChunkNo, G::Note)>,
     claim_chunks: usize,
-    chunk_bytes: u32,
 }
 
 impl<G: Descent> Hand<G> {
-    fn new(logs: &Arc<SnapshotLogs>) -> Hand<G> {
+    fn new(logs: &Arc<SnapshotLogs>, part: &G, after: Address) -> Hand<G> {
+        let mut rows = part.rows();
+        rows.begin_at(after);
         Hand {
             cursor: ChunkCursor::new(Arc::clone(logs)),
+            rows,
             claim: VecDeque::new(),
             claim_chunks: (logs.tuning().claim_bytes / logs.chunk_bytes()).max(1) as usize,
-            chunk_bytes: logs.chunk_bytes(),
         }
     }
 
@@ -190,63 +176,41 @@ impl<G: Descent> Hand<G> {
             .claim(part, G::note, least, poll, each)?;
         let chunks = self.claim.len();
         let expected = self.claim.iter().map(|(chunk, _)| *chunk);
-        self.cursor.expect(expected, column_reads(part));
-        while let Some((chunk, mut note)) = self.claim.pop_front() {
+        self.rows.expect(&self.cursor, expected);
+        while let Some((chunk, note)) = self.claim.pop_front() {
             poll.check()?;
-            // The chunk that holds the beginning is cut by the addresses of its records.
-            let is_cut = chunk.address(self.chunk_bytes) < shared.after;
-            if !is_cut && self.columns(chunk, &mut note, part)? {
-                continue;
-            }
-            let following = self.claim.iter().map(|(chunk, _)| *chunk);
-            self.cursor.load_of(chunk, chunk.row_end(following))?;
-            part.chunk(note, &mut self.cursor)?;
+            self.take(chunk, note, part)?;
         }
         Ok(chunks)
     }
 
-    /// Takes a chunk column by column, where it stands so; and those behind it that go together with it.
-    fn columns(&mut self, chunk: ChunkNo, note: &mut G::Note, part: &mut G) -> Result<bool> {
-        let Some((source, reads)) = column_reads(part) else {
-            return Ok(false);
-        };
-        let chunks = chunk..chunk.row_end(self.claim.iter().map(|(chunk, _)| *chunk));
+    /// Takes a chunk, and those behind it that go together with it.
+    fn take(&mut self, chunk: ChunkNo, note: G::Note, part: &mut G) -> Result<()> {
+        let following = self.claim.iter().map(|(chunk, _)| *chunk);
+        let chunks = chunk..chunk.row_end(following);
         let next = chunk.0 + 1;
+        let (cursor, rows) = (&mut self.cursor, &mut self.rows);
         if !part.wants_rows()
-            && let Some((end, totals)) = self.cursor.totals(chunks.clone(), source, part.keys())?
+            && let Some((end, totals)) = rows.totals(cursor, chunks.clone())?
         {
             part.totals(&totals)?;
             self.claim.drain(..(end.0 - next) as usize);
-            return Ok(true);
+            return Ok(());
         }
-        let Some(end) = self.cursor.load_columns(chunks, source, reads)? else {
-            return Ok(false);
-        };
-        let is_taken = part.columns(note, self.cursor.columns())?;
-        if is_taken {
-            self.claim.drain(..(end.0 - next) as usize);
-        }
-        Ok(is_taken)
-    }
-}
-
-/// What is read column by column, and of which source; `None` where whole chunks are wanted.
-fn column_reads<G: Descent>(part: &G) -> Option<(&Source, ColumnReads<'_>)> {
-    let (source, fields) = part.reads();
-    let test = part.test();
-    if !test.each_field(&mut |_| ()) {
-        return None;
-    }
-    let is_timeless = part.is_timeless();
-    let reads = ColumnReads {
-        fields: fields?,
-        times: !is_timeless,
-        addresses: false,
         // Else each has a note of its own.
-        together: is_timeless,
-        beside_others: false,
-        keys: part.keys(),
-        test,
-    };
-    Some((source, reads))
+        let together = match part.takes_together() {
+            true => chunks.clone(),
+            false => chunk..ChunkNo(next),
+        };
+        let end = match rows.read_unit(cursor, together)? {
+            Some(end) => end,
+            None => {
+                rows.read_chunk(cursor, chunks)?;
+                ChunkNo(next)
+            }
+        };
+        part.take(note, rows.batch(cursor))?;
+        self.claim.drain(..(end.0 - next) as usize);
+        Ok(())
+    }
 }

@@ -11,17 +11,17 @@ use super::index_question::{IndexAsked, IndexQuestion};
 use super::question_set::QuestionSet;
 use super::rank_search::{RankSearch, WantedRank};
 use crate::error::{Error, Result};
-use crate::format::RECORD_HEADER_BYTES;
 use crate::proven::at;
 use crate::query::forest::cached_nodes::contradiction;
 use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
-use crate::query::scan::chunk_cursor::Row;
-use crate::query::scan::chunk_reader::{Batch, ChunkReader};
-use crate::query::scan::column_rows::Reads;
+use crate::query::scan::ask::Ask;
+use crate::query::scan::batch::PayloadRoom;
+use crate::query::scan::chunk_reader::ChunkReader;
 use crate::query::scan::shared_scan::{Scan, ScanSpec};
+use crate::query::value::Keys;
 use crate::schema::RangeSet;
-use crate::types::{Address, Key, TimeRange, ValueRange};
+use crate::types::{Address, Key, TimeRange, Timestamp, ValueRange};
 
 /// Rows are sorted in memory, which is all that they may take.
 const BYTES_MOST: usize = 256 << 20;
@@ -46,11 +46,10 @@ pub struct TopRow {
     /// Which of the snapshots asked it is from.
     pub part: usize,
     pub key: Key,
-    /// The address of `bytes`: that of the record's header.
-    pub base: Address,
-    pub bytes: Box<[u8]>,
-    /// The record, in `bytes`.
-    pub row: Row,
+    pub address: Address,
+    /// The source's own time where it has one, else arrival.
+    pub ts: Timestamp,
+    pub payload: Box<[u8]>,
 }
 
 /// The records with the greatest values, the greatest first, or with the least, the least first; of equal values the oldest first, by snapshot.
@@ -174,16 +173,11 @@ impl Found {
         poll: &Poll<'_>,
     ) -> Result<()> {
         let value = &question.value;
-        let mut fields = Vec::new();
-        let is_known = value.each_field(&mut |field| fields.push(field));
-        let mut reader = scan.reader();
-        reader.read_only(Reads {
-            fields: is_known.then_some(fields),
-            times: false,
+        let mut reader = scan.reader(Ask {
             addresses: true,
-            keys: Vec::new(),
+            ..value.ask()
         });
-        let (mut chunks, mut keys) = (Vec::new(), Vec::new());
+        let (mut chunks, mut found) = (Vec::new(), Keys::default());
         loop {
             chunks.clear();
             scan.claim(CLAIM_CHUNKS, poll, |chunk| chunks.push(chunk))?;
@@ -193,21 +187,11 @@ impl Found {
             reader.take(chunks.iter().copied(), poll)?;
             while reader.read_next()? {
                 poll.check()?;
-                match reader.batch() {
-                    Batch::Rows(rows) => {
-                        for record in rows.records() {
-                            let key = value.key(record.layout, record.payload);
-                            let key = key.expect("a scan by keys gives records that have one");
-                            self.add(part, key, record.address)?;
-                        }
-                    }
-                    Batch::Columns(columns) => {
-                        keys.clear();
-                        value.keys_of_all(&columns, &mut keys);
-                        for (key, address) in keys.iter().zip(columns.addresses()) {
-                            self.add(part, *key, Address(*address))?;
-                        }
-                    }
+                let batch = reader.batch();
+                value.keys(&batch, &mut found);
+                for (row, key) in found.by_row() {
+                    let address = *at(batch.addresses(), row);
+                    self.add(part, key, Address(address))?;
                 }
             }
         }
@@ -243,7 +227,7 @@ fn rows(scans: &[Arc<Scan>], records: &[Candidate], poll: &Poll<'_>) -> Result<V
     let mut in_log_order: Vec<(usize, &Candidate)> = records.iter().enumerate().collect();
     in_log_order.sort_unstable_by_key(|(_, record)| (record.part, record.address));
     let mut found = Vec::with_capacity(records.len());
-    let mut bytes = 0;
+    let (mut bytes, mut room) = (0, PayloadRoom::default());
     let chunk_of = |record: &Candidate| {
         let chunk_bytes = at(scans, record.part).logs().chunk_bytes();
         (record.part, record.address.chunk(chunk_bytes))
@@ -257,30 +241,26 @@ fn rows(scans: &[Arc<Scan>], records: &[Candidate], poll: &Poll<'_>) -> Result<V
         let (part, chunk) = chunk_of(first);
         let (_, reader) = match reader.take().filter(|(of, _)| *of == part) {
             Some(kept) => reader.insert(kept),
-            None => reader.insert((part, at(scans, part).reader())),
+            None => reader.insert((part, at(scans, part).reader(Ask::all()))),
         };
-        let rows = reader.read(chunk)?;
-        let mut in_chunk = rows.rows.iter();
+        let batch = reader.read(chunk)?;
         for (place, record) in of_chunk {
-            let is_it = |row: &&Row| row.address(rows.base) == record.address;
-            let row = in_chunk.find(is_it).ok_or_else(|| {
+            let row = batch.addresses().binary_search(&record.address.0);
+            let row = row.map_err(|_| {
                 let what =
                     "a record with a great value is not among those that its chunk's summary names";
                 contradiction(at(scans, part).logs(), what)
             })?;
-            let start = row.start as usize - RECORD_HEADER_BYTES;
-            let end = row.start as usize + usize::from(row.length);
-            bytes += end - start;
+            let mut read = batch.part(row..row + 1).records(&mut room);
+            let read = read.next().expect("a part of one row has one");
+            bytes += read.payload.len();
             require_room(records.len(), bytes)?;
             let row = TopRow {
                 part,
                 key: record.key,
-                base: record.address,
-                bytes: at(rows.bytes, start..end).into(),
-                row: Row {
-                    start: RECORD_HEADER_BYTES as u32,
-                    ..*row
-                },
+                address: read.address,
+                ts: read.ts,
+                payload: read.payload.into(),
             };
             found.push((*place, row));
         }

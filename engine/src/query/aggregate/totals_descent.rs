@@ -3,8 +3,6 @@
 //! A node answers only where it lies wholly inside the time range, one bucket and the value range, all of its records pass the filter, and it has an
 //! entry for the index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
 
-use std::ops::ControlFlow;
-
 use super::bucket_values::{BinDetail, Totals, ValuesByBucket};
 use super::index_question::IndexQuestion;
 use super::shared_descent::Descent;
@@ -15,19 +13,18 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::forest::mask::{Masks, NodeView, bin_mask, tops_hold_from};
 use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
-use crate::query::predicate::Test;
-use crate::query::scan::chunk_cursor::{ChunkCursor, RecordView};
-use crate::query::scan::columns::Columns;
-use crate::query::scan::runs::{keep_within, within};
-use crate::schema::{Payloads, RangeSet, Source};
-use crate::types::{Key, TimeRange, Timestamp, ValueRange};
+use crate::query::scan::batch::Batch;
+use crate::query::scan::source_reader::SourceReader;
+use crate::query::value::Keys;
+use crate::schema::RangeSet;
+use crate::types::{TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct TotalsDescent<'a> {
     pub question: &'a IndexQuestion,
     pub time: TimeRange,
     pub values: ValuesByBucket,
     /// The keys of a chunk that is being added.
-    loaded: Vec<Key>,
+    found: Keys,
     benefit: SummaryBenefit,
 }
 
@@ -41,7 +38,7 @@ impl<'a> TotalsDescent<'a> {
             question,
             time,
             values,
-            loaded: Vec::new(),
+            found: Keys::default(),
             benefit: SummaryBenefit::default(),
         }
     }
@@ -102,23 +99,16 @@ impl Descent for TotalsDescent<'_> {
 
     fn note(&mut self) {}
 
-    fn reads(&self) -> (&Source, Option<&[usize]>) {
-        (&self.question.source, self.question.value.fields())
-    }
-
-    fn test(&self) -> &Test {
-        &self.question.filter
-    }
-
-    fn keys(&self) -> &[(usize, RangeSet<Key>)] {
-        &self.question.field_keys
+    fn rows(&self) -> SourceReader {
+        let question = self.question;
+        question.rows(self.time, !self.takes_together(), &question.field_keys)
     }
 
     fn wants_rows(&self) -> bool {
         let has_keys = !self.question.field_keys.is_empty();
         !has_keys
             || self.question.is_filtered()
-            || !self.is_timeless()
+            || !self.is_one_bucket(TimeRange::ALL)
             || self.values.detail() != BinDetail::Nothing
     }
 
@@ -127,64 +117,34 @@ impl Descent for TotalsDescent<'_> {
         self.add_totals(self.time.first, &Totals::behind(kind, first, totals))
     }
 
-    fn is_timeless(&self) -> bool {
-        self.is_one_bucket(TimeRange::ALL)
+    fn takes_together(&self) -> bool {
+        self.values.is_one_bucket(self.time)
     }
 
-    fn columns(&mut self, (): &mut (), columns: Columns<'_>) -> Result<bool> {
-        let is_timeless = self.is_timeless();
-        let (question, keys) = (self.question, &mut self.loaded);
-        keys.clear();
-        if is_timeless {
-            let is_loaded = question.value.column_keys(&columns, keys);
-            keep_within(keys, 0, question.keys);
-            self.values
-                .add_keys(self.time.first, keys, &question.bins)?;
-            return Ok(is_loaded);
-        }
-        let part = columns.within(self.time);
-        let columns = part.map_or(columns, |part| columns.part(part));
-        if !question.value.column_keys(&columns, keys) {
-            return Ok(false);
-        }
-        let Some(times) = columns.span() else {
-            return Ok(true);
+    fn take(&mut self, (): (), batch: Batch<'_>) -> Result<()> {
+        let (question, found) = (self.question, &mut self.found);
+        question.value.keys(&batch, found);
+        let one_bucket = match self.values.is_one_bucket(self.time) {
+            true => Some(self.time.first),
+            false => {
+                let times = batch
+                    .span()
+                    .filter(|times| self.values.is_one_bucket(*times));
+                times.map(|times| times.first)
+            }
         };
-        if self.time.covers(times) && self.values.is_one_bucket(times) {
-            keep_within(keys, 0, question.keys);
-            self.values.add_keys(times.first, keys, &question.bins)?;
-            return Ok(true);
+        if let Some(ts) = one_bucket {
+            found.keep_within(question.keys);
+            return self.values.add_keys(ts, &found.keys, &question.bins);
         }
-        if keys.len() < columns.count() {
-            // Which of the times the NULLs have is not known here.
-            return Ok(false);
-        }
-        for (ts, key) in columns.times().iter().zip(keys) {
-            let ts = Timestamp(*ts as i64);
-            if self.time.contains(ts) && question.keys.contains(*key) {
-                self.values.add_key(ts, *key, &question.bins)?;
+        let times = batch.times();
+        for (row, key) in found.by_row() {
+            if question.keys.contains(key) {
+                let ts = Timestamp(*at(times, row) as i64);
+                self.values.add_key(ts, key, &question.bins)?;
             }
         }
-        Ok(true)
-    }
-
-    /// Adds the records of the loaded chunk.
-    fn chunk(&mut self, (): (), cursor: &mut ChunkCursor) -> Result<()> {
-        let question = self.question;
-        let by_record =
-            question.source.own_time() || question.is_filtered() || cursor.base() < question.after;
-        if !by_record && self.runs(cursor)? {
-            return Ok(());
-        }
-        let mut failed = Ok(());
-        let _ = cursor.for_each(&question.source, |record, _| {
-            failed = self.record(&record);
-            match failed {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        })?;
-        failed
+        Ok(())
     }
 
     fn fork(&self) -> Self {
@@ -197,49 +157,6 @@ impl Descent for TotalsDescent<'_> {
 }
 
 impl TotalsDescent<'_> {
-    /// Adds the chunk's records run by run; false, with nothing added, where it must be done record by record.
-    fn runs(&mut self, cursor: &mut ChunkCursor) -> Result<bool> {
-        let layout = self.question.source.layout_at(cursor.base());
-        let Some((chunk, runs)) = cursor.runs(&self.question.source)? else {
-            return Ok(false);
-        };
-        let (value, wanted) = (&self.question.value, self.question.keys);
-        let keys = &mut self.loaded;
-        keys.clear();
-        let mut parts = Vec::with_capacity(runs.len());
-        for run in runs {
-            let Some((part, times)) = within(run, chunk, self.time) else {
-                continue;
-            };
-            let payloads = Payloads::of_run(&part, chunk);
-            let from = keys.len();
-            if !self.values.is_one_bucket(times) || !value.load_keys(layout, &payloads, keys) {
-                return Ok(false);
-            }
-            keep_within(keys, from, wanted);
-            parts.push((times.first, keys.len()));
-        }
-        let mut from = 0;
-        for (first, end) in parts {
-            let keys = at(&self.loaded, from..end);
-            self.values.add_keys(first, keys, &self.question.bins)?;
-            from = end;
-        }
-        Ok(true)
-    }
-
-    /// Adds one record.
-    #[inline]
-    fn record(&mut self, record: &RecordView<'_>) -> Result<()> {
-        if !self.time.contains(record.ts) {
-            return Ok(());
-        }
-        match self.question.key(record) {
-            Some(key) => self.values.add_key(record.ts, key, &self.question.bins),
-            None => Ok(()),
-        }
-    }
-
     /// Whether everything at these times is wanted, and falls in one bucket.
     fn is_one_bucket(&self, times: TimeRange) -> bool {
         self.time.covers(times) && self.values.is_one_bucket(times)

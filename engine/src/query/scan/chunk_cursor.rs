@@ -6,53 +6,17 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::column_rows::{ColumnReads, ColumnRows};
-use super::columns::Columns;
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RangeTotals, RawRecord, RecordHeader, RecordIter, Run,
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, StreamRows, Unit,
     record_bytes, walk_runs,
 };
-use crate::log::Origin;
+use crate::log::{HeldUnit, Origin, UnitWanted};
 use crate::memory;
 use crate::proven::{at, at_mut};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::schema::{Layout, RangeSet, Source};
-use crate::types::{Address, ChunkNo, Key, LogKind, TimeRange, Timestamp};
-
-/// One record, as functions of the library's users see it.
-#[derive(Copy, Clone)]
-pub struct RecordView<'a> {
-    /// The source's own time where it has one, else arrival.
-    pub ts: Timestamp,
-    pub address: Address,
-    pub payload: &'a [u8],
-    pub layout: &'a Layout,
-}
-
-/// Where a record stands in its chunk.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Row {
-    pub ts: Timestamp,
-    /// Offset in the chunk of the payload's first byte; the record's header stands 8 bytes before.
-    pub start: u32,
-    /// Payload bytes.
-    pub length: u16,
-}
-
-impl Row {
-    /// The payload, in the bytes of the row's chunk.
-    #[inline]
-    pub fn payload<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
-        let start = self.start as usize;
-        at(chunk, start..start + usize::from(self.length))
-    }
-
-    /// The record's address, in a chunk that begins at `base`.
-    pub fn address(&self, base: Address) -> Address {
-        base + u64::from(self.start - RECORD_HEADER_BYTES as u32)
-    }
-}
+use crate::schema::Source;
+use crate::types::{Address, ChunkNo, LogKind, SourceId, TimeRange, Timestamp};
 
 /// Chunks are read together up to so many bytes: more would not stay in a core's cache until they are used.
 const AHEAD_BYTES: u64 = 512 << 10;
@@ -79,9 +43,10 @@ pub(crate) struct ChunkCursor {
     /// From this chunk on, staging was met: reading several would mix it with segments.
     staged_from: u64,
     runs: Vec<Run>,
-    /// The chunk's own bytes are what is loaded, and not rows that were taken from columns.
-    is_chunk: bool,
-    columns: ColumnRows,
+    /// The unit that rows were taken from last.
+    unit: HeldUnit,
+    /// Units are read whole: rows of many sources are taken of each.
+    whole_units: bool,
     /// What is read of a record whose length is not known yet: as much as the longest so far took.
     guess_bytes: usize,
 }
@@ -98,20 +63,24 @@ impl ChunkCursor {
             latest: None,
             staged_from: u64::MAX,
             runs: Vec::new(),
-            is_chunk: true,
-            columns: ColumnRows::new(&logs),
+            unit: logs.held_unit(),
+            whole_units: false,
             guess_bytes: GUESS_BYTES_LEAST,
             logs,
         }
     }
 
-    /// Says that chunks, ascending, are read soon, whole or only a source's columns of them. The system fetches those that stand alone at once; neighbours it
-    /// reads ahead by itself, in larger pieces than on request.
-    pub fn expect(
-        &mut self,
-        chunks: impl Iterator<Item = ChunkNo>,
-        columns_of: Option<(&Source, ColumnReads<'_>)>,
-    ) {
+    /// The same for rows of many sources.
+    pub fn of_many_sources(logs: Arc<SnapshotLogs>) -> ChunkCursor {
+        ChunkCursor {
+            whole_units: true,
+            ..ChunkCursor::new(logs)
+        }
+    }
+
+    /// Says what of chunks, ascending, is read soon. The system fetches those that stand alone at once; neighbours it reads ahead by itself, in larger pieces
+    /// than on request.
+    pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>, wanted: UnitWanted<'_>) {
         let mut alone = Vec::new();
         let mut chunks = chunks.peekable();
         let mut before = None;
@@ -124,19 +93,7 @@ impl ChunkCursor {
             }
             before = Some(chunk);
         }
-        let Some(first) = alone.first() else {
-            return;
-        };
-        match columns_of {
-            Some((source, reads)) => {
-                let layout = source.layout_at(first.address(self.logs.chunk_bytes()));
-                self.columns
-                    .will_read(&self.logs, &alone, source, layout, reads);
-            }
-            None => alone
-                .iter()
-                .for_each(|chunk| self.logs.will_read_chunk(*chunk)),
-        }
+        self.logs.will_read_columns(&alone, wanted);
     }
 
     /// Reads a chunk whole, up to the published end; and more behind it, as long as chunks are asked for in a row.
@@ -150,15 +107,17 @@ impl ChunkCursor {
 
     /// Reads a chunk whole, up to the published end, where those from it to `end` are wanted in a row.
     pub fn load_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
-        self.enter(chunk)?;
+        self.look_at(chunk)?;
         self.logs.counters().chunk_read();
-        if !self.held.contains(&chunk.0) {
+        let is_rebuilt = !self.held.contains(&chunk.0) && self.rebuild(chunk)?;
+        if !is_rebuilt && !self.held.contains(&chunk.0) {
             self.read_together(chunk, end);
         }
-        if self.fill(chunk)?.is_err() {
+        if self.fill(chunk, is_rebuilt)?.is_err() {
             self.logs.relist();
             self.held = 0..0;
-            if let Err(error) = self.fill(chunk)? {
+            let is_rebuilt = self.rebuild(chunk)?;
+            if let Err(error) = self.fill(chunk, is_rebuilt)? {
                 return Err(self.logs.corrupt(LogKind::Records, self.base, error));
             }
         }
@@ -193,8 +152,25 @@ impl ChunkCursor {
         }
     }
 
-    /// Reads the chunk unless it is held, and verifies it where it comes from a segment, for the first time.
-    fn fill(&mut self, chunk: ChunkNo) -> Result<Result<(), FormatError>> {
+    /// Puts a chunk together again that stands in a unit; false if it stands in none.
+    fn rebuild(&mut self, chunk: ChunkNo) -> Result<bool> {
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        if self.published < chunk_bytes {
+            return Ok(false);
+        }
+        let found = (self.logs).column_unit(chunk, UnitWanted::All, &mut self.unit)?;
+        let Some((unit, nth)) = found else {
+            return Ok(false);
+        };
+        (self.held, self.at) = (0..0, 0);
+        let rebuilt = unit.chunk(nth, at_mut(&mut self.bytes, ..chunk_bytes));
+        rebuilt.map_err(|error| self.logs.undecoded(chunk, error))?;
+        self.logs.counters().bytes_read(chunk_bytes);
+        Ok(true)
+    }
+
+    /// Reads the chunk unless it is held or rebuilt, and verifies it where it comes from a segment, for the first time.
+    fn fill(&mut self, chunk: ChunkNo, is_rebuilt: bool) -> Result<Result<(), FormatError>> {
         let (logs, base) = (&self.logs, self.base);
         let chunk_bytes = logs.chunk_bytes() as usize;
         let held = self.held.contains(&chunk.0);
@@ -204,7 +180,7 @@ impl ChunkCursor {
             0
         };
         let bytes = at_mut(&mut self.bytes, self.at..self.at + self.published);
-        let origin = if held {
+        let origin = if held || is_rebuilt {
             Origin::Segment
         } else {
             self.held = 0..0;
@@ -221,56 +197,10 @@ impl ChunkCursor {
         Ok(verified)
     }
 
-    /// Takes rows of one source straight from columns: those of the first of some chunks that are wanted in a row, and of as many behind it as can be taken
-    /// together. Returns the end of these chunks; [`ChunkCursor::columns`] has the rows. `None`: the first chunk must be loaded. A cursor is always asked
-    /// with the same `reads`.
-    ///
-    /// # Errors
-    /// A part of the unit that is needed does not verify, or retention removed it meanwhile.
-    pub fn load_columns(
-        &mut self,
-        chunks: Range<ChunkNo>,
-        source: &Source,
-        reads: ColumnReads<'_>,
-    ) -> Result<Option<ChunkNo>> {
-        let Some(all) = self.enter_columns(chunks, source) else {
-            return Ok(None);
-        };
-        let layout = source.layout_at(self.base);
-        let columns = &mut self.columns;
-        let end = columns.columns(&self.logs, all.clone(), source, layout, reads)?;
-        Ok(end.map(|end| {
-            self.is_chunk = false;
-            self.count_read(end - all.start);
-            ChunkNo(end)
-        }))
-    }
-
-    /// What the values of a field are together whose keys are wanted, likewise. `None`: the rows must be loaded.
-    ///
-    /// # Errors
-    /// As [`ChunkCursor::load_columns`].
-    pub fn totals(
-        &mut self,
-        chunks: Range<ChunkNo>,
-        source: &Source,
-        keys: &[(usize, RangeSet<Key>)],
-    ) -> Result<Option<(ChunkNo, RangeTotals)>> {
-        let Some(all) = self.enter_columns(chunks, source) else {
-            return Ok(None);
-        };
-        let layout = source.layout_at(self.base);
-        let columns = &mut self.columns;
-        let found = columns.totals(&self.logs, all.clone(), source, layout, keys)?;
-        Ok(found.map(|(end, totals)| {
-            self.count_read(end - all.start);
-            (ChunkNo(end), totals)
-        }))
-    }
-
-    /// Enters the first of some chunks, and says which of them are visible whole and of its layout.
-    fn enter_columns(&mut self, chunks: Range<ChunkNo>, source: &Source) -> Option<Range<u64>> {
-        self.look_at(chunks.start);
+    /// Looks at the first of some chunks, and says which of them are visible whole and hold records of its layout; `None`: not even the first, or it was
+    /// loaded with the one before.
+    pub fn enter(&mut self, chunks: Range<ChunkNo>, source: &Source) -> Option<Range<ChunkNo>> {
+        self.stand_at(chunks.start);
         if self.held.contains(&chunks.start.0) {
             return None;
         }
@@ -279,65 +209,41 @@ impl ChunkCursor {
         if let Some(next) = source.next_layout_from(self.base) {
             end = end.min(next.chunk(self.logs.chunk_bytes()));
         }
-        (chunks.start < end).then_some(chunks.start.0..end.0)
+        (chunks.start < end).then_some(chunks.start..end)
     }
 
-    /// The rows that were taken from columns last.
-    pub fn columns(&self) -> Columns<'_> {
-        self.columns.view()
-    }
-
-    /// Takes the rows of one source in a chunk that stands in columns and is visible whole to where they stand in it, without the other sources' rows: what
-    /// `fields` need of payloads, `None` for all. False: the chunk must be loaded. A cursor is always asked with the same `fields`.
+    /// The unit of a chunk that stands in one, of which this much is read, and which of its chunks that is; with the logs.
     ///
     /// # Errors
-    /// As [`ChunkCursor::load_columns`].
-    pub fn load_column_rows(
+    /// What is needed of it does not verify, or retention removed it meanwhile.
+    pub fn unit(
         &mut self,
         chunk: ChunkNo,
-        source: &Source,
-        fields: Option<&[usize]>,
-    ) -> Result<bool> {
-        let chunk_bytes = self.logs.chunk_bytes() as usize;
-        self.enter(chunk)?;
-        if self.visible < chunk_bytes || self.held.contains(&chunk.0) {
-            return Ok(false);
-        }
-        let layout = source.layout_at(self.base);
-        let bytes = at_mut(&mut self.bytes, ..chunk_bytes);
-        if !(self.columns).rows(&self.logs, chunk, source, layout, fields, bytes)? {
-            return Ok(false);
-        }
-        (self.held, self.at) = (0..0, 0);
-        self.is_chunk = false;
-        self.count_read(1);
-        Ok(true)
+        wanted: UnitWanted<'_>,
+    ) -> Result<(&SnapshotLogs, Option<(&mut Unit, usize)>)> {
+        let wanted = match self.whole_units {
+            true => UnitWanted::All,
+            false => wanted,
+        };
+        let unit = self.logs.column_unit(chunk, wanted, &mut self.unit)?;
+        Ok((&self.logs, unit))
     }
 
-    fn count_read(&self, chunks: u64) {
+    /// The rows that the unit has found last; `None` without any.
+    pub fn found(&self) -> Option<StreamRows<'_>> {
+        self.unit.unit().and_then(Unit::found)
+    }
+
+    /// Notes that rows of so many chunks were read.
+    pub fn count_read(&self, chunks: u64) {
         let counters = self.logs.counters();
         counters.chunks_read(chunks);
         counters.bytes_read(chunks as usize * self.logs.chunk_bytes() as usize);
     }
 
-    /// The rows that were taken from columns, in log order.
-    pub fn column_rows(&self, layout: &Layout) -> impl Iterator<Item = Row> {
-        self.columns.unit_rows().map(move |row| {
-            let found = Row {
-                ts: row.arrival,
-                start: row.start,
-                length: row.length,
-            };
-            Row {
-                ts: record_ts(layout, row.arrival, found.payload(&self.bytes)),
-                ..found
-            }
-        })
-    }
-
-    /// Reads nothing yet: the chunk is looked at, but no byte of it is.
-    pub fn enter(&mut self, chunk: ChunkNo) -> Result<()> {
-        self.look_at(chunk);
+    /// Looks at a chunk, for whose bytes there is room.
+    fn look_at(&mut self, chunk: ChunkNo) -> Result<()> {
+        self.stand_at(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.bytes.len() < chunk_bytes {
             let room = memory::resize(&mut self.bytes, chunk_bytes);
@@ -346,10 +252,8 @@ impl ChunkCursor {
         Ok(())
     }
 
-    /// The same without room for its bytes.
-    fn look_at(&mut self, chunk: ChunkNo) {
+    fn stand_at(&mut self, chunk: ChunkNo) {
         let chunk_bytes = self.logs.chunk_bytes();
-        self.is_chunk = true;
         self.base = chunk.address(chunk_bytes);
         let below = |end: Address| {
             let bytes = end.0.saturating_sub(self.base.0);
@@ -359,21 +263,21 @@ impl ChunkCursor {
         self.visible = below(self.logs.position()).min(self.published);
     }
 
-    /// Reads the records at these offsets alone; of a chunk that must be verified first, all of it. False: the offsets say too little, and the
+    /// Reads the records at these offsets alone, as runs; of a chunk that must be verified first, all of it. False: the offsets say too little, and the
     /// chunk must be looked through. `span` is the arrival of the chunk's first and last record.
     pub fn load_records(
         &mut self,
-        source: &Source,
+        source: SourceId,
         chunk: ChunkNo,
         offsets: &[u32],
         span: TimeRange,
-        rows: &mut Vec<Row>,
     ) -> Result<bool> {
+        self.runs.clear();
         // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
         if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
         }
-        self.enter(chunk)?;
+        self.look_at(chunk)?;
         let verified = self.logs.verified().contains(chunk);
         let whole = !verified && !self.logs.is_staged(self.base);
         if whole {
@@ -389,16 +293,16 @@ impl ChunkCursor {
             if !whole && self.read_record(offset, verified)? == Origin::Segment && !verified {
                 return Ok(false);
             }
-            let Some(row) = self.record(source, offset, span.first) else {
+            let Some(run) = self.record(source, offset, span.first) else {
                 return Ok(false);
             };
             if whole && self.logs.verified().contains(chunk) {
-                let end = (row.start + u32::from(row.length)) as usize;
+                let end = offset as usize + RECORD_HEADER_BYTES + usize::from(run.payload_bytes);
                 let record = at(self.bytes(), offset as usize..end);
                 let address = self.base + u64::from(offset);
                 self.logs.verified().keep_record(address, record);
             }
-            rows.push(row);
+            self.runs.push(run);
         }
         if !whole {
             self.logs.counters().chunk_read();
@@ -442,23 +346,30 @@ impl ChunkCursor {
         }
     }
 
-    /// The record at an offset, whose bytes are read; `None` where none of the source can stand.
-    fn record(&self, source: &Source, offset: u32, anchor: Timestamp) -> Option<Row> {
+    /// The record at an offset, whose bytes are read, as a run; `None` where none of the source can stand.
+    fn record(&self, source: SourceId, offset: u32, anchor: Timestamp) -> Option<Run> {
         let bytes = self.bytes.get(self.at..self.at + self.visible)?;
         let record = bytes.get(offset as usize..)?;
         let (header, rest) = record.split_first_chunk::<RECORD_HEADER_BYTES>()?;
         let header = RecordHeader::decode(*header);
-        let payload = rest.get(..usize::from(header.payload_bytes))?;
-        let arrival = Timestamp(anchor.0.saturating_add(i64::from(header.delta_ns)));
-        (header.source == source.id).then(|| Row {
-            ts: record_ts(source.layout_at(self.base), arrival, payload),
-            start: offset + RECORD_HEADER_BYTES as u32,
-            length: header.payload_bytes,
+        let is_there = rest.len() >= usize::from(header.payload_bytes);
+        (is_there && header.source == source).then_some(Run {
+            source,
+            payload_bytes: header.payload_bytes,
+            records: 1,
+            offset,
+            anchor,
         })
     }
 
     pub fn base(&self) -> Address {
         self.base
+    }
+
+    /// The error for records of the chunk that cannot be taken apart.
+    pub fn undecoded(&self, error: FormatError) -> Error {
+        self.logs
+            .undecoded(self.base.chunk(self.logs.chunk_bytes()), error)
     }
 
     /// The error for a chain of chunks that leads to a chunk where it cannot.
@@ -475,67 +386,44 @@ impl ChunkCursor {
     }
 
     fn published(&self) -> &[u8] {
-        assert!(
-            self.is_chunk,
-            "a chunk of which only one source's rows were taken is not walked"
-        );
         at(&self.bytes, self.at..self.at + self.published)
     }
 
-    /// The records of a source in the loaded chunk as runs, in log order; `None` where the chunk is not visible whole, and is to be walked.
-    pub fn runs(&mut self, source: &Source) -> Result<Option<(&[u8], &[Run])>> {
-        let chunk_bytes = self.logs.chunk_bytes() as usize;
-        if self.visible < chunk_bytes {
-            return Ok(None);
-        }
-        let runs = &mut self.runs;
-        let chunk = at(&self.bytes, self.at..self.at + chunk_bytes);
-        runs.clear();
-        walk_runs(chunk, |run| {
-            if run.source == source.id {
+    /// Finds the visible records of a source in the loaded chunk.
+    pub fn find_runs(&mut self, source: SourceId) -> Result<()> {
+        self.runs.clear();
+        let mut runs = std::mem::take(&mut self.runs);
+        let walked = self.walk_runs(|run| {
+            if run.source == source {
                 runs.push(run);
             }
-        })
-        .map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))?;
-        Ok(Some((chunk, runs)))
+        });
+        self.runs = runs;
+        walked
     }
 
-    /// Gives `each` the visible records of a source in the loaded chunk, in log order.
-    pub fn for_each(
-        &self,
-        source: &Source,
-        mut each: impl FnMut(RecordView<'_>, Row) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let layout = source.layout_at(self.base);
-        let (id, base) = (source.id, self.base);
-        self.walk(|record| {
-            if record.source != id {
-                return ControlFlow::Continue(());
-            }
-            let row = row_of(layout, &record);
-            let view = RecordView {
-                ts: row.ts,
-                address: base + u64::from(record.offset),
-                payload: record.payload,
-                layout,
-            };
-            each(view, row)
-        })
+    /// What was found or loaded last, in log order.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
-    /// Likewise, with the time of each record's arrival.
-    pub fn for_each_arrival(
-        &self,
-        source: &Source,
-        mut each: impl FnMut(Timestamp, Row) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let layout = source.layout_at(self.base);
-        self.walk(|record| {
-            if record.source != source.id {
-                return ControlFlow::Continue(());
+    /// Gives `each` the visible records of every source in the loaded chunk as runs, in log order.
+    pub fn walk_runs(&mut self, mut each: impl FnMut(Run)) -> Result<()> {
+        let chunk_bytes = self.logs.chunk_bytes() as usize;
+        let chunk = at_mut(&mut self.bytes, self.at..self.at + chunk_bytes);
+        // What is not published yet may be anything.
+        at_mut(chunk, self.published..).fill(0);
+        let visible = self.visible;
+        let walked = walk_runs(chunk, |run| {
+            let first_end =
+                run.offset as usize + RECORD_HEADER_BYTES + usize::from(run.payload_bytes);
+            if let Some(room) = visible.checked_sub(first_end) {
+                let records = (room / run.entry_bytes() + 1).min(run.records as usize);
+                let records = records as u32;
+                each(Run { records, ..run });
             }
-            each(record.arrival, row_of(layout, &record))
-        })
+        });
+        walked.map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))
     }
 
     /// Gives `each` the visible records of every source in the loaded chunk, in log order.
@@ -595,22 +483,4 @@ impl ChunkCursor {
         })?;
         Ok(last)
     }
-}
-
-#[inline]
-fn row_of(layout: &Layout, record: &RawRecord<'_>) -> Row {
-    Row {
-        ts: record_ts(layout, record.arrival, record.payload),
-        start: record.offset + RECORD_HEADER_BYTES as u32,
-        length: record.payload.len() as u16,
-    }
-}
-
-#[inline]
-pub(in crate::query) fn record_ts(
-    layout: &Layout,
-    arrival: Timestamp,
-    payload: &[u8],
-) -> Timestamp {
-    layout.own_time(payload).unwrap_or(arrival)
 }

@@ -2,43 +2,46 @@
 //!
 //! `passing` has one entry for each row; rows are only dropped from it. The fields that are tested must be read.
 
-use super::columns::{Columns, FieldColumn};
-use crate::proven::at;
+use super::batch::{Batch, FieldColumn};
 use crate::schema::{Expr, RangeSet, compared};
 use crate::types::Key;
 
 /// Drops the rows that do not match.
-pub(in crate::query) fn keep_matching(columns: &Columns<'_>, expr: &Expr, passing: &mut [bool]) {
+pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &mut [bool]) {
     match expr {
-        Expr::Keys { field, keys } => keep_keys(columns, *field, keys, passing),
+        Expr::Keys { field, keys } => keep_keys(batch, *field, keys, passing),
         Expr::Bytes { field, op, bytes } => {
-            let layout = columns.layout();
+            let layout = batch.layout();
             let holds = |found: &[u8]| op.holds(compared(layout, *field, found).cmp(bytes));
-            keep_bytes(columns, *field, holds, passing);
+            let mut rows = passing.iter_mut();
+            batch.each_value(*field, |value| {
+                let passes = rows.next().expect("there is a value for each row");
+                *passes = *passes && value.is_some_and(holds);
+            });
         }
-        Expr::Null { field, is_null } => keep_nulls(columns, *field, *is_null, passing),
+        Expr::Null { field, is_null } => keep_nulls(batch, *field, *is_null, passing),
         Expr::All(tests) => {
             for test in tests {
-                keep_matching(columns, test, passing);
+                keep_matching(batch, test, passing);
             }
         }
         Expr::Any(tests) => keep_any(passing, tests, |test, passing| {
-            keep_matching(columns, test, passing);
+            keep_matching(batch, test, passing);
         }),
     }
 }
 
 /// Drops the rows that have no key of a field among these, or NULL.
 pub(in crate::query) fn keep_keys(
-    columns: &Columns<'_>,
+    batch: &Batch<'_>,
     field: usize,
     keys: &RangeSet<Key>,
     passing: &mut [bool],
 ) {
     let mut found = Vec::new();
-    let is_known = match columns.field(field) {
+    let is_known = match batch.field(field) {
         Some(FieldColumn::Numbers(numbers)) => {
-            columns.layout().number_keys(field, numbers, &mut found)
+            batch.layout().number_keys(field, numbers, &mut found)
         }
         _ => false,
     };
@@ -54,7 +57,7 @@ pub(in crate::query) fn keep_keys(
         }
         _ => rows.for_each(|(passes, key)| *passes = *passes && keys.contains(*key)),
     }
-    keep_nulls(columns, field, false, passing);
+    keep_nulls(batch, field, false, passing);
 }
 
 /// Drops the rows for which none of these holds, each of which drops rows in its turn.
@@ -76,15 +79,15 @@ pub(in crate::query) fn keep_any<T>(
 }
 
 /// Drops the rows in which a field is not NULL, or is.
-fn keep_nulls(columns: &Columns<'_>, field: usize, is_null: bool, passing: &mut [bool]) {
-    if columns.layout().slot(field).is_none() {
+fn keep_nulls(batch: &Batch<'_>, field: usize, is_null: bool, passing: &mut [bool]) {
+    if batch.layout().slot(field).is_none() {
         // The layout is older than the field, which is NULL in each row.
         if !is_null {
             passing.fill(false);
         }
         return;
     }
-    match columns.nulls(field) {
+    match batch.nulls(field) {
         Some(of_row) => {
             for (row, passes) in passing.iter_mut().enumerate() {
                 *passes &= of_row(row) == is_null;
@@ -92,41 +95,5 @@ fn keep_nulls(columns: &Columns<'_>, field: usize, is_null: bool, passing: &mut 
         }
         None if is_null => passing.fill(false),
         None => {}
-    }
-}
-
-/// Drops the rows in which a field is NULL, or its bytes are not as wanted.
-fn keep_bytes(
-    columns: &Columns<'_>,
-    field: usize,
-    holds: impl Fn(&[u8]) -> bool,
-    passing: &mut [bool],
-) {
-    keep_nulls(columns, field, false, passing);
-    let words = match columns.field(field) {
-        None => return passing.fill(false),
-        Some(FieldColumn::Strings(strings)) => {
-            for (passes, string) in passing.iter_mut().zip(strings) {
-                *passes = *passes && holds(string);
-            }
-            return;
-        }
-        Some(FieldColumn::Words(words)) => words,
-        Some(FieldColumn::Numbers(numbers)) => vec![numbers],
-    };
-    let slot = columns.layout().slot(field);
-    let width = slot
-        .and_then(|slot| slot.ty.fixed_bytes())
-        .expect("a field in words or numbers has a fixed width");
-    let mut value = vec![[0; 8]; words.len()];
-    for (row, passes) in passing
-        .iter_mut()
-        .enumerate()
-        .filter(|(_, passes)| **passes)
-    {
-        for (bytes, words) in value.iter_mut().zip(&words) {
-            *bytes = at(words, row).to_le_bytes();
-        }
-        *passes = holds(at(value.as_flattened(), ..width));
     }
 }

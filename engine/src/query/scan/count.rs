@@ -3,9 +3,9 @@
 //! A child of which every record satisfies the predicate adds its count, one of which none may is left out, any other is opened; so
 //! `count(*)` over a window reads the chunks on its edges only.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::ask::Ask;
 use super::chunk_cursor::ChunkCursor;
 use super::shared_scan::Scan;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::format::Node;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
-use crate::types::TimeRange;
+use crate::types::{ChunkNo, TimeRange};
 
 /// More chunks than this are better scanned by several threads.
 const CHUNKS_MOST: u64 = 1024;
@@ -52,7 +52,7 @@ impl Scan {
     /// The number of rows, or `None` where so many chunks must be read for it that the scan itself is the better way.
     ///
     /// # Errors
-    /// As [`Scan::next`] and [`super::ChunkReader::read`].
+    /// As [`Scan::next`] and [`super::chunk_reader::ChunkReader::read`].
     pub fn count(&self, poll: &Poll<'_>) -> Result<Option<u64>> {
         if self.exact().needs_records() {
             return Ok(None);
@@ -61,6 +61,7 @@ impl Scan {
         let logs = self.logs().counted_apart();
         let mut walk = Walk::after(Arc::clone(&logs), self.after());
         let mut cursor = ChunkCursor::new(Arc::clone(&logs));
+        let mut rows = self.rows(Ask::default());
         let mut counting = Counting {
             scan: self,
             count: 0,
@@ -71,15 +72,8 @@ impl Scan {
             if chunks > CHUNKS_MOST {
                 return Ok(None);
             }
-            cursor.load(chunk)?;
-            let _ = cursor.for_each(self.source(), |record, _| {
-                let matches = record.address >= self.after()
-                    && self
-                        .exact()
-                        .matches(record.ts, record.layout, record.payload);
-                counting.count += u64::from(matches);
-                ControlFlow::Continue(())
-            })?;
+            rows.read(&mut cursor, chunk..ChunkNo(chunk.0 + 1))?;
+            counting.count += rows.batch(&cursor).count() as u64;
         }
         self.logs().counters().absorb(logs.counters());
         Ok(Some(counting.count))

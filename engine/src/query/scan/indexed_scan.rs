@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use super::chunk_cursor::RecordView;
+use super::ask::Ask;
+use super::batch::{PayloadRoom, RecordView};
 use super::shared_scan::{Scan, ScanSpec};
 use crate::error::Result;
 use crate::query::poll::Poll;
@@ -30,10 +31,11 @@ pub fn indexed_scan(
         index_filters: Vec::new(),
     };
     let scan = Scan::new(snapshot, spec)?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
+    let mut room = PayloadRoom::default();
     while let Some(chunk) = scan.next(poll)? {
         let found = reader.read(chunk)?;
-        for record in found.records() {
+        for record in found.records(&mut room) {
             if each(record).is_break() {
                 return Ok(());
             }

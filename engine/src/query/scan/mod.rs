@@ -1,11 +1,15 @@
 //! Operators that give records: the raw scan, the indexed scan, and the scan that several threads share; and how a chunk is read.
 
-// A chunk in memory, and its records.
-pub mod chunk_cursor;
+// What is read, and as what.
+pub mod ask;
+pub mod batch;
 pub mod column_filter;
-pub mod column_rows;
-pub mod columns;
-pub mod runs;
+pub mod given_records;
+pub mod records;
+pub mod source_reader;
+
+// A chunk in memory.
+pub mod chunk_cursor;
 pub mod verified_chunks;
 
 // The scan that several threads share.

@@ -8,8 +8,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::chunk_cursor::{ChunkCursor, RecordView, Row};
-use super::chunk_reader::Rows;
+use super::ask::Ask;
+use super::batch::{Batch, PayloadRoom, RecordView};
+use super::chunk_cursor::ChunkCursor;
+use super::source_reader::SourceReader;
 use crate::error::Result;
 use crate::format::Node;
 use crate::nodes::NodeId;
@@ -34,7 +36,7 @@ pub fn raw_scan(
     poll: &Poll<'_>,
     mut each: impl FnMut(RecordView<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
-    let mut scan = RawScan::new(snapshot, source, &Predicate::time(time))?;
+    let mut scan = RawScan::new(snapshot, source, &Predicate::time(time), Ask::all())?;
     let outcome = scan.feed(poll, &mut each);
     snapshot.logs().counters().absorb(scan.logs.counters());
     outcome
@@ -48,10 +50,7 @@ pub struct RawScan {
     walk: Walk,
     cursor: ChunkCursor,
     next: Next,
-    /// Those of a chunk, the oldest first, with their arrivals.
-    found: Vec<(Row, Timestamp)>,
-    rows: Vec<Row>,
-    arrivals: Vec<Timestamp>,
+    rows: SourceReader,
 }
 
 /// Where the next chunk comes from.
@@ -77,19 +76,17 @@ struct Link {
     last_arrival: Timestamp,
 }
 
-/// Records of one chunk, the newest first, and when each of them arrived.
-#[derive(Copy, Clone)]
-pub struct Backward<'a> {
-    pub rows: Rows<'a>,
-    pub arrivals: &'a [Timestamp],
-}
-
 impl RawScan {
     /// Begins a scan of the records that satisfy a predicate, which counts its work apart from other queries of the snapshot.
     ///
     /// # Errors
     /// An unknown source, an index of another one.
-    pub fn new(snapshot: &Snapshot, source: SourceId, wanted: &Predicate) -> Result<RawScan> {
+    pub fn new(
+        snapshot: &Snapshot,
+        source: SourceId,
+        wanted: &Predicate,
+        ask: Ask,
+    ) -> Result<RawScan> {
         let test = snapshot.test_of(source, wanted)?;
         let source = snapshot.source_by_id(source)?;
         let visitor = Wanted {
@@ -107,46 +104,35 @@ impl RawScan {
             next: Next::Forest {
                 below: ChunkNo(u64::MAX),
             },
-            found: Vec::new(),
-            rows: Vec::new(),
-            arrivals: Vec::new(),
+            rows: SourceReader::newest_first(&source, ask, visitor.test.clone()),
             visitor,
             source,
             logs,
         })
     }
 
-    /// The records of the next chunk that holds any, or `None` after the oldest.
+    /// The records of the next chunk that holds any, the newest first; `None` after the oldest.
     ///
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
-    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Backward<'_>>> {
+    pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Batch<'_>>> {
         loop {
             poll.check()?;
             let Some(chunk) = self.next_chunk(poll)? else {
-                self.clear();
+                self.rows.pass();
                 return Ok(None);
             };
-            self.read(chunk)?;
-            if !self.rows.is_empty() {
-                return Ok(Some(self.rows()));
+            self.rows
+                .read(&mut self.cursor, chunk..ChunkNo(chunk.0 + 1))?;
+            if self.batch().count() > 0 {
+                return Ok(Some(self.batch()));
             }
         }
     }
 
     /// The records of the last step once more, none before any: for those who take them in several steps.
-    pub fn rows(&self) -> Backward<'_> {
-        let base = self.cursor.base();
-        Backward {
-            rows: Rows {
-                base,
-                bytes: self.cursor.bytes(),
-                layout: self.source.layout_at(base),
-                rows: &self.rows,
-                stride: None,
-            },
-            arrivals: &self.arrivals,
-        }
+    pub fn batch(&self) -> Batch<'_> {
+        self.rows.batch(&self.cursor)
     }
 
     pub fn source(&self) -> &Arc<Source> {
@@ -162,19 +148,15 @@ impl RawScan {
         poll: &Poll<'_>,
         each: &mut impl FnMut(RecordView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        while let Some(Backward { rows, .. }) = self.next(poll)? {
-            for record in rows.records() {
+        let mut room = PayloadRoom::default();
+        while let Some(batch) = self.next(poll)? {
+            for record in batch.records(&mut room) {
                 if each(record).is_break() {
                     return Ok(());
                 }
             }
         }
         Ok(())
-    }
-
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.arrivals.clear();
     }
 
     fn next_chunk(&mut self, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
@@ -250,27 +232,6 @@ impl RawScan {
             previous: stats.previous_chunk,
             last_arrival: stats.last_arrival,
         }))
-    }
-
-    /// Lengths lead forward only, so a chunk's records are found from its start and turned round.
-    fn read(&mut self, chunk: ChunkNo) -> Result<()> {
-        self.clear();
-        self.cursor.load(chunk)?;
-        self.found.clear();
-        let found = &mut self.found;
-        let _ = self.cursor.for_each_arrival(&self.source, |arrival, row| {
-            found.push((row, arrival));
-            ControlFlow::Continue(())
-        })?;
-        let layout = self.source.layout_at(self.cursor.base());
-        let (test, bytes) = (&self.visitor.test, self.cursor.bytes());
-        for (row, arrival) in found.iter().rev() {
-            if test.matches(row.ts, layout, row.payload(bytes)) {
-                self.rows.push(*row);
-                self.arrivals.push(*arrival);
-            }
-        }
-        Ok(())
     }
 }
 

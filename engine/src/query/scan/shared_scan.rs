@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::chunk_cursor::{ChunkCursor, Row};
+use super::ask::Ask;
+use super::source_reader::SourceReader;
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::claims::Claims;
@@ -47,20 +48,6 @@ struct Filters {
     after: Address,
     /// With the filters of the indexes that are named.
     exact: Test,
-}
-
-impl Filters {
-    /// Whether every row of a chunk satisfies them, as far as two rows show: arrival times do not decrease.
-    fn hold_for_all(&self, time: TimeKind, rows: &[Row]) -> bool {
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-            return true;
-        };
-        match &self.exact {
-            Test::All => true,
-            Test::Time(times) => time == TimeKind::Arrival && times.covers(first.ts, last.ts),
-            _ => false,
-        }
-    }
 }
 
 /// Which children of a roll-up may hold rows.
@@ -178,31 +165,10 @@ impl Scan {
         self.stats().progress()
     }
 
-    /// What is left to ask of rows that are read column by column: that they lie in a range of times, and satisfy a test.
-    pub(super) fn column_filter(&self) -> (TimeRange, &Test) {
-        match &self.filters.exact {
-            Test::Time(times) if let [(first, last)] = times.ranges() => {
-                let (first, last) = (*first, *last);
-                (TimeRange { first, last }, &Test::All)
-            }
-            exact => (TimeRange::ALL, exact),
-        }
-    }
-
-    /// Leaves the rows that satisfy everything.
-    pub(super) fn filter(&self, rows: &mut Vec<Row>, cursor: &ChunkCursor) {
-        let base = cursor.base();
-        let layout = self.source.layout_at(base);
-        if base < self.after() {
-            rows.retain(|row| row.address(base) >= self.after());
-        }
-        if self.filters.hold_for_all(self.source.time, rows) {
-            return;
-        }
-        rows.retain(|row| {
-            let payload = row.payload(cursor.bytes());
-            self.filters.exact.matches(row.ts, layout, payload)
-        });
+    /// Reads the rows, as far as they are asked for.
+    pub(super) fn rows(&self, ask: Ask) -> SourceReader {
+        let (times, test) = self.exact().split_times();
+        SourceReader::new(&self.source, ask, test, times, self.after())
     }
 
     pub(in crate::query) fn logs(&self) -> &Arc<SnapshotLogs> {

@@ -4,14 +4,14 @@
 //! would read all of it for each.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::chunk_cursor::{ChunkCursor, Row, record_ts};
-use super::chunk_reader::{Batch, Rows};
-use super::column_rows::ColumnReads;
+use super::ask::Ask;
+use super::batch::Batch;
+use super::chunk_cursor::ChunkCursor;
+use super::source_reader::SourceReader;
 use crate::error::Result;
-use crate::format::{Node, RECORD_HEADER_BYTES, UNIT_CHUNKS};
+use crate::format::{Node, Run, UNIT_CHUNKS};
 use crate::proven::at_mut;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::{Order, Visitor, Walk};
@@ -21,7 +21,7 @@ use crate::query::scan_counters::ScanStats;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
-use crate::types::{ChunkNo, SourceId, TimeRange};
+use crate::types::{Address, ChunkNo, SourceId, TimeRange};
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -251,10 +251,25 @@ impl SourcesScan {
 
     /// A reader for one thread.
     pub fn reader(self: &Arc<Self>) -> SourcesReader {
+        let logs = Arc::clone(&self.logs);
+        let of_source = |(source, fields): &(Arc<Source>, Vec<usize>)| {
+            let ask = Ask {
+                fields: fields.clone(),
+                times: true,
+                ..Ask::default()
+            };
+            OneOfMany {
+                rows: SourceReader::new(source, ask, Test::All, TimeRange::ALL, Address::ZERO),
+                taken_to: ChunkNo(0),
+                runs: Vec::new(),
+            }
+        };
         SourcesReader {
-            cursor: ChunkCursor::new(Arc::clone(&self.logs)),
-            taken_to: vec![ChunkNo(0); self.sources.len()],
-            rows: vec![Vec::new(); self.sources.len()],
+            cursor: match self.has_many() {
+                true => ChunkCursor::of_many_sources(logs),
+                false => ChunkCursor::new(logs),
+            },
+            of: self.sources.iter().map(of_source).collect(),
             scan: Arc::clone(self),
         }
     }
@@ -264,10 +279,16 @@ impl SourcesScan {
 pub struct SourcesReader {
     scan: Arc<SourcesScan>,
     cursor: ChunkCursor,
-    /// Up to which chunk the rows of each source were taken from columns.
-    taken_to: Vec<ChunkNo>,
-    /// The rows of each source in one chunk.
-    rows: Vec<Vec<Row>>,
+    of: Vec<OneOfMany>,
+}
+
+/// One of the sources.
+struct OneOfMany {
+    rows: SourceReader,
+    /// Up to which chunk its rows were taken from units.
+    taken_to: ChunkNo,
+    /// Its records in the loaded chunk.
+    runs: Vec<Run>,
 }
 
 impl SourcesReader {
@@ -283,84 +304,38 @@ impl SourcesReader {
     ) -> Result<()> {
         // Those between them have no rows that are wanted.
         let all = chunks.first..chunks.end();
-        let SourcesReader {
-            scan,
-            cursor,
-            taken_to,
-            ..
-        } = self;
-        let beside_others = scan.has_many();
-        let sources = scan.sources.iter().zip(taken_to).enumerate();
-        for (place, ((source, fields), taken_to)) in sources {
-            let reads = ColumnReads {
-                fields,
-                times: true,
-                addresses: false,
-                together: true,
-                beside_others,
-                keys: &[],
-                test: &Test::All,
-            };
-            *taken_to = all.start;
-            while *taken_to < all.end
-                && let Some(end) = cursor.load_columns(*taken_to..all.end, source, reads)?
+        let SourcesReader { scan, cursor, of } = self;
+        for (place, source) in of.iter_mut().enumerate() {
+            source.taken_to = all.start;
+            while source.taken_to < all.end
+                && let Some(end) = (source.rows).read_unit(cursor, source.taken_to..all.end)?
             {
-                let columns = cursor.columns();
-                if columns.count() > 0 {
-                    each(place, Batch::Columns(columns));
+                let batch = source.rows.batch(cursor);
+                if batch.count() > 0 {
+                    each(place, batch);
                 }
-                *taken_to = end;
+                source.taken_to = end;
             }
         }
         for chunk in chunks.iter() {
-            if self.taken_to.iter().any(|taken_to| *taken_to <= chunk) {
-                self.read_rows(chunk, chunks.row_end(chunk), &mut each)?;
+            if of.iter().all(|source| source.taken_to > chunk) {
+                continue;
             }
-        }
-        Ok(())
-    }
-
-    /// The rows of those sources that were not taken from columns.
-    fn read_rows(
-        &mut self,
-        chunk: ChunkNo,
-        end: ChunkNo,
-        each: &mut impl FnMut(usize, Batch<'_>),
-    ) -> Result<()> {
-        let SourcesReader {
-            scan,
-            cursor,
-            taken_to,
-            rows,
-        } = self;
-        cursor.load_of(chunk, end)?;
-        let base = cursor.base();
-        rows.iter_mut().for_each(Vec::clear);
-        let _ = cursor.walk(|record| {
-            let source = scan.place(record.source).and_then(|place| {
-                let is_left = taken_to.get(place)? <= &chunk;
-                let (source, _) = scan.sources.get(place).filter(|_| is_left)?;
-                Some((source, rows.get_mut(place)?))
-            });
-            if let Some((source, rows)) = source {
-                rows.push(Row {
-                    ts: record_ts(source.layout_at(base), record.arrival, record.payload),
-                    start: record.offset + RECORD_HEADER_BYTES as u32,
-                    length: record.payload.len() as u16,
-                });
-            }
-            ControlFlow::Continue(())
-        })?;
-        for (place, ((source, _), rows)) in scan.sources.iter().zip(&*rows).enumerate() {
-            if !rows.is_empty() {
-                let found = Rows {
-                    base,
-                    bytes: cursor.bytes(),
-                    layout: source.layout_at(base),
-                    rows,
-                    stride: None,
-                };
-                each(place, Batch::Rows(found));
+            cursor.load_of(chunk, chunks.row_end(chunk))?;
+            of.iter_mut().for_each(|source| source.runs.clear());
+            cursor.walk_runs(|run| {
+                let source = scan.place(run.source).and_then(|place| of.get_mut(place));
+                if let Some(source) = source.filter(|source| source.taken_to <= chunk) {
+                    source.runs.push(run);
+                }
+            })?;
+            let with_runs = of.iter_mut().enumerate();
+            for (place, source) in with_runs.filter(|(_, source)| !source.runs.is_empty()) {
+                source.rows.take_runs(cursor, &source.runs)?;
+                let batch = source.rows.batch(cursor);
+                if batch.count() > 0 {
+                    each(place, batch);
+                }
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::check::check;
 use crate::compact::Compactor;
 use crate::log::ColumnSegments;
 use crate::log::storage::OsStorage;
-use crate::query::{Aggregate, Directory, Poll, Predicate, Reads, Scan, ScanSpec};
+use crate::query::{Aggregate, Ask, Directory, Poll, Predicate, Scan, ScanSpec};
 use crate::schema::RangeSet;
 use crate::testkit::asked::{chunks_of, scan_of, whole};
 use crate::testkit::oracle::Record;
@@ -194,12 +194,12 @@ fn damaged_answers(loom: &Path) -> Vec<bool> {
                 for (addresses, keys) in [(false, Vec::new()), (true, Vec::new()), (false, keys)] {
                     let scan = Scan::new(&snapshot, spec.clone()).unwrap();
                     let chunks = chunks_of(&scan);
-                    let mut reader = scan.reader();
-                    reader.read_only(Reads {
-                        fields: Some(vec![field]),
+                    let mut reader = scan.reader(Ask {
+                        fields: vec![field],
                         times: true,
                         addresses,
                         keys,
+                        ..Ask::default()
                     });
                     let mut read = reader.take(chunks.into_iter(), &poll).map(|()| true);
                     while matches!(read, Ok(true)) {
@@ -389,15 +389,17 @@ fn damage_in_columns_is_the_answer_of_the_read_that_meets_it() {
         let snapshot = Directory::open(&loom).unwrap().snapshot().unwrap();
         for source in snapshot.catalog().sources() {
             let every_field: Vec<usize> = (0..source.fields.len()).collect();
-            for fields in [Some(every_field), None] {
+            let fields = Ask {
+                fields: every_field,
+                times: true,
+                addresses: true,
+                ..Ask::default()
+            };
+            for ask in [fields, Ask::all()] {
                 let spec = scan_of(source.id, Predicate::All);
                 let scan = Scan::new(&snapshot, spec).unwrap();
                 let chunks = chunks_of(&scan);
-                let mut reader = scan.reader();
-                reader.read_only(Reads {
-                    fields,
-                    ..Reads::ALL
-                });
+                let mut reader = scan.reader(ask);
                 reader.take(chunks.into_iter(), &poll).unwrap();
                 let damage = loop {
                     let before = scan.stats().chunks_read;
@@ -490,22 +492,23 @@ fn no_row_with_a_wanted_key_is_left_out() {
                     2 => RangeSet::new([(every[0], every[0]), (every[last / 2], every[last])]),
                     _ => RangeSet::none(),
                 };
-                let reads = Reads {
-                    fields: Some(match round {
+                let ask = Ask {
+                    fields: match round {
                         0 => vec![field],
                         _ => (0..source.fields.len()).collect(),
-                    }),
+                    },
                     times: true,
                     addresses: round % 2 == 1,
                     keys: vec![(field, wanted.clone())],
+                    ..Ask::default()
                 };
                 let scan = Scan::new(&snapshot, scan_of(source.id, Predicate::All)).unwrap();
-                let found = read(&scan, &reads, usize::MAX).rows;
+                let found = read(&scan, &ask, usize::MAX).rows;
                 left_out += own.len() - found.len();
                 // What is found is in the order of all rows, and holds each that is wanted.
                 let mut found = found.into_iter().peekable();
                 for record in &own {
-                    let row = row_of(record, &reads);
+                    let row = row_of(record, &ask);
                     let is_found = found.next_if(|next| *next == row).is_some();
                     let is_wanted = key(record).is_some_and(|key| wanted.contains(key));
                     let at = record.address;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::error::Result;
 use crate::format::TIME_ENTRY_BYTES;
 use crate::nodes::NodeId;
-use crate::query::{AggregateRow, AggregateSpec, Poll, Predicate, Scan, SourceTotals, aggregate};
+use crate::query::{
+    AggregateRow, AggregateSpec, Ask, Poll, Predicate, Scan, SourceTotals, aggregate,
+};
 use crate::testkit::Scene;
 use crate::testkit::asked::{records, scan_of, whole};
 use crate::testkit::world::{Op, Spread, World, open};
@@ -37,11 +39,11 @@ fn ask(dir: &Path) -> Result<Answers> {
     };
     let spec = scan_of(source.id, Predicate::value(index, range));
     let scan = Scan::new(&snapshot, spec)?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
     let mut scanned = Vec::new();
     while let Some(chunk) = scan.next(&Poll::never())? {
         let found = reader.read(chunk)?;
-        scanned.extend(found.rows.iter().map(|row| row.address(found.base).0));
+        scanned.extend_from_slice(found.addresses());
     }
     let event = records(&snapshot, snapshot.source("event")?.id)?;
     Ok(Answers {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::query::caches::{CACHE_BYTES_MAX, Caches};
-use crate::query::{AggregateSpec, Directory, Poll, Predicate, Row, Scan, Snapshot};
+use crate::query::{
+    AggregateSpec, Ask, Directory, PayloadRoom, Poll, Predicate, RecordView, Scan, Snapshot,
+};
 use crate::testkit::asked::{aggregated, scan_of, whole};
 use crate::testkit::world::{Op, Spread, TUNING, World};
 use crate::types::{Address, SourceId};
@@ -12,12 +14,13 @@ use crate::types::{Address, SourceId};
 /// The addresses and payloads of a source's records, as scans read them.
 fn rows(snapshot: &Snapshot, source: SourceId) -> Result<Vec<(Address, Vec<u8>)>> {
     let scan = Scan::new(snapshot, scan_of(source, Predicate::All))?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
+    let mut room = PayloadRoom::default();
     let mut found = Vec::new();
     while let Some(chunk) = scan.next(&Poll::never())? {
         let rows = reader.read(chunk)?;
-        let row = |row: &Row| (row.address(rows.base), row.payload(rows.bytes).to_vec());
-        found.extend(rows.rows.iter().map(row));
+        let row = |record: RecordView<'_>| (record.address, record.payload.to_vec());
+        found.extend(rows.records(&mut room).map(row));
     }
     Ok(found)
 }

@@ -15,7 +15,7 @@ mod operators;
 mod question;
 mod raw_scans;
 mod replaced;
-mod rows;
+pub mod rows;
 mod scans;
 mod sources;
 mod together;

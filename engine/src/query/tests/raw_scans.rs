@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::question::{Found, Question};
-use crate::query::{Poll, Predicate, RawScan, Scan, raw_scan};
+use crate::query::{Ask, PayloadRoom, Poll, Predicate, RawScan, Scan, raw_scan};
 use crate::schema::Filter;
 use crate::testkit::asked::scan_of;
 use crate::testkit::world::{Op, Spread, World};
@@ -37,18 +37,17 @@ pub fn check_latest(question: &Question) {
 }
 
 fn check_steps(question: &Question, filter: Option<&Filter>, wanted: &Predicate) {
-    let mut scan = RawScan::new(&question.snapshot, question.source, wanted).unwrap();
-    let mut found = Vec::new();
+    let mut scan = RawScan::new(&question.snapshot, question.source, wanted, Ask::all()).unwrap();
+    let (mut found, mut room) = (Vec::new(), PayloadRoom::default());
     while let Some(step) = scan.next(&Poll::never()).unwrap() {
-        let rows = step.rows;
-        assert_eq!(rows.rows.len(), step.arrivals.len());
-        assert!(!rows.rows.is_empty());
-        found.extend(rows.rows.iter().zip(step.arrivals).map(|(row, arrival)| {
-            let payload = row.payload(rows.bytes).to_vec();
-            (row.address(rows.base).0, arrival.0, payload)
-        }));
+        assert!(step.count() > 0);
+        let rows = step.addresses().iter().zip(step.arrivals());
+        let rows = rows.zip(step.payloads(&mut room));
+        found.extend(
+            rows.map(|((address, arrival), payload)| (*address, *arrival as i64, payload.to_vec())),
+        );
     }
-    assert!(scan.rows().rows.rows.is_empty() && scan.next(&Poll::never()).unwrap().is_none());
+    assert!(scan.batch().count() == 0 && scan.next(&Poll::never()).unwrap().is_none());
     let own = question.visible.iter().rev();
     let expected: Vec<Found> = own
         .filter(|record| record.source == question.source && record.passes(filter))
@@ -59,7 +58,7 @@ fn check_steps(question: &Question, filter: Option<&Filter>, wanted: &Predicate)
 
 /// How many records a scan gives.
 fn count(scan: &mut RawScan) -> usize {
-    let steps = std::iter::from_fn(|| Some(scan.next(&Poll::never()).unwrap()?.arrivals.len()));
+    let steps = std::iter::from_fn(|| Some(scan.next(&Poll::never()).unwrap()?.count()));
     steps.sum()
 }
 
@@ -76,7 +75,8 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
             Op::Fill(300),
         ]);
         let snapshot = world.snapshot();
-        let mut scan = RawScan::new(&snapshot, world.sources[source], &Predicate::All).unwrap();
+        let of = world.sources[source];
+        let mut scan = RawScan::new(&snapshot, of, &Predicate::All, Ask::default()).unwrap();
         assert_eq!(count(&mut scan), 6);
         let stats = scan.stats();
         // Three chunks hold it; what lies past the last summary is looked through besides.
@@ -104,7 +104,8 @@ fn what_is_known_of_damaged_nodes_breaks_no_chain() {
         for path in world.scene.segments(LogKind::Times) {
             world.scene.change(&path, Vec::clear);
         }
-        let mut scan = RawScan::new(&world.snapshot(), world.sources[0], &Predicate::All).unwrap();
+        let (snapshot, of) = (world.snapshot(), world.sources[0]);
+        let mut scan = RawScan::new(&snapshot, of, &Predicate::All, Ask::default()).unwrap();
         assert_eq!(count(&mut scan), 4, "{fill}");
     }
 }

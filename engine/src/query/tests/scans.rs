@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::question::{Found, Question};
 use crate::error::Error;
 use crate::format::UNIT_CHUNKS;
-use crate::query::{Poll, Predicate, Scan, ScanSpec, Snapshot, indexed_scan, raw_scan};
+use crate::query::{
+    Ask, PayloadRoom, Poll, Predicate, Scan, ScanSpec, Snapshot, indexed_scan, raw_scan,
+};
 use crate::testkit::asked::{chunks_of, scan_of};
 use crate::testkit::oracle::Record;
 use crate::testkit::world::{Op, Spread, World};
@@ -60,7 +62,8 @@ pub fn scanned(
             .map(|least| {
                 let scan = Arc::clone(&scan);
                 scope.spawn(move || {
-                    let mut reader = scan.reader();
+                    let mut reader = scan.reader(Ask::all());
+                    let mut room = PayloadRoom::default();
                     let mut rows = Vec::new();
                     loop {
                         let chunks = claimed(&scan, least);
@@ -69,9 +72,8 @@ pub fn scanned(
                         }
                         for chunk in chunks {
                             let found = reader.read(chunk).unwrap();
-                            rows.extend(found.rows.iter().map(|row| {
-                                let payload = row.payload(found.bytes).to_vec();
-                                (row.address(found.base).0, row.ts.0, payload)
+                            rows.extend(found.records(&mut room).map(|record| {
+                                (record.address.0, record.ts.0, record.payload.to_vec())
                             }));
                         }
                     }
@@ -145,11 +147,11 @@ fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
         };
         let scan = Scan::new(&snapshot, spec).unwrap();
         assert_eq!(scan.count(&Poll::never()).unwrap(), None);
-        let mut reader = scan.reader();
+        let mut reader = scan.reader(Ask::all());
         let mut found = Vec::new();
         while let Some(chunk) = scan.next(&Poll::never()).unwrap() {
             let rows = reader.read(chunk).unwrap();
-            found.extend(rows.rows.iter().map(|row| row.address(rows.base)));
+            found.extend(rows.addresses().iter().copied().map(Address));
         }
         let kind = |record: &Record| record.keys.len() > 1 && kinds.contains(&record.kind());
         let expected: Vec<Address> = all

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::rows::{column_value, value};
-use crate::query::{Batch, Poll, SourcesScan};
+use crate::query::{Poll, SourcesScan};
 use crate::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
 use crate::testkit::world::{Op, World, any_ops};
 use crate::types::{SourceId, TimeRange, Timestamp};
@@ -36,20 +36,9 @@ fn scanned(
             .read(chunks, |place, batch| {
                 let (source, fields) = &wanted[place];
                 let rows = found.entry(*source).or_default();
-                match batch {
-                    Batch::Columns(columns) => {
-                        for (nth, ts) in columns.times().iter().enumerate() {
-                            let of = |field: &usize| column_value(&columns, *field, nth);
-                            rows.push((Timestamp(*ts as i64), fields.iter().map(of).collect()));
-                        }
-                    }
-                    Batch::Rows(batch) => {
-                        for row in batch.rows {
-                            let payload = row.payload(batch.bytes);
-                            let of = |field: &usize| value(batch.layout, *field, payload);
-                            rows.push((row.ts, fields.iter().map(of).collect()));
-                        }
-                    }
+                for (nth, ts) in batch.times().iter().enumerate() {
+                    let of = |field: &usize| column_value(&batch, *field, nth);
+                    rows.push((Timestamp(*ts as i64), fields.iter().map(of).collect()));
                 }
             })
             .unwrap();

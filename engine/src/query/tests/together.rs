@@ -215,7 +215,7 @@ pub fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
         let found = top(&asked(places), spec, &Poll::never()).unwrap();
         let found: Vec<_> = found
             .iter()
-            .map(|row| (row.key, row.part, row.row.address(row.base), row.row.ts))
+            .map(|row| (row.key, row.part, row.address, row.ts))
             .collect();
         let expected: Vec<_> = all.iter().copied().take(rows as usize).collect();
         assert_eq!(found, expected, "least: {least}, rows: {rows}");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use loom_engine::query::{Directory, Poll, Predicate, Rows, ScanSpec};
+use loom_engine::query::{Batch, Directory, Poll, Predicate, ScanSpec};
 use loom_engine::schema::Source;
 use loom_engine::{Address, Error, Timestamp};
 
@@ -242,11 +242,11 @@ struct Spanning<'a> {
 }
 
 impl Taker for Spanning<'_> {
-    fn take(&mut self, rows: Rows<'_>) -> anyhow::Result<()> {
+    fn take(&mut self, rows: Batch<'_>) -> anyhow::Result<()> {
         if self.span.is_full(&rows) {
             self.span.end_group()?;
-            if self.span.is_due() {
-                self.commit(rows.base)?;
+            if let Some(first) = rows.addresses().first().filter(|_| self.span.is_due()) {
+                self.commit(Address(*first))?;
             }
         }
         self.span.append(rows);

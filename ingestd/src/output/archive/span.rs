@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{SortColumn, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::Int64Type;
-use loom_engine::query::Rows;
+use loom_engine::query::Batch;
 use loom_engine::{Address, Timestamp, proven};
 
 use super::manifest::ArchivedFile;
@@ -103,8 +103,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// True if these rows belong to the next group.
-    pub fn is_full(&self, rows: &Rows<'_>) -> bool {
+    /// Whether these rows belong to the next group.
+    pub fn is_full(&self, rows: &Batch<'_>) -> bool {
         self.columns.is_full_before(rows, self.sizes.group)
     }
 
@@ -113,7 +113,7 @@ impl<'a> Span<'a> {
         self.records >= self.sizes.span_records
     }
 
-    pub fn append(&mut self, rows: Rows<'_>) {
+    pub fn append(&mut self, rows: Batch<'_>) {
         self.columns.append(rows);
     }
 

@@ -1,0 +1,247 @@
+//! A batch: rows of one source in log order, column by column. Operators, exports and the extension read nothing else of records.
+
+use std::ops::Range;
+
+use super::records::RecordRows;
+use crate::format::StreamRows;
+use crate::proven::at;
+use crate::schema::{FieldPieces, Layout, Pieces};
+use crate::types::{Address, TimeRange, Timestamp};
+
+/// One record, as functions of the library's users see it.
+#[derive(Copy, Clone)]
+pub struct RecordView<'a> {
+    /// The source's own time where it has one, else arrival.
+    pub ts: Timestamp,
+    pub address: Address,
+    pub payload: &'a [u8],
+    pub layout: &'a Layout,
+}
+
+/// Rows of one source and one layout, as far as they were asked for.
+#[derive(Copy, Clone)]
+pub struct Batch<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) pieces: &'a Pieces,
+    pub(super) rows: BatchRows<'a>,
+}
+
+/// Where payloads are put together.
+#[derive(Default)]
+pub struct PayloadRoom {
+    starts: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+/// Where rows come from.
+#[derive(Copy, Clone)]
+pub(super) enum BatchRows<'a> {
+    /// There are none.
+    Nowhere,
+    Unit(StreamRows<'a>),
+    Chunk(RecordRows<'a>),
+}
+
+/// What a field holds in each of some rows. NULL has any value.
+pub enum FieldColumn<'a> {
+    /// Numbers, each in its lowest bytes.
+    Numbers(&'a [u64]),
+    /// Bytes in one place, 8 at a time, the first ones lowest; of the last, as many as are left.
+    Words(Vec<&'a [u64]>),
+    /// Strings of any length.
+    Strings(Vec<&'a [u8]>),
+}
+
+impl<'a> Batch<'a> {
+    pub fn count(&self) -> usize {
+        match &self.rows {
+            BatchRows::Nowhere => 0,
+            BatchRows::Unit(rows) => rows.count(),
+            BatchRows::Chunk(rows) => rows.count(),
+        }
+    }
+
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// Some of them.
+    pub fn part(self, range: Range<usize>) -> Batch<'a> {
+        Batch {
+            rows: match self.rows {
+                BatchRows::Nowhere => BatchRows::Nowhere,
+                BatchRows::Unit(rows) => BatchRows::Unit(rows.part(range)),
+                BatchRows::Chunk(rows) => BatchRows::Chunk(rows.part(range)),
+            },
+            ..self
+        }
+    }
+
+    /// The source's own times where it has them, else arrivals, in the bits of an `i64`.
+    ///
+    /// # Panics
+    /// They are not read.
+    pub fn times(&self) -> &'a [u64] {
+        match self.pieces.of_time() {
+            Some(piece) => self.piece(piece).expect("the times are read"),
+            None => self.arrivals(),
+        }
+    }
+
+    /// When they arrived, in the bits of an `i64`.
+    ///
+    /// # Panics
+    /// That is not read.
+    pub fn arrivals(&self) -> &'a [u64] {
+        let arrivals = match &self.rows {
+            BatchRows::Nowhere => return &[],
+            BatchRows::Unit(rows) => rows.arrivals(),
+            BatchRows::Chunk(rows) => rows.arrivals(),
+        };
+        arrivals.expect("the arrivals are read")
+    }
+
+    /// Their addresses.
+    ///
+    /// # Panics
+    /// They are not read.
+    pub fn addresses(&self) -> &'a [u64] {
+        let addresses = match &self.rows {
+            BatchRows::Nowhere => return &[],
+            BatchRows::Unit(rows) => rows.addresses(),
+            BatchRows::Chunk(rows) => rows.addresses(),
+        };
+        addresses.expect("the addresses are read")
+    }
+
+    /// The least and the greatest time; `None` without rows.
+    pub(crate) fn span(&self) -> Option<TimeRange> {
+        let mut times = self.times().iter().map(|time| Timestamp(*time as i64));
+        let (first, last) = match self.pieces.of_time() {
+            Some(_) => (times.clone().min()?, times.max()?),
+            None => (times.clone().next()?, times.next_back()?),
+        };
+        Some(TimeRange { first, last })
+    }
+
+    /// The numbers of a field; `None` if the layout is older than the field, or the field is not a number.
+    pub fn numbers(&self, field: usize) -> Option<&'a [u64]> {
+        self.piece(self.pieces.of_number(field)?)
+    }
+
+    /// What a field holds; `None`: the layout is older than the field, which is NULL.
+    ///
+    /// # Panics
+    /// The field is not read.
+    pub fn field(&self, field: usize) -> Option<FieldColumn<'a>> {
+        Some(match self.pieces.of_field(field)? {
+            FieldPieces::Fixed(pieces) => {
+                let read = |piece| self.piece(piece).expect("the field is read");
+                let ty = self.layout.slot(field)?.ty;
+                match ty.kind() {
+                    Some(_) => FieldColumn::Numbers(read(pieces.start)),
+                    None => FieldColumn::Words(pieces.clone().map(read).collect()),
+                }
+            }
+            FieldPieces::Strings(nth) => FieldColumn::Strings(self.strings(*nth)),
+        })
+    }
+
+    /// Gives `each` the bytes of a field in each row, `None` for NULL.
+    ///
+    /// # Panics
+    /// The field is not read.
+    pub fn each_value(&self, field: usize, mut each: impl FnMut(Option<&[u8]>)) {
+        let nulls = self.nulls(field);
+        let is_null = |row: usize| nulls.as_ref().is_some_and(|is_null| is_null(row));
+        let words = match self.field(field) {
+            None => return (0..self.count()).for_each(|_| each(None)),
+            Some(FieldColumn::Strings(strings)) => {
+                let rows = strings.into_iter().enumerate();
+                return rows.for_each(|(row, string)| each(Some(string).filter(|_| !is_null(row))));
+            }
+            Some(FieldColumn::Numbers(numbers)) => vec![numbers],
+            Some(FieldColumn::Words(words)) => words,
+        };
+        let slot = self.layout.slot(field);
+        let width = slot.and_then(|slot| slot.ty.fixed_bytes());
+        let width = width.expect("a field in words or numbers has a fixed width");
+        let mut value = vec![[0; 8]; words.len()];
+        for row in 0..self.count() {
+            for (bytes, words) in value.iter_mut().zip(&words) {
+                *bytes = at(words, row).to_le_bytes();
+            }
+            let value = at(value.as_flattened(), ..width);
+            each(Some(value).filter(|_| !is_null(row)));
+        }
+    }
+
+    /// Which rows have NULL in a field; `None`: none has.
+    pub fn nulls(&self, field: usize) -> Option<impl Fn(usize) -> bool + use<'a>> {
+        let bit = self.layout.slot(field)?.null_bit?;
+        let (piece, bit) = self.pieces.of_null_bit(bit);
+        let words = self.piece(piece).expect("the field is read");
+        Some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
+    }
+
+    /// The payload of each row, which perhaps are put together in `room`.
+    ///
+    /// # Panics
+    /// Payloads are not read.
+    pub fn payloads<'b>(
+        &self,
+        room: &'b mut PayloadRoom,
+    ) -> impl ExactSizeIterator<Item = &'b [u8]> + use<'a, 'b>
+    where
+        'a: 'b,
+    {
+        let PayloadRoom { starts, bytes } = room;
+        if let BatchRows::Unit(rows) = &self.rows {
+            rows.payloads(self.pieces.template(), starts, bytes);
+        }
+        let (rows, starts, bytes) = (self.rows, starts.as_slice(), bytes.as_slice());
+        (0..self.count()).map(move |row| match &rows {
+            BatchRows::Chunk(rows) => rows.payload(row),
+            _ => {
+                let (start, end) = (*at(starts, row), *at(starts, row + 1));
+                at(bytes, start as usize..end as usize)
+            }
+        })
+    }
+
+    /// The rows as functions of the library's users see them; all was asked for.
+    pub(crate) fn records<'b>(
+        &self,
+        room: &'b mut PayloadRoom,
+    ) -> impl Iterator<Item = RecordView<'b>> + use<'a, 'b>
+    where
+        'a: 'b,
+    {
+        let layout = self.layout;
+        let places = self.times().iter().zip(self.addresses());
+        let rows = places.zip(self.payloads(room));
+        rows.map(move |((ts, address), payload)| RecordView {
+            ts: Timestamp(*ts as i64),
+            address: Address(*address),
+            payload,
+            layout,
+        })
+    }
+
+    fn piece(&self, piece: usize) -> Option<&'a [u64]> {
+        match &self.rows {
+            BatchRows::Nowhere => Some(&[]),
+            BatchRows::Unit(rows) => rows.piece(piece),
+            BatchRows::Chunk(rows) => rows.piece(piece),
+        }
+    }
+
+    fn strings(&self, nth: usize) -> Vec<&'a [u8]> {
+        const READ: &str = "the strings are read";
+        match self.rows {
+            BatchRows::Nowhere => Vec::new(),
+            BatchRows::Unit(rows) => rows.strings(nth).expect(READ).collect(),
+            BatchRows::Chunk(rows) => rows.strings(nth).expect(READ).collect(),
+        }
+    }
+}
