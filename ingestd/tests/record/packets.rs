@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
