@@ -45,10 +45,7 @@ fn the_session_of_the_readme_runs() -> Result<()> {
     let steps = session.split_once('\n').map_or("", |(_, rest)| rest);
     let said = run_session(place.path(), steps)?;
     for part in ["redis_request", "p99_99", "latency_ns"] {
-        ensure!(
-            said.contains(part),
-            "{part} is not in what the session printed:\n{said}"
-        );
+        says(&said, part);
     }
     ensure!(!said.contains("Error"), "the session failed:\n{said}");
     same_answers_later(place.path(), session)?;
@@ -56,15 +53,8 @@ fn the_session_of_the_readme_runs() -> Result<()> {
     let python = fenced(&readme, "python")
         .next()
         .context("README.md has no Python")?;
-    run(
-        place.path(),
-        "python",
-        &[
-            "-c",
-            &format!("{python}\nassert slow and all(ns > 350_000 for _, ns in slow)"),
-        ],
-    )?;
-    Ok(())
+    let script = format!("{python}\nassert slow and all(ns > 350_000 for _, ns in slow)");
+    run(place.path(), "python", &["-c", &script]).map(drop)
 }
 
 /// Asks the session's queries again on a demo that goes on, and on what is left of it: their answers differ by chance alone.
@@ -111,10 +101,7 @@ fn the_page_on_clients_records_from_python_and_finds_the_record() -> Result<()> 
         .context("the page has no session that records")?;
     let said = run_session(place.path(), session)?;
     for part in ["'stored': 2", "/pay", "9400"] {
-        ensure!(
-            said.contains(part),
-            "{part} is not in what the session printed:\n{said}"
-        );
+        says(&said, part);
     }
     ensure!(!said.contains("/cart"), "180 is below 1000:\n{said}");
     Ok(())
@@ -124,15 +111,8 @@ fn the_page_on_clients_records_from_python_and_finds_the_record() -> Result<()> 
 #[test]
 fn the_readme_watches_a_service_under_load() -> Result<()> {
     let name = "the_readme_watches_a_service_under_load";
-    let programs = [
-        "redis-server",
-        "redis-benchmark",
-        "redis-cli",
-        "tcpdump",
-        "ip",
-        "unshare",
-    ];
-    if !machine::has(name, &programs)? {
+    let redis = ["redis-server", "redis-benchmark", "redis-cli"];
+    if !machine::has(name, &redis)? || !machine::has(name, &["tcpdump", "ip", "unshare"])? {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {

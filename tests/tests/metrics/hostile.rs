@@ -5,7 +5,7 @@ use loom_tests::command::says;
 use loom_tests::daemon::{Daemon, ingestd, wait_until};
 use loom_tests::duckdb::Version;
 
-use crate::targets::{Answer, Server, scraped, session, shown};
+use crate::targets::{Answer, Samples, Server, session, shown};
 
 fn job(name: &str, server: &Server, every: &str, more: &str) -> String {
     format!(
@@ -107,22 +107,16 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
 #[test]
 fn what_the_daemon_reports_of_a_target_cannot_be_forged() -> Result<()> {
     let server = Server::start(|_, _| Answer::Text("up 7\ntwice 1\ntwice 2\n".to_owned()))?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
-    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
-    scraped(&dir, 3)?;
-    daemon.stop()?;
-    let at = shown(&dir);
-    let mut session = session(Version::V2)?;
+    let samples = Samples::recorded(&job("app", &server, "200ms", ""), 3)?;
+    let value = |sql: &str| samples.value(Version::V2, sql);
     // On a busy machine a scrape may time out, and then `up` is 0.
     for (metric, values) in [("up", "0, 1"), ("twice", "1")] {
         let others = format!(
-            "SELECT count(*) FROM loom_series({at}, '{metric}') WHERE value NOT IN ({values})"
+            "SELECT count(*) FROM loom_series(DIR, '{metric}') WHERE value NOT IN ({values})"
         );
-        ensure!(session.value(&others)? == "0", "{metric}");
+        ensure!(value(&others)? == "0", "{metric}");
     }
-    let refused = format!("SELECT any_value(detail) FROM loom_scan({at}, 'loom_losses')");
-    let refused = session.value(&refused)?;
+    let refused = value("SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')")?;
     ensure!(refused.contains("daemon's own, such as up"), "{refused}");
     Ok(())
 }
@@ -134,25 +128,21 @@ fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
         let requests = (0..5).map(|n| format!("request{{id=\"{}\"}} 1\n", nth * 5 + n));
         Answer::Text("steady 1\n".to_owned() + &requests.collect::<String>())
     })?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
-    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", "series_max = 20"))?;
-    scraped(&dir, 8)?;
-    daemon.stop()?;
-    let mut session = session(Version::V1)?;
-    let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+    let config = job("app", &server, "200ms", "series_max = 20");
+    let samples = Samples::recorded(&config, 8)?;
+    let value = |sql: &str| samples.value(Version::V1, sql);
     // Five of the first scrape, and twenty of the day.
     let kept = value("SELECT count(*) FROM loom_labels(DIR, 'request') WHERE label = 'id'")?;
     ensure!(kept == "25", "{kept}");
     let steady: u64 = value("SELECT count(*) FROM loom_series(DIR, 'steady')")?.parse()?;
     ensure!(steady >= 7, "{steady}");
-    let samples: u64 = value("SELECT sum(value) FROM loom_series(DIR, 'scrape_samples_scraped')")?
-        .parse::<f64>()? as u64;
+    let scraped = value("SELECT sum(value) FROM loom_series(DIR, 'scrape_samples_scraped')")?;
+    let scraped = scraped.parse::<f64>()? as u64;
     let stored: u64 = value("SELECT count(*) FROM loom_series(DIR, 'request')")?.parse()?;
     let refused: u64 = value("SELECT sum(records) FROM loom_losses(DIR)")?.parse()?;
     ensure!(
-        samples == steady + stored + refused,
-        "{samples} {steady} {stored} {refused}"
+        scraped == steady + stored + refused,
+        "{scraped} {steady} {stored} {refused}"
     );
     // What was refused is missing, and each macro says so if asked.
     for call in [
@@ -185,13 +175,8 @@ fn times_of_targets_are_kept_within_reason() -> Result<()> {
             now_ms - nth,
         ))
     })?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
-    let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
-    scraped(&dir, 4)?;
-    daemon.stop()?;
-    let mut session = session(Version::V2)?;
-    let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+    let samples = Samples::recorded(&job("app", &server, "200ms", ""), 4)?;
+    let value = |sql: &str| samples.value(Version::V2, sql);
     let own = value(&format!(
         "SELECT bool_and(ts_ns // 1_000_000 - {now_ms} = value) FROM loom_series(DIR, 'own')"
     ))?;
@@ -229,14 +214,10 @@ fn a_sample_with_a_time_of_its_own_is_stored_once_across_restarts() -> Result<()
             now_ms + nth as i64
         ))
     })?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
+    let samples = Samples::new()?;
+    let value = |sql: &str| samples.value(Version::V2, sql);
     for run in 1..=3 {
-        let daemon = Daemon::start(&dir, &job("app", &server, "200ms", ""))?;
-        scraped(&dir, 3 * run)?;
-        daemon.stop()?;
-        let mut session = session(Version::V2)?;
-        let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+        samples.record(&job("app", &server, "200ms", ""), 3 * run)?;
         let still = value("SELECT count(*) FROM loom_series(DIR, 'still')")?;
         ensure!(still == "1", "{still} after {run} runs");
         let moves =

@@ -9,7 +9,7 @@ use loom_tests::duckdb::Version;
 use loom_tests::machine;
 use loom_tests::page::block;
 
-use crate::targets::{Answer, Server, scraped, session, shown};
+use crate::targets::{Answer, Samples, Server, scraped, session, shown};
 
 fn job(server: &Server, more: &str) -> String {
     format!(
@@ -94,30 +94,26 @@ fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<(
 #[test]
 fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
     let server = Server::start(|nth, _| Answer::Text(format!("a 1\nb{{n=\"{nth}\"}} 2\n")))?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
+    let samples = Samples::new()?;
+    let dir = &samples.dir;
     let config = job(&server, "");
-    let count = |sql: &str| session(Version::V2)?.value(&sql.replace("DIR", &shown(&dir)));
+    let count = |sql: &str| samples.value(Version::V2, sql);
     for life in 1..=2u64 {
-        let daemon = Daemon::start(&dir, &config)?;
-        scraped(&dir, life * 5)?;
-        daemon.stop()?;
+        samples.record(&config, life * 5)?;
     }
-    let (fields, samples) = (
-        count("SELECT count(*) FROM loom_labels(DIR, 'a') WHERE label = '__name__'")?,
-        count("SELECT count(*) FROM loom_series(DIR, 'a')")?,
-    );
+    let fields = count("SELECT count(*) FROM loom_labels(DIR, 'a') WHERE label = '__name__'")?;
     ensure!(fields == "1", "{fields} fields hold one series");
-    ensure!(samples.parse::<u64>()? >= 9, "{samples}");
+    let stored = count("SELECT count(*) FROM loom_series(DIR, 'a')")?;
+    ensure!(stored.parse::<u64>()? >= 9, "{stored}");
     let each =
         count("SELECT max(n) FROM (SELECT count(*) n FROM loom_series(DIR, 'b') GROUP BY labels)")?;
     ensure!(each == "1", "{each}");
 
     // Without the job, nothing is asked for; with it again, the same fields go on.
-    let daemon = Daemon::start(&dir, "")?;
+    let daemon = Daemon::start(dir, "")?;
     let before = server.scrapes();
     std::fs::write(dir.with_extension("toml"), &config)?;
-    rustix::process::kill_process(daemon.pid(), rustix::process::Signal::HUP)?;
+    daemon.signal(rustix::process::Signal::HUP)?;
     ensure!(wait_until(|| Ok(server.scrapes() > before + 1))?);
     daemon.stop()?;
     ensure!(count("SELECT count(*) FROM loom_labels(DIR, 'a') WHERE label = '__name__'")? == "1");
@@ -132,14 +128,10 @@ fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
         let lines = (0..2500).map(|n| format!("m{{n=\"{n}\"}} {n}\n"));
         Answer::OpenMetrics(lines.collect::<String>() + "# EOF\n")
     })?;
-    let place = tempfile::tempdir()?;
-    let dir = place.path().join("m.loom");
-    let daemon = Daemon::start(&dir, &job(&server, ""))?;
-    scraped(&dir, 3)?;
-    daemon.stop()?;
+    let samples = Samples::recorded(&job(&server, ""), 3)?;
     for version in Version::ALL {
         let mut session = session(version)?;
-        let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&dir)));
+        let mut value = |sql: &str| session.value(&sql.replace("DIR", &shown(&samples.dir)));
         let groups =
             value("SELECT count(*) FROM loom_sources(DIR) WHERE name LIKE 'metrics/app/%'")?;
         ensure!(groups == "3", "{groups}");

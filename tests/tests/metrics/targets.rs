@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::daemon::wait_until;
+use loom_tests::daemon::{Daemon, wait_until};
 use loom_tests::duckdb::{Session, Version};
+use tempfile::TempDir;
 
 /// What a scrape gets.
 pub enum Answer {
@@ -143,6 +144,39 @@ pub fn session(version: Version) -> Result<Session> {
 /// A path within SQL.
 pub fn shown(dir: &Path) -> String {
     format!("'{}'", dir.display())
+}
+
+/// A directory of samples, in a place of its own.
+pub struct Samples {
+    _place: TempDir,
+    pub dir: PathBuf,
+}
+
+impl Samples {
+    pub fn new() -> Result<Samples> {
+        let place = tempfile::tempdir()?;
+        let dir = place.path().join("m.loom");
+        Ok(Samples { _place: place, dir })
+    }
+
+    /// With what a daemon records until so many scrapes have succeeded.
+    pub fn recorded(config: &str, scrapes: u64) -> Result<Samples> {
+        let samples = Samples::new()?;
+        samples.record(config, scrapes)?;
+        Ok(samples)
+    }
+
+    /// Has a daemon record more, until so many are there in all.
+    pub fn record(&self, config: &str, scrapes: u64) -> Result<()> {
+        let daemon = Daemon::start(&self.dir, config)?;
+        scraped(&self.dir, scrapes)?;
+        daemon.stop()
+    }
+
+    /// The answer of a version of DuckDB; `DIR` is the directory.
+    pub fn value(&self, version: Version, sql: &str) -> Result<String> {
+        session(version)?.value(&sql.replace("DIR", &shown(&self.dir)))
+    }
 }
 
 /// Waits until so many scrapes have succeeded and are stored. On a busy machine a scrape that was answered may have timed out.

@@ -290,8 +290,7 @@ fn a_log_that_takes_nothing_takes_nothing_of_a_request_and_says_when_to_come_aga
     let points = gauges(std::iter::once("x".to_owned()));
     for (config, status) in [(full, 503), (open, 200)] {
         std::fs::write(&file, config)?;
-        let reload = rustix::process::Signal::HUP;
-        rustix::process::kill_process(receiving.daemon.pid(), reload)?;
+        receiving.daemon.signal(rustix::process::Signal::HUP)?;
         let is_so = || Ok(receiving.post("/v1/metrics", &points)?.status == status);
         ensure!(wait_until(is_so)?);
         let reply = receiving.post("/v1/logs", &body)?;

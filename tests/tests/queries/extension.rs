@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::command::declared;
+use loom_tests::command::{declared, run, word};
 use loom_tests::duckdb::Version;
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -28,14 +28,9 @@ fn directory_of(rows: usize, fields: &str, row: impl Fn(usize) -> String) -> Res
     let names: Vec<&str> = words.flatten().collect();
     let names = names.join(",");
     std::fs::write(&csv, format!("{names}\n{}", rows.collect::<String>()))?;
-    let status = Command::new(machine::ingestd()?)
-        .arg("load")
-        .arg(dir.path().join("loom"))
-        .args(["--source", "r", "--index", "n"])
-        .args(["--fields", &declared(&csv, "r", fields)])
-        .arg(&csv)
-        .output()?;
-    ensure!(status.status.success(), "{status:?}");
+    let (loom, fields) = (dir.path().join("loom"), declared(&csv, "r", fields));
+    let load = ["load", word(&loom), "--source", "r", "--index", "n"];
+    run(&[&load[..], &["--fields", &fields, word(&csv)]].concat()).ends(0);
     Ok(dir)
 }
 
@@ -48,11 +43,7 @@ fn wide_directory() -> Result<TempDir> {
         let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
     })?;
-    let compacted = Command::new(machine::ingestd()?)
-        .arg("compact")
-        .arg(dir.path().join("loom"))
-        .output()?;
-    ensure!(compacted.status.success(), "{compacted:?}");
+    run(&["compact", word(&dir.path().join("loom"))]).ends(0);
     Ok(dir)
 }
 
@@ -80,9 +71,17 @@ fn python(
 fn said(output: &Output) -> Result<&str> {
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {told}", output.status);
-    Ok(std::str::from_utf8(&output.stdout)
-        .context("not UTF-8")?
-        .trim())
+    let said = std::str::from_utf8(&output.stdout);
+    Ok(said.context("not UTF-8")?.trim())
+}
+
+/// Holds that a script prints this in each version.
+fn prints(base: &Path, variable: Option<(&str, &str)>, script: &str, wanted: &str) -> Result<()> {
+    for version in Version::ALL {
+        let output = python(version, base, variable, script)?;
+        assert_eq!(said(&output)?, wanted, "{} {variable:?}", version.name());
+    }
+    Ok(())
 }
 
 // G8
@@ -100,26 +99,12 @@ except Exception as error:
 print(other.execute('SELECT 42').fetchall(), connection.execute('SELECT 43').fetchall())
 ";
     let dir = directory()?;
-    let v2 = [
-        "Bind",
-        "Pushdown",
-        "Init",
-        "InitLocal",
-        "Execute",
-        "Partition",
-    ];
-    let v1 = ["Bind", "Init", "Execute"];
-    let all = v2.map(|callback| (Version::V2, callback));
-    for (version, callback) in all
-        .into_iter()
-        .chain(v1.map(|callback| (Version::V1, callback)))
-    {
-        let output = python(
-            version,
-            dir.path(),
-            Some(("LOOM_TEST_PANIC", callback)),
-            script,
-        )?;
+    let v2 = "Bind Pushdown Init InitLocal Execute Partition".split(' ');
+    let v2 = v2.map(|callback| (Version::V2, callback));
+    let v1 = ["Bind", "Init", "Execute"].map(|callback| (Version::V1, callback));
+    for (version, callback) in v2.chain(v1) {
+        let planted = ("LOOM_TEST_PANIC", callback);
+        let output = python(version, dir.path(), Some(planted), script)?;
         let kind = match (version, callback) {
             (Version::V1, "Bind") => "BinderException",
             _ => "InvalidInputException",
@@ -170,11 +155,7 @@ open_it = 'import duckdb, sys; print(duckdb.connect(sys.argv[1]).execute(\"FROM 
 print(subprocess.run([sys.executable, '-c', open_it, BASE + '/user.db'], capture_output=True, text=True, check=True).stdout.strip())
 ";
     let dir = directory()?;
-    for version in Version::ALL {
-        let output = python(version, dir.path(), None, script)?;
-        assert_eq!(said(&output)?, format!("[({ROWS},)]"), "{}", version.name());
-    }
-    Ok(())
+    prints(dir.path(), None, script, &format!("[({ROWS},)]"))
 }
 
 #[test]
@@ -198,12 +179,8 @@ finally:
 print(connection.execute(f\"SELECT count(*) FROM loom_scan('{DIR}', 'r')\").fetchall())
 ";
     let dir = directory()?;
-    for version in Version::ALL {
-        let output = python(version, dir.path(), None, script)?;
-        let expected = format!("interrupted\n[({ROWS},)]");
-        assert_eq!(said(&output)?, expected, "{}", version.name());
-    }
-    Ok(())
+    let wanted = format!("interrupted\n[({ROWS},)]");
+    prints(dir.path(), None, script, &wanted)
 }
 
 #[test]
@@ -220,13 +197,9 @@ except Exception as error:
 os.rename(DIR + '.gone', DIR)
 print(connection.execute('EXECUTE p(19999)').fetchall())
 ";
-    for version in Version::ALL {
-        let dir = directory()?;
-        let output = python(version, dir.path(), None, script)?;
-        let expected = "[(10, 19999)]\nTrue\n[(1, 19999)]";
-        assert_eq!(said(&output)?, expected, "{}", version.name());
-    }
-    Ok(())
+    let dir = directory()?;
+    let wanted = "[(10, 19999)]\nTrue\n[(1, 19999)]";
+    prints(dir.path(), None, script, wanted)
 }
 
 #[test]
@@ -283,16 +256,7 @@ for path in ('other.loom', 'none.loom'):
     symlink(base.join("other.loom"), base.join("link.loom"))?;
     symlink(base.join("loom"), base.join("own.loom"))?;
     let served = base.join("loom").display().to_string();
-    for version in Version::ALL {
-        let output = python(
-            version,
-            base,
-            Some(("LOOM_SERVED", served.as_str())),
-            script,
-        )?;
-        assert_eq!(said(&output)?, "", "{}", version.name());
-    }
-    Ok(())
+    prints(base, Some(("LOOM_SERVED", served.as_str())), script, "")
 }
 
 #[test]
@@ -304,11 +268,8 @@ try:
 except Exception as error:
     print('cannot confine Loom to' in str(error))
 ";
-    for version in Version::ALL {
-        for served in ["", "/no/such/directory"] {
-            let output = python(version, dir.path(), Some(("LOOM_SERVED", served)), script)?;
-            assert_eq!(said(&output)?, "True", "{} '{served}'", version.name());
-        }
+    for served in ["", "/no/such/directory"] {
+        prints(dir.path(), Some(("LOOM_SERVED", served)), script, "True")?;
     }
     Ok(())
 }
@@ -433,9 +394,5 @@ try:
 except Exception as error:
     print(\"LOOM_CACHE = 'much' is not a size; use '64MB' or '64MiB'\" in str(error))
 ";
-    for version in Version::ALL {
-        let output = python(version, dir.path(), Some(("LOOM_CACHE", "much")), script)?;
-        assert_eq!(said(&output)?, "True", "{}", version.name());
-    }
-    Ok(())
+    prints(dir.path(), Some(("LOOM_CACHE", "much")), script, "True")
 }
