@@ -5,15 +5,13 @@ use std::ops::Range;
 use super::codec::Run;
 use super::head::Head;
 use super::rows::{Rows, Tail, Wanted};
+use super::words::{TILE_ROWS, Words};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
 };
 use crate::proven::{at, at_mut};
 use crate::types::Timestamp;
-
-/// Records that are put together at a time, so that they are written to memory once.
-const TILE_ROWS: usize = 64;
 
 /// A row of a chunk: when it arrived, where its payload stands in the chunk, and the payload's bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -65,8 +63,9 @@ impl Cursor<'_> {
             let header = same | arrival.wrapping_sub(anchor) << 32;
             at_mut(record, ..RECORD_HEADER_BYTES).copy_from_slice(&header.to_le_bytes());
         }
-        let starts = (place + RECORD_HEADER_BYTES..).step_by(stride);
-        places.extend(starts.take(arrivals.len()).map(|start| start as u32));
+        let first = place + RECORD_HEADER_BYTES;
+        let starts = (0..arrivals.len()).map(|nth| first + nth * stride);
+        places.extend(starts.map(|start| start as u32));
         Some(end)
     }
 }
@@ -206,13 +205,13 @@ impl ChunkRows<'_> {
         Ok(arrivals)
     }
 
-    /// Writes anchors and headers, and notes where each stream's payloads stand.
+    /// Writes anchors and headers, and notes where each stream's payloads stand. Returns where the last record ends.
     pub fn put_headers(
         &self,
         order: &[Run],
         places: &mut [Vec<u32>],
         out: &mut [u8],
-    ) -> Result<(), FormatError> {
+    ) -> Result<usize, FormatError> {
         let streams = self.head.streams().zip(self.ranges).enumerate();
         let mut cursors: Vec<Cursor<'_>> = streams
             .map(|(nth, (stream, range))| {
@@ -281,27 +280,32 @@ impl ChunkRows<'_> {
             }
             cursor.next += run;
         }
-        Ok(())
+        // Without records there is no header either.
+        Ok(anchor.map_or(0, |_| place))
     }
 
     /// Writes the payloads of a stream at their places.
-    pub fn put_payloads(&self, stream: usize, wanted: &Wanted, places: &[u32], out: &mut [u8]) {
+    pub fn put_payloads(
+        &self,
+        stream: usize,
+        wanted: &Wanted,
+        places: &[u32],
+        words: &mut Words,
+        out: &mut [u8],
+    ) {
         let range = at(self.ranges, stream).clone();
         if range.is_empty() {
             return;
         }
         let rows = self.rows(stream);
         let template = &self.head.stream(stream).template;
+        let mut pieces = 0..template.pieces.len();
+        let is_whole =
+            pieces.all(|nth| wanted.piece(nth)) && (wanted.tails || template.tails() == 0);
         for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
             let first = range.start + tile * TILE_ROWS;
-            let mut offset = 0;
-            for (nth, (piece, column)) in template.pieces.iter().zip(&rows.pieces).enumerate() {
-                if wanted.piece(nth) {
-                    let column = at(column, first..first + places.len());
-                    put_piece(piece.bytes, column, places, offset, out);
-                }
-                offset += usize::from(piece.bytes);
-            }
+            words.put(template, wanted, &rows.pieces, first..first + places.len());
+            words.store(places, is_whole, out);
         }
         if rows.tails.is_empty() || !wanted.tails {
             return;
@@ -313,29 +317,7 @@ impl ChunkRows<'_> {
                 at_mut(out, start..start + bytes.len()).copy_from_slice(bytes);
                 start += bytes.len();
             }
+            at_mut(out, start..start.next_multiple_of(8)).fill(0);
         }
-    }
-}
-
-/// Writes numbers of so many bytes, each at a place and so far behind it.
-fn put_piece(bytes: u8, column: &[u64], places: &[u32], offset: usize, out: &mut [u8]) {
-    let put = match bytes {
-        1 => put_bytes::<1>,
-        2 => put_bytes::<2>,
-        3 => put_bytes::<3>,
-        4 => put_bytes::<4>,
-        5 => put_bytes::<5>,
-        6 => put_bytes::<6>,
-        7 => put_bytes::<7>,
-        _ => put_bytes::<8>,
-    };
-    put(column, places, at_mut(out, offset..));
-}
-
-fn put_bytes<const BYTES: usize>(column: &[u64], places: &[u32], out: &mut [u8]) {
-    for (number, place) in column.iter().zip(places) {
-        let start = *place as usize;
-        let number = number.to_le_bytes();
-        at_mut(out, start..start + BYTES).copy_from_slice(at(&number, ..BYTES));
     }
 }
