@@ -17,7 +17,7 @@ const WIDTH_ODD_MOST: u8 = 57;
 /// Numbers that are looked at before any is noted.
 const WORD_ROWS: usize = 64;
 /// Numbers that are mapped before they are packed: whole bytes of any width.
-const MAPPED_ROWS: usize = 256;
+const MAPPED_ROWS: usize = 128;
 /// Of a word that is looked through one by one.
 const FEW_ONES: u32 = 6;
 

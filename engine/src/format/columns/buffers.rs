@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::codec::Run;
 use super::rows::Rows;
+use super::words::Words;
 
 /// The rows of a unit, as far as they are decoded. The memory serves the next unit.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Buffers {
     pub(super) places: Vec<Vec<u32>>,
     /// The slot whose rows [`Unit::columns`](super::Unit::columns) found last, and which of its decoded rows they are. No slot: they are the selected ones.
     pub(super) found: Option<(Option<usize>, Range<usize>)>,
+    /// Of the payloads that are put together.
+    pub(super) words: Words,
     /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
     pub(super) tail_room: usize,
 }

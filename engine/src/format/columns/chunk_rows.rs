@@ -6,14 +6,12 @@ use super::codec::Run;
 use super::head::Head;
 use super::rows::{Rows, StreamRows, Tail};
 use super::template::Template;
+use super::words::{TILE_ROWS, WORD_BYTES, Words};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
 };
 use crate::proven::{at, at_mut};
-
-/// Records that are put together at a time, so that they are written to memory once.
-const TILE_ROWS: usize = 64;
 
 /// What a chunk is rebuilt from.
 pub struct ChunkRows<'a> {
@@ -57,8 +55,9 @@ impl Cursor<'_> {
             let header = same | arrival.wrapping_sub(anchor) << 32;
             at_mut(record, ..RECORD_HEADER_BYTES).copy_from_slice(&header.to_le_bytes());
         }
-        let starts = (place + RECORD_HEADER_BYTES..).step_by(stride);
-        places.extend(starts.take(arrivals.len()).map(|start| start as u32));
+        let first = place + RECORD_HEADER_BYTES;
+        let starts = (0..arrivals.len()).map(|nth| first + nth * stride);
+        places.extend(starts.map(|start| start as u32));
         Some(end)
     }
 }
@@ -158,13 +157,13 @@ impl ChunkRows<'_> {
         Ok(())
     }
 
-    /// Writes anchors and headers, and notes where each stream's payloads stand.
+    /// Writes anchors and headers, and notes where each stream's payloads stand. Returns where the last record ends.
     pub fn put_headers(
         &self,
         order: &[Run],
         places: &mut [Vec<u32>],
         out: &mut [u8],
-    ) -> Result<(), FormatError> {
+    ) -> Result<usize, FormatError> {
         let streams = self.head.streams().zip(self.ranges).enumerate();
         let mut cursors: Vec<Cursor<'_>> = streams
             .map(|(nth, (stream, range))| {
@@ -233,11 +232,12 @@ impl ChunkRows<'_> {
             }
             cursor.next += run;
         }
-        Ok(())
+        // Without records there is no header either.
+        Ok(anchor.map_or(0, |_| place))
     }
 
     /// Writes the payloads of a stream at their places.
-    pub fn put_payloads(&self, stream: usize, places: &[u32], out: &mut [u8]) {
+    pub fn put_payloads(&self, stream: usize, places: &[u32], words: &mut Words, out: &mut [u8]) {
         let range = at(self.ranges, stream).clone();
         if range.is_empty() {
             return;
@@ -246,12 +246,12 @@ impl ChunkRows<'_> {
         let template = &self.head.stream(stream).template;
         for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
             let first = range.start + tile * TILE_ROWS;
-            let mut offset = 0;
-            for (piece, column) in template.pieces.iter().zip(&rows.pieces) {
-                let column = at(column, first..first + places.len());
-                put_piece(piece.bytes, column, places, offset, out);
-                offset += usize::from(piece.bytes);
-            }
+            let tile = first..first + places.len();
+            words.put(
+                template,
+                rows.pieces.iter().map(|column| at(column, tile.clone())),
+            );
+            words.store(places, out);
         }
         for (row, place) in range.zip(places) {
             let mut start = *place as usize + template.fixed_bytes();
@@ -260,6 +260,7 @@ impl ChunkRows<'_> {
                 at_mut(out, start..start + bytes.len()).copy_from_slice(bytes);
                 start += bytes.len();
             }
+            at_mut(out, start..start.next_multiple_of(8)).fill(0);
         }
     }
 }
@@ -285,16 +286,17 @@ impl StreamRows<'_> {
         }
         out.clear();
         // About as much as is decoded.
-        out.resize(end, 0);
+        out.resize(end + WORD_BYTES, 0);
+        let mut words = Words::default();
         for (tile, starts) in starts.chunks(TILE_ROWS).enumerate() {
             let first = tile * TILE_ROWS;
-            let mut offset = 0;
-            for (nth, piece) in template.pieces.iter().enumerate() {
-                let column = self.piece(nth).expect(DECODED);
-                let column = at(column, first..first + starts.len());
-                put_piece(piece.bytes, column, starts, offset, out);
-                offset += usize::from(piece.bytes);
-            }
+            let pieces = 0..template.pieces.len();
+            let pieces = pieces.map(|nth| self.piece(nth).expect(DECODED));
+            words.put(
+                template,
+                pieces.map(|column| at(column, first..first + starts.len())),
+            );
+            words.store(starts, out);
         }
         if !tails.is_empty() {
             for start in starts.iter() {
@@ -306,28 +308,5 @@ impl StreamRows<'_> {
             }
         }
         starts.push(end as u32);
-    }
-}
-
-/// Writes numbers of so many bytes, each at a place and so far behind it.
-fn put_piece(bytes: u8, column: &[u64], places: &[u32], offset: usize, out: &mut [u8]) {
-    let put = match bytes {
-        1 => put_bytes::<1>,
-        2 => put_bytes::<2>,
-        3 => put_bytes::<3>,
-        4 => put_bytes::<4>,
-        5 => put_bytes::<5>,
-        6 => put_bytes::<6>,
-        7 => put_bytes::<7>,
-        _ => put_bytes::<8>,
-    };
-    put(column, places, at_mut(out, offset..));
-}
-
-fn put_bytes<const BYTES: usize>(column: &[u64], places: &[u32], out: &mut [u8]) {
-    for (number, place) in column.iter().zip(places) {
-        let start = *place as usize;
-        let number = number.to_le_bytes();
-        at_mut(out, start..start + BYTES).copy_from_slice(at(&number, ..BYTES));
     }
 }

@@ -34,13 +34,15 @@ pub struct UnitEncoder {
     chunk_bytes: u32,
     split: Split,
     writer: GroupWriter,
+    body: Vec<u8>,
+    /// The unit, until it was read back.
+    unit: Vec<u8>,
     rebuilt: Rebuilt,
 }
 
 /// What a unit is read back into.
 #[derive(Default)]
 struct Rebuilt {
-    bytes: Vec<u8>,
     buffers: Buffers,
     chunk: Vec<u8>,
 }
@@ -63,6 +65,8 @@ impl UnitEncoder {
                 encoder: ColumnEncoder::default(),
                 compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("level 1 exists"),
             },
+            body: Vec::new(),
+            unit: Vec::new(),
             rebuilt: Rebuilt::default(),
         }
     }
@@ -76,16 +80,15 @@ impl UnitEncoder {
         template_of: impl FnMut(SourceId, Address) -> Template,
         out: &mut Vec<u8>,
     ) {
-        let start = out.len();
         let chunk_bytes = self.chunk_bytes as usize;
         let is_split = (self.split).fill(&self.uuid, first, chunks, chunk_bytes, template_of);
         let is_smaller = is_split
-            && self.put_columns(first, chunks, out)
-            && saves_enough((out.len() - start) as u64, chunks.len() as u64)
-            && self.is_rebuilt(first, chunks, at(out, start..));
-        if !is_smaller {
-            out.truncate(start);
-            self.put_rows(first, chunks, out);
+            && self.put_columns(first, chunks)
+            && saves_enough(self.unit.len() as u64, chunks.len() as u64)
+            && self.is_rebuilt(first, chunks);
+        match is_smaller {
+            true => out.extend_from_slice(&self.unit),
+            false => self.put_rows(first, chunks, out),
         }
     }
 
@@ -100,25 +103,18 @@ impl UnitEncoder {
     }
 
     /// Whether the unit gives back exactly these chunks.
-    fn is_rebuilt(&mut self, first: Address, chunks: &[u8], unit: &[u8]) -> bool {
-        let Rebuilt {
-            bytes,
-            buffers,
-            chunk: rebuilt,
-        } = &mut self.rebuilt;
-        bytes.clear();
-        bytes.extend_from_slice(unit);
-        let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, std::mem::take(bytes))
-        else {
+    fn is_rebuilt(&mut self, first: Address, chunks: &[u8]) -> bool {
+        let bytes = std::mem::take(&mut self.unit);
+        let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, bytes) else {
             return false;
         };
+        let Rebuilt { buffers, chunk } = &mut self.rebuilt;
         unit.lend(std::mem::take(buffers));
-        rebuilt.resize(self.chunk_bytes as usize, 0);
-        let mut chunks = chunks.chunks_exact(rebuilt.len()).enumerate();
-        let is_same =
-            chunks.all(|(nth, chunk)| unit.chunk(nth, rebuilt).is_ok() && rebuilt == chunk);
+        chunk.resize(self.chunk_bytes as usize, 0);
+        let mut chunks = chunks.chunks_exact(chunk.len()).enumerate();
+        let is_same = chunks.all(|(nth, held)| unit.chunk(nth, chunk).is_ok() && chunk == held);
         *buffers = unit.take_buffers();
-        *bytes = unit.shed();
+        self.unit = unit.shed();
         is_same
     }
 
@@ -160,14 +156,15 @@ impl UnitEncoder {
         families.iter().map(Vec::len).collect()
     }
 
-    /// False: some payloads are not what their template says.
-    fn put_columns(&mut self, first: Address, chunks: &[u8], out: &mut Vec<u8>) -> bool {
+    /// Makes the unit. False: some payloads are not what their template says.
+    fn put_columns(&mut self, first: Address, chunks: &[u8]) -> bool {
         let families = self.arrange();
+        self.body.clear();
         let mut sections = Sections {
             uuid: &self.uuid,
             first,
             ordinal: 0,
-            body: Vec::new(),
+            body: &mut self.body,
             begun: 0,
         };
         let (split, writer) = (&self.split, &mut self.writer);
@@ -186,7 +183,7 @@ impl UnitEncoder {
             let (of_chunk, rest) = order.split_at(counts.sum());
             order = rest;
             if !of_chunk.is_empty() {
-                writer.encoder.put(of_chunk, None, &[], &mut sections.body);
+                writer.encoder.put(of_chunk, None, &[], sections.body);
                 sections.body.extend_from_slice(&TAIL);
             }
             tables.orders.push(sections.end());
@@ -216,15 +213,16 @@ impl UnitEncoder {
             };
             tables.families.push(family);
         }
-        let mut body = sections.body;
-        pad8(&mut body);
+        let body = sections.body;
+        pad8(body);
         let form = match tables.families.as_slice() {
             [] => Form::Columns,
             _ => Form::Families,
         };
         let head = encode_head(&self.uuid, first, form, count, &tables, body.len());
-        out.extend_from_slice(&head);
-        out.extend_from_slice(&body);
+        self.unit.clear();
+        self.unit.extend_from_slice(&head);
+        self.unit.extend_from_slice(body);
         true
     }
 }
@@ -312,27 +310,25 @@ impl GroupWriter {
         };
         let columns = &mut self.columns;
         columns.gather(template, chunks, places);
-        self.encoder
-            .put(arrivals, None, members, &mut sections.body);
+        self.encoder.put(arrivals, None, members, sections.body);
         parts.end_block(sections);
         let mut lengths = Vec::new();
         for (nth, piece) in template.pieces.iter().enumerate() {
             let (column, floats) = (columns.column(nth), piece.float_bytes());
-            self.encoder
-                .put(column, floats, members, &mut sections.body);
+            self.encoder.put(column, floats, members, sections.body);
             parts.end_block(sections);
             lengths.extend((piece.kind == PieceKind::Length).then_some(nth));
         }
         if template.has_rest {
             let nth = template.pieces.len();
             let column = columns.column(nth);
-            self.encoder.put(column, None, members, &mut sections.body);
+            self.encoder.put(column, None, members, sections.body);
             parts.end_block(sections);
             lengths.push(nth);
         }
         for nth in &lengths {
             let strings = columns.strings(chunks, *nth)?;
-            put_strings(strings, &mut self.compressor, &mut sections.body);
+            put_strings(strings, &mut self.compressor, sections.body);
         }
         if !lengths.is_empty() {
             parts.end_block(sections);
@@ -369,7 +365,7 @@ struct Sections<'a> {
     uuid: &'a [u8; 16],
     first: Address,
     ordinal: u64,
-    body: Vec<u8>,
+    body: &'a mut Vec<u8>,
     begun: usize,
 }
 
@@ -381,7 +377,7 @@ impl Sections<'_> {
 
     /// What was appended since the last call is a section.
     fn end(&mut self) -> SectionTable {
-        let bytes = at(&self.body, self.begun..);
+        let bytes = at(self.body, self.begun..);
         let section = SectionTable {
             bytes: bytes.len(),
             checksum: section_checksum(self.uuid, self.first, self.ordinal, bytes),

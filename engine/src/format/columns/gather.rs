@@ -2,21 +2,22 @@
 //!
 //! A few records are taken apart into all columns before the next ones are: so they are read from memory once.
 
-use super::template::{PieceKind, Template};
-use crate::format::bytes::{u16_at, u64_at};
+use super::template::Template;
+use super::words::{TILE_ROWS, Words};
+use crate::format::bytes::u16_at;
 use crate::format::record::RECORD_HEADER_BYTES;
-use crate::proven::at;
+use crate::proven::{at, at_mut};
 
 /// Where a record's header has the length of its payload.
 const LENGTH_AT: usize = 2;
-/// Records that are taken apart together.
-const TILE_ROWS: usize = 64;
 
 /// Keeps its memory from group to group.
 #[derive(Default)]
 pub struct Columns {
-    /// Of each piece, and of how many bytes follow the pieces, if any do.
+    rows: usize,
+    /// Of each piece, and of how many bytes follow the pieces, if any do: at least as long as there are rows.
     columns: Vec<Vec<u64>>,
+    words: Words,
     /// Where the next string of each row begins.
     starts: Vec<usize>,
     bytes: Vec<u8>,
@@ -25,32 +26,25 @@ pub struct Columns {
 impl Columns {
     /// Takes the records at some places apart, in place of those before.
     pub fn gather(&mut self, template: &Template, chunks: &[u8], places: &[u32]) {
-        let count = template.pieces.len() + usize::from(template.has_rest);
+        let (pieces, count) = (template.pieces.len(), places.len());
+        self.rows = count;
+        let columns = pieces + usize::from(template.has_rest);
         self.columns
-            .resize_with(count.max(self.columns.len()), Vec::new);
-        self.columns.iter_mut().for_each(Vec::clear);
+            .resize_with(columns.max(self.columns.len()), Vec::new);
+        for column in at_mut(&mut self.columns, ..columns) {
+            column.resize(count.max(column.len()), 0);
+        }
+        for (nth, places) in places.chunks(TILE_ROWS).enumerate() {
+            let rows = nth * TILE_ROWS..nth * TILE_ROWS + places.len();
+            (self.words).load(template, chunks, places, RECORD_HEADER_BYTES);
+            self.words.take(template, &mut self.columns, rows);
+        }
         let pieces_end = RECORD_HEADER_BYTES + template.fixed_bytes();
-        for places in places.chunks(TILE_ROWS) {
-            let mut end = RECORD_HEADER_BYTES;
-            let mut columns = self.columns.iter_mut();
-            for (piece, column) in template.pieces.iter().zip(&mut columns) {
-                end += usize::from(piece.bytes);
-                // The 8 bytes that end with the piece: a record's header stands before the first.
-                let behind = at(chunks, end - 8..);
-                let unused = 64 - 8 * u32::from(piece.bytes);
-                let words = places.iter().map(|place| u64_at(behind, *place as usize));
-                match piece.kind {
-                    PieceKind::Signed => {
-                        column.extend(words.map(|word| (word as i64 >> unused) as u64));
-                    }
-                    _ => column.extend(words.map(|word| word >> unused)),
-                }
-            }
-            if template.has_rest
-                && let Some(column) = columns.next()
-            {
-                let rest = |place: &u32| end_of(chunks, *place) - (*place as usize + pieces_end);
-                column.extend(places.iter().map(|place| rest(place) as u64));
+        if template.has_rest {
+            let rest = |place: &u32| end_of(chunks, *place) - (*place as usize + pieces_end);
+            let column = at_mut(&mut self.columns, pieces);
+            for (number, place) in column.iter_mut().zip(places) {
+                *number = rest(place) as u64;
             }
         }
         self.starts.clear();
@@ -61,13 +55,13 @@ impl Columns {
     }
 
     pub fn column(&self, nth: usize) -> &[u64] {
-        at(&self.columns, nth)
+        at(at(&self.columns, nth), ..self.rows)
     }
 
     /// The next string of all rows, one behind the other; column `nth` has their lengths. `None`: one does not lie in the chunks.
     pub fn strings(&mut self, chunks: &[u8], nth: usize) -> Option<&[u8]> {
         self.bytes.clear();
-        let lengths = at(&self.columns, nth);
+        let lengths = at(at(&self.columns, nth), ..self.rows);
         for (start, length) in self.starts.iter_mut().zip(lengths) {
             let end = *start + usize::try_from(*length).ok()?;
             self.bytes.extend_from_slice(chunks.get(*start..end)?);

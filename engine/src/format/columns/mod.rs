@@ -23,6 +23,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod unit;
+mod words;
 
 pub(super) use bits::{Packed, SLACK_BYTES as PACKED_SLACK_BYTES, pack, width_of};
 pub use buffers::Buffers;

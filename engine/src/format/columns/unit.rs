@@ -184,7 +184,6 @@ impl Unit {
             self.buffers.ranges.push(range);
         }
         self.buffers.places.resize_with(head.count(), Vec::new);
-        out.fill(0);
         let limit = out.len() - CHUNK_TRAILER_BYTES;
         let (body, trailer) = out.split_at_mut(limit);
         let chunk = ChunkRows {
@@ -192,12 +191,15 @@ impl Unit {
             decoded: &self.buffers.decoded,
             ranges: &self.buffers.ranges,
         };
-        chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
+        let end = chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
+        let words = &mut self.buffers.words;
         for (which, places) in (0..head.count()).zip(&self.buffers.places) {
-            chunk.put_payloads(which, places, body);
+            chunk.put_payloads(which, places, words, body);
         }
-        if head.is_written(nth) {
-            trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth)));
+        at_mut(body, end..).fill(0);
+        match head.is_written(nth) {
+            true => trailer.copy_from_slice(&trailer_of(*at(&head.checksums, nth))),
+            false => trailer.fill(0),
         }
         Ok(())
     }

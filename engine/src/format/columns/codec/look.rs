@@ -1,5 +1,7 @@
 //! What one look at a column says: from it every encoding knows what it would take.
 
+use std::ops::AddAssign;
+
 use crate::format::columns::bits::{wide, width_of, width_of_bits};
 use crate::proven::at;
 
@@ -26,26 +28,45 @@ impl Look {
     #[inline(always)]
     fn of(numbers: &[u64]) -> Look {
         let first = *at(numbers, 0);
-        let mut look = Look {
+        let varying = numbers.iter().fold(0, |all, number| all | number ^ first);
+        if varying > i32::MAX as u64 {
+            return Look::by(numbers, varying, 0, |number| number as i64);
+        }
+        // They differ in their lower halves alone, and are compared by these: more of them at once.
+        Look::by(numbers, varying, u64::MAX << 32, |number| number as i32)
+    }
+
+    /// `shared`: bits that are the same in all numbers and that `narrow` takes off.
+    #[inline(always)]
+    fn by<T>(numbers: &[u64], varying: u64, shared: u64, narrow: impl Fn(u64) -> T) -> Look
+    where
+        T: Copy + Ord + From<bool> + AddAssign + Into<i64>,
+    {
+        let (first, after) = (*at(numbers, 0), at(numbers, 1..));
+        let step = |before: u64, number: u64| narrow(number.wrapping_sub(before));
+        let mut least = narrow(first);
+        let mut least_step = step(first, *after.first().unwrap_or(&first));
+        let (mut greatest, mut greatest_step) = (least, least_step);
+        let mut runs = T::from(true);
+        for (before, &number) in numbers.iter().zip(after) {
+            let step = step(*before, number);
+            least = least.min(narrow(number));
+            greatest = greatest.max(narrow(number));
+            least_step = least_step.min(step);
+            greatest_step = greatest_step.max(step);
+            runs += T::from(step != T::from(false));
+        }
+        let whole = |number: T| (first & shared | number.into() as u64 & !shared) as i64;
+        Look {
             count: numbers.len(),
             first,
-            least: first as i64,
-            greatest: first as i64,
-            least_step: i64::MAX,
-            greatest_step: i64::MIN,
-            runs: 1,
-            varying: 0,
-        };
-        for (before, &number) in numbers.iter().zip(at(numbers, 1..)) {
-            let step = number.wrapping_sub(*before) as i64;
-            look.least = look.least.min(number as i64);
-            look.greatest = look.greatest.max(number as i64);
-            look.least_step = look.least_step.min(step);
-            look.greatest_step = look.greatest_step.max(step);
-            look.runs += usize::from(step != 0);
-            look.varying |= number ^ first;
+            least: whole(least),
+            greatest: whole(greatest),
+            least_step: least_step.into(),
+            greatest_step: greatest_step.into(),
+            runs: runs.into() as usize,
+            varying,
         }
-        look
     }
 
     /// How far the greatest number exceeds the least.
@@ -58,9 +79,6 @@ impl Look {
     }
 
     pub fn step_width(&self) -> u8 {
-        if self.least_step > self.greatest_step {
-            return 0;
-        }
         width_of(self.greatest_step.wrapping_sub(self.least_step) as u64)
     }
 

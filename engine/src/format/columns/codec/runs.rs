@@ -1,5 +1,7 @@
 //! Encoding 3: runs of equal numbers, as two blocks within.
 
+use std::iter;
+
 use super::cursor::Cursor;
 use super::encoding::{Decode, Encode, Encoding, Put, Run, Within};
 use super::look::Look;
@@ -26,11 +28,21 @@ impl Encode for ToRun<'_> {
     }
 
     fn encode(&self, put: &mut Put<'_>, out: &mut Vec<u8>) {
-        let (mut values, mut lengths) = (Vec::new(), Vec::new());
-        for run in self.numbers.chunk_by(|a, b| a == b) {
-            values.extend(run.first());
-            lengths.push(run.len() as u64);
+        // Without a branch for each number: where runs end cannot be predicted.
+        let (mut values, mut ends) = (vec![0; self.look.runs], vec![0; self.look.runs]);
+        let (mut run, mut before) = (0, self.look.first);
+        for (row, &number) in (1..).zip(self.numbers) {
+            run += usize::from(number != before);
+            *at_mut(&mut values, run) = number;
+            *at_mut(&mut ends, run) = row;
+            before = number;
         }
+        let starts = iter::once(&0).chain(&ends);
+        let lengths: Vec<u64> = ends
+            .iter()
+            .zip(starts)
+            .map(|(end, start)| end - start)
+            .collect();
         put_leb128(out, values.len() as u64);
         put(Within::Inner, &values, out);
         put(Within::Flat, &lengths, out);

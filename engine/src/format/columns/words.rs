@@ -1,0 +1,186 @@
+//! The pieces of some payloads as words of 8 bytes: records are loaded and stored word by word, whatever pieces share a word.
+
+use std::ops::Range;
+
+use super::bits::wide;
+use super::template::{Piece, PieceKind, Template};
+use crate::proven::{at, at_mut};
+
+/// Records that are taken apart or put together at a time, so that each is touched in memory once.
+pub const TILE_ROWS: usize = 64;
+/// Room that [`Words::store`] needs behind the last place and its pieces, less a byte.
+pub const WORD_BYTES: usize = 8;
+/// Words of a record that are moved after one look at its bounds.
+const TOGETHER: usize = 4;
+
+/// The same word of each record.
+type Word = [u64; TILE_ROWS];
+
+/// The words of at most [`TILE_ROWS`] records that their pieces lie in. Keeps its memory.
+#[derive(Debug, Default)]
+pub struct Words {
+    words: Vec<Word>,
+}
+
+/// Where a piece lies in the words.
+#[derive(Copy, Clone)]
+struct Place {
+    word: usize,
+    shift: u32,
+    /// As wide as the piece.
+    mask: u64,
+    /// The highest bit of a number that may be negative; 0 of others.
+    sign: u64,
+}
+
+impl Place {
+    fn of(piece: Piece, offset: usize) -> Place {
+        let mask = u64::MAX >> (64 - 8 * u32::from(piece.bytes));
+        Place {
+            word: offset / WORD_BYTES,
+            shift: (offset % WORD_BYTES) as u32 * 8,
+            mask,
+            sign: match piece.kind {
+                PieceKind::Signed => mask ^ mask >> 1,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Whether it goes on in the next word.
+    fn is_in_two(self) -> bool {
+        self.mask << self.shift >> self.shift != self.mask
+    }
+
+    #[inline(always)]
+    fn number(self, bits: u64) -> u64 {
+        ((bits & self.mask) ^ self.sign).wrapping_sub(self.sign)
+    }
+
+    #[inline(always)]
+    fn take(self, words: &[Word], column: &mut [u64]) {
+        let low = at(words, self.word).iter();
+        if self.mask == u64::MAX && self.shift == 0 {
+            for (number, word) in column.iter_mut().zip(low) {
+                *number = *word;
+            }
+        } else if self.is_in_two() {
+            let words = low.zip(at(words, self.word + 1));
+            for (number, (low, high)) in column.iter_mut().zip(words) {
+                *number = self.number(low >> self.shift | high << (64 - self.shift));
+            }
+        } else {
+            for (number, word) in column.iter_mut().zip(low) {
+                *number = self.number(word >> self.shift);
+            }
+        }
+    }
+
+    /// Puts a number in each row. A word has what stands in it from its first piece on.
+    #[inline(always)]
+    fn put(self, numbers: impl Iterator<Item = u64> + Clone, words: &mut [Word]) {
+        let words = at_mut(words, self.word..);
+        let bits = numbers.map(|number| number & self.mask);
+        if let [word, ..] = words {
+            let low = bits.clone().map(|bits| bits << self.shift);
+            match self.shift {
+                0 => word.iter_mut().zip(low).for_each(|(to, low)| *to = low),
+                _ => word.iter_mut().zip(low).for_each(|(to, low)| *to |= low),
+            }
+        }
+        if self.is_in_two()
+            && let [_, word, ..] = words
+        {
+            let high = bits.map(|bits| bits >> (64 - self.shift));
+            word.iter_mut().zip(high).for_each(|(to, high)| *to = high);
+        }
+    }
+}
+
+/// Where the pieces of a template lie.
+fn places(template: &Template) -> impl Iterator<Item = Place> {
+    let mut end = 0;
+    template.pieces.iter().map(move |piece| {
+        let start = end;
+        end += usize::from(piece.bytes);
+        Place::of(*piece, start)
+    })
+}
+
+impl Words {
+    /// Loads those of records whose payloads, taken apart as the template says, begin `offset` bytes behind some places.
+    pub fn load(&mut self, template: &Template, bytes: &[u8], places: &[u32], offset: usize) {
+        self.words.resize(words_of(template), [0; TILE_ROWS]);
+        for (nth, words) in self.words.chunks_mut(TOGETHER).enumerate() {
+            let bytes = at(bytes, offset + nth * TOGETHER * WORD_BYTES..);
+            match words {
+                [a, b, c, d] => load([a, b, c, d], bytes, places),
+                [a, b, c] => load([a, b, c], bytes, places),
+                [a, b] => load([a, b], bytes, places),
+                [a] => load([a], bytes, places),
+                _ => unreachable!("no more than {TOGETHER} are together"),
+            }
+        }
+    }
+
+    /// Takes the pieces of the records into rows of columns.
+    pub fn take(&self, template: &Template, columns: &mut [Vec<u64>], rows: Range<usize>) {
+        wide(|| {
+            for (place, column) in places(template).zip(columns) {
+                place.take(&self.words, at_mut(column, rows.clone()));
+            }
+        });
+    }
+
+    /// Puts the pieces of some rows, a column each, in place of all before.
+    pub fn put<'a>(&mut self, template: &Template, columns: impl Iterator<Item = &'a [u64]>) {
+        self.words.resize(words_of(template), [0; TILE_ROWS]);
+        wide(|| {
+            for (place, column) in places(template).zip(columns) {
+                place.put(column.iter().copied(), &mut self.words);
+            }
+        });
+    }
+
+    /// Stores the pieces that were put: each record's payload begins at a place. The bytes that follow the last piece in its word become 0.
+    pub fn store(&self, places: &[u32], out: &mut [u8]) {
+        for (nth, words) in self.words.chunks(TOGETHER).enumerate() {
+            let out = at_mut(out, nth * TOGETHER * WORD_BYTES..);
+            match words {
+                [a, b, c, d] => store([a, b, c, d], places, out),
+                [a, b, c] => store([a, b, c], places, out),
+                [a, b] => store([a, b], places, out),
+                [a] => store([a], places, out),
+                _ => unreachable!("no more than {TOGETHER} are together"),
+            }
+        }
+    }
+}
+
+/// How many words the pieces of a payload lie in.
+fn words_of(template: &Template) -> usize {
+    template.fixed_bytes().div_ceil(WORD_BYTES)
+}
+
+fn load<const WORDS: usize>(mut words: [&mut Word; WORDS], bytes: &[u8], places: &[u32]) {
+    for (row, place) in (0..TILE_ROWS).zip(places) {
+        let start = *place as usize;
+        let (held, _) = at(bytes, start..start + WORDS * WORD_BYTES).as_chunks::<WORD_BYTES>();
+        let held = held.first_chunk::<WORDS>().expect("as many were taken");
+        for (word, bytes) in words.iter_mut().zip(held) {
+            *at_mut(word.as_mut_slice(), row) = u64::from_le_bytes(*bytes);
+        }
+    }
+}
+
+fn store<const WORDS: usize>(words: [&Word; WORDS], places: &[u32], out: &mut [u8]) {
+    for (row, place) in (0..TILE_ROWS).zip(places) {
+        let start = *place as usize;
+        let held = at_mut(out, start..start + WORDS * WORD_BYTES);
+        let (held, _) = held.as_chunks_mut::<WORD_BYTES>();
+        let held = held.first_chunk_mut::<WORDS>().expect("as many were taken");
+        for (word, held) in words.into_iter().zip(held) {
+            *held = at(word.as_slice(), row).to_le_bytes();
+        }
+    }
+}
