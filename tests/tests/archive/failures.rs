@@ -194,7 +194,7 @@ fn damage_is_passed_over_named_and_noted_and_all_else_is_archived() -> Result<()
             gap[1],
             path.display()
         );
-        says(&said, named);
+        says(&said, &named);
         let gaps = archived(&place.archive, name)?.gaps;
         assert_eq!(gaps.len(), 1, "{gaps:?}");
         let noted = ["from", "to"].map(|key| gaps[0][key].as_u64().unwrap_or(0));
@@ -267,7 +267,7 @@ fn an_export_that_cannot_be_read_back_keeps_the_file_that_was_there() -> Result<
     .ends(1)
     .err;
     let named = "out.parquet.partial' does not read back as it was written; check the disk";
-    says(&said, &named);
+    says(&said, named);
     says(&said, "Input/output error");
     assert_eq!(fs::read(&out)?, b"before");
     ensure!(!partial.exists());
