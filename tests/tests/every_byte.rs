@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use loom_engine::check::check;
 use loom_engine::query::{
-    AggregateSpec, Directory, Poll, Predicate, Quantile, Scan, ScanSpec, Snapshot, aggregate,
-    raw_scan,
+    AggregateSpec, Ask, Directory, PayloadRoom, Poll, Predicate, Quantile, Scan, ScanSpec,
+    Snapshot, aggregate, raw_scan,
 };
 use loom_engine::{Error, Key, TimeRange, Timestamp, ValueRange};
 use loom_tests::duckdb::Version;
@@ -100,7 +100,8 @@ fn rows_of(snapshot: &Snapshot, exact: Predicate) -> Result<Vec<(u64, Read)>> {
         index_filters: Vec::new(),
     };
     let scan = Scan::new(snapshot, spec)?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
+    let mut room = PayloadRoom::default();
     let mut chunks = Vec::new();
     while let Some(chunk) = scan.next(&Poll::never())? {
         let rows = match reader.read(chunk) {
@@ -111,9 +112,9 @@ fn rows_of(snapshot: &Snapshot, exact: Predicate) -> Result<Vec<(u64, Read)>> {
             }
         };
         let mut seen = Vec::new();
-        for row in rows.rows {
-            let n = number(row.payload(rows.bytes))?;
-            seen.push((row.address(rows.base).0, row.ts, n));
+        let places = rows.addresses().iter().zip(rows.times());
+        for ((address, ts), payload) in places.zip(rows.payloads(&mut room)) {
+            seen.push((*address, Timestamp(*ts as i64), number(payload)?));
         }
         chunks.push((chunk.0, Ok(seen)));
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use loom_engine::check::check;
 use loom_engine::format::SegmentDirectory;
 use loom_engine::log::LogReader;
-use loom_engine::query::{Directory, Poll, Predicate, Scan, ScanSpec, raw_scan};
+use loom_engine::query::{Ask, Directory, PayloadRoom, Poll, Predicate, Scan, ScanSpec, raw_scan};
 use loom_engine::{Error, TimeRange};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
@@ -32,18 +32,19 @@ fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
         index_filters: Vec::new(),
     };
     let scan = Scan::new(&snapshot, spec)?;
-    let mut reader = scan.reader();
+    let mut reader = scan.reader(Ask::all());
+    let mut room = PayloadRoom::default();
     let mut lost = BTreeSet::new();
     let mut seen = BTreeSet::new();
     while let Some(chunk) = scan.next(&Poll::never())? {
         match reader.read(chunk) {
             Ok(rows) => {
-                for row in rows.rows {
-                    let address = row.address(rows.base).0;
-                    let n = row.payload(rows.bytes).first_chunk().copied();
+                let payloads = rows.payloads(&mut room);
+                for (address, payload) in rows.addresses().iter().zip(payloads) {
+                    let n = payload.first_chunk().copied();
                     let n = u64::from_le_bytes(n.context("a payload")?);
-                    ensure!(small.rows.get(&address) == Some(&n), "row {n} at {address}");
-                    seen.insert(address);
+                    ensure!(small.rows.get(address) == Some(&n), "row {n} at {address}");
+                    seen.insert(*address);
                 }
             }
             Err(Error::Corrupt { address, .. } | Error::Gap { from: address, .. })

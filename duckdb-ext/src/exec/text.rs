@@ -11,7 +11,6 @@ use super::fixed;
 use super::place::At;
 use super::vectors::{INLINE_BYTES, Output, StringEntry};
 use crate::error::{Problem, Result};
-use crate::plan::types::SqlType;
 
 /// Writes the texts of a field.
 pub fn strings<'a>(
