@@ -79,7 +79,7 @@ impl Wanted {
         })
     }
 
-    pub(super) fn covers(&self, other: &Wanted) -> bool {
+    pub fn covers(&self, other: &Wanted) -> bool {
         let mut pieces = (0..other.pieces.len()).filter(|nth| other.piece(*nth));
         (self.arrivals || !other.arrivals)
             && (self.lengths || !other.lengths)

@@ -241,11 +241,15 @@ impl SourceReader {
                 (&cut, &of.read.and(&cut))
             }
         };
-        let wanted = UnitWanted::Columns {
+        let columns = UnitWanted::Columns {
             source: self.source.id,
             chunks: (chunks.end.0 - chunks.start.0) as usize,
             columns: Some(read),
             addresses,
+        };
+        let wanted = match self.ask.payloads {
+            true => UnitWanted::All,
+            false => columns,
         };
         let (logs, unit) = cursor.unit(chunks.start, wanted)?;
         let Some((unit, nth)) = unit else {
@@ -320,8 +324,11 @@ impl SourceReader {
             first: first.arrival(chunk, 0),
             last: last.arrival(chunk, last.records - 1),
         };
-        let (is_inside, leaves_out) = (self.arrived.covers(arrived), self.leaves_out());
+        let is_inside = self.arrived.covers(arrived);
         let of = &self.of;
+        // To leave rows out by keys alone does not pay where nothing else is read of them.
+        let has_more = !self.ask.keys.is_empty() && !of.deciding.covers(&of.asked);
+        let leaves_out = has_more || !matches!(self.test, Test::All);
         let (records, template) = (&mut self.records, of.pieces.template());
         let arrivals = !is_inside || of.asked.arrivals || of.deciding.arrivals;
         let undecoded = |error| cursor.undecoded(error);
