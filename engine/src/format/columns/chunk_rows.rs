@@ -10,6 +10,7 @@ use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
 };
+use crate::memory::NoMemory;
 use crate::proven::{at, at_mut};
 use crate::types::Timestamp;
 
@@ -292,10 +293,10 @@ impl ChunkRows<'_> {
         places: &[u32],
         words: &mut Words,
         out: &mut [u8],
-    ) {
+    ) -> Result<(), NoMemory> {
         let range = at(self.ranges, stream).clone();
         if range.is_empty() {
-            return;
+            return Ok(());
         }
         let rows = self.rows(stream);
         let template = &self.head.stream(stream).template;
@@ -304,11 +305,12 @@ impl ChunkRows<'_> {
             pieces.all(|nth| wanted.piece(nth)) && (wanted.tails || template.tails() == 0);
         for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
             let first = range.start + tile * TILE_ROWS;
-            words.put(template, wanted, &rows.pieces, first..first + places.len());
+            let tile = first..first + places.len();
+            words.put(template, wanted, &rows.pieces, tile)?;
             words.store(places, is_whole, out);
         }
         if rows.tails.is_empty() || !wanted.tails {
-            return;
+            return Ok(());
         }
         for (row, place) in range.zip(places) {
             let mut start = *place as usize + template.fixed_bytes();
@@ -319,5 +321,6 @@ impl ChunkRows<'_> {
             }
             at_mut(out, start..start.next_multiple_of(8)).fill(0);
         }
+        Ok(())
     }
 }

@@ -194,7 +194,7 @@ impl Unit {
         let end = chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
         let words = &mut self.buffers.words;
         for ((nth, stream), places) in head.streams().enumerate().zip(&self.buffers.places) {
-            chunk.put_payloads(nth, &Wanted::all(&stream.template), places, words, body);
+            chunk.put_payloads(nth, &Wanted::all(&stream.template), places, words, body)?;
         }
         at_mut(body, end..).fill(0);
         match head.is_written(nth) {
@@ -262,7 +262,7 @@ impl Unit {
         places.clear();
         places.extend(rows.iter().map(|row| row.start));
         let words = &mut self.buffers.words;
-        chunk.put_payloads(own_nth, take.wanted, places, words, out);
+        chunk.put_payloads(own_nth, take.wanted, places, words, out)?;
         Ok(true)
     }
 

@@ -16,6 +16,8 @@ const BESIDES_BYTES: usize = 10;
 /// Rows between two looks at how many values there are; the first look expects fewer.
 const SAMPLE_ROWS: usize = 96;
 const SAMPLE_VALUES_MOST: usize = 72;
+/// With so few among the first rows, more than a dictionary holds are unlikely.
+const FEW_VALUES: usize = 24;
 
 const SLOTS: usize = 1024;
 /// Of a slot that no value has.
@@ -94,22 +96,22 @@ impl Finder {
 /// Whether there are surely more different numbers, because they take more slots. Most columns have many, and this is how that is found out soon.
 fn are_more(numbers: &[u64], most: usize) -> bool {
     let mut taken = [0; SLOTS];
-    samples(numbers, most).any(|(numbers, most)| {
+    for (numbers, most) in samples(numbers, most) {
         for number in numbers {
             *at_mut(&mut taken, slot_of(*number)) = 1;
         }
         // Eight at once, each in a byte of its own, which counts to as many.
         const { assert!(SLOTS / 8 <= u8::MAX as usize) };
         let (eights, _) = taken.as_chunks();
-        let sums = eights
-            .iter()
-            .fold(0, |sums, eight| sums + u64::from_le_bytes(*eight));
-        sums.to_le_bytes()
-            .into_iter()
-            .map(usize::from)
-            .sum::<usize>()
-            > most
-    })
+        let eights = eights.iter().map(|eight| u64::from_le_bytes(*eight));
+        let sums = eights.sum::<u64>().to_le_bytes();
+        match sums.into_iter().map(usize::from).sum::<usize>() {
+            count if count > most => return true,
+            ..=FEW_VALUES => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn slot_of(number: u64) -> usize {
