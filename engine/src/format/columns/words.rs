@@ -254,7 +254,7 @@ mod tests {
         #[test]
         fn pieces_are_taken_and_put_as_byte_by_byte(
             pieces in prop::collection::vec(piece(), 1..12),
-            held in prop::collection::vec(any::<u8>(), 1..4000),
+            held in prop::collection::vec(any::<u8>(), 120..4000),
             skipped in any::<u16>(),
             wholly: bool,
         ) {
