@@ -8,7 +8,6 @@ use super::UNIT_CHUNKS;
 use super::buffers::Buffers;
 use super::bytes::{Bytes, UNREAD};
 use super::chunk_rows::{ChunkRows, UnitRow};
-use super::codec::Decode;
 use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::number_range::{NumberRange, RangeTotals};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
@@ -179,8 +178,13 @@ impl Unit {
         for stream in head.streams() {
             let decoded = at_mut(&mut self.buffers.decoded, stream.own_slot());
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
-            let range =
-                bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.buffers.tail_room)?;
+            let range = bytes.rows_in_chunks(
+                stream,
+                nth..nth + 1,
+                &wanted,
+                decoded,
+                &mut self.buffers.tail_room,
+            )?;
             self.buffers.ranges.push(range);
         }
         self.buffers.places.resize_with(head.count(), Vec::new);
@@ -240,7 +244,7 @@ impl Unit {
             ..take.wanted.clone()
         };
         let decoded = at_mut(&mut self.buffers.decoded, own_stream.own_slot());
-        let range = bytes.rows_in_chunk(own_stream, nth, &placed, decoded, room)?;
+        let range = bytes.rows_in_chunks(own_stream, nth..nth + 1, &placed, decoded, room)?;
         bytes.decode_order(head, nth, &mut self.buffers.order)?;
         bytes.decode_lengths(
             head,

@@ -1,7 +1,6 @@
 //! Encoding 4: few different numbers, ascending, and the place of each row's number among them.
 
-use super::cursor::Cursor;
-use super::encoding::{Decode, Encode, Encoding, Put, Within};
+use super::encoding::{Block, Decode, Encode, Encoding, Put, Within};
 use super::look::Look;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::format::columns::bits::{self, pack_by, packed_bytes, width_of};
@@ -158,24 +157,9 @@ impl Encode for ToPlace<'_> {
     }
 }
 
-/// `V`: the block of the different numbers.
-pub struct Dictionary<'a, V> {
-    values: V,
-    places: bits::Packed<'a>,
-}
-
-impl<'a, V: Decode> Dictionary<'a, V> {
-    /// `values` opens a block of so many numbers.
-    pub fn open(
-        cursor: &mut Cursor<'a>,
-        rows: usize,
-        values: impl FnOnce(&mut Cursor<'a>, usize) -> Result<V, FormatError>,
-    ) -> Result<Dictionary<'a, V>, FormatError> {
-        let count = cursor.count(rows)?;
-        let values = values(cursor, count)?;
-        let places = cursor.packed(rows)?;
-        Ok(Dictionary { values, places })
-    }
+pub struct Dictionary<'a> {
+    pub values: Block<'a>,
+    pub places: bits::Packed<'a>,
 }
 
 fn value_at(values: &[u64], place: u64) -> Result<u64, FormatError> {
@@ -185,7 +169,7 @@ fn value_at(values: &[u64], place: u64) -> Result<u64, FormatError> {
     }
 }
 
-impl<V: Decode> Decode for Dictionary<'_, V> {
+impl Decode for Dictionary<'_> {
     fn rows(&self) -> usize {
         self.places.count()
     }
