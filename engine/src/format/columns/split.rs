@@ -1,7 +1,7 @@
 //! The records of a unit's chunks by their streams: where each stands and when it arrived. What they hold is gathered later, column by column.
 
 use super::template::Template;
-use crate::format::bytes::{u32_at, u64_at};
+use crate::format::bytes::u64_at;
 use crate::format::{CHUNK_TRAILER_BYTES, Run, verify_chunk, walk_runs};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
@@ -163,11 +163,11 @@ impl Records {
     #[inline]
     fn take(&mut self, nth: usize, start: u32, chunk: &[u8], run: &Run) -> bool {
         *at_mut(&mut self.counts, nth) += run.records as usize;
-        let places = (0..run.records).map(|record| start + run.offset_of(record));
+        let records = 0..run.records;
+        let places = records.clone().map(|record| start + run.offset_of(record));
         self.places.extend(places);
-        let entries = run.entries(chunk).chunks_exact(run.entry_bytes());
-        let arrivals = entries.map(|entry| run.anchor.0.saturating_add(u32_at(entry, 4).into()));
-        self.arrivals.extend(arrivals.map(|arrival| arrival as u64));
+        let arrivals = records.map(|record| run.arrival(chunk, record).0 as u64);
+        self.arrivals.extend(arrivals);
         match usize::from(run.payload_bytes).checked_sub(self.fixed_bytes) {
             Some(0) => true,
             Some(_) => self.has_tails,
