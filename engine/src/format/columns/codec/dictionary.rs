@@ -210,3 +210,42 @@ impl Decode for Dictionary<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The naive form.
+    fn different(numbers: &[u64]) -> Vec<u64> {
+        let mut values = numbers.to_vec();
+        values.sort_unstable_by_key(|value| *value as i64);
+        values.dedup();
+        values
+    }
+
+    fn numbers() -> impl Strategy<Value = Vec<u64>> {
+        (1..500u64, any::<u64>()).prop_flat_map(|(most, factor)| {
+            let number = (0..most).prop_map(move |nth| nth.wrapping_mul(factor | 1));
+            prop::collection::vec(number, 1..900)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn few_values_are_found_as_by_sorting(numbers in numbers(), most in 1..=256usize) {
+            let values = different(&numbers);
+            let sample = different(at(&numbers, ..numbers.len().min(SAMPLE_ROWS)));
+            let are_few = values.len() <= most && sample.len() <= SAMPLE_VALUES_MOST;
+            let mut finder = Finder::default();
+            let found = !are_more(&numbers, most) && finder.fill(&numbers, most);
+            prop_assert_eq!(found, are_few);
+            if found {
+                let place = |place: &u64| values[finder.moved[*place as usize] as usize];
+                let given_back: Vec<u64> = finder.places.iter().map(place).collect();
+                prop_assert_eq!(given_back, numbers);
+                prop_assert_eq!(finder.values, values);
+            }
+        }
+    }
+}
