@@ -95,7 +95,7 @@ fn pack_mapped(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(&[u64
     let mut mapped = [0; MAPPED_ROWS];
     for numbers in numbers.chunks(MAPPED_ROWS) {
         let mapped = at_mut(&mut mapped, ..numbers.len());
-        map(numbers, mapped);
+        wide(|| map(numbers, mapped));
         pack(mapped, width, out);
     }
 }
@@ -108,9 +108,11 @@ pub fn pack_steps(numbers: &[u64], least: u64, width: u8, out: &mut Vec<u8>) {
         && !after.is_empty()
     {
         let mapped = at_mut(&mut mapped, ..after.len().min(MAPPED_ROWS));
-        for ((mapped, before), after) in mapped.iter_mut().zip(rest).zip(after) {
-            *mapped = after.wrapping_sub(*before).wrapping_sub(least);
-        }
+        wide(|| {
+            for ((mapped, before), after) in mapped.iter_mut().zip(rest).zip(after) {
+                *mapped = after.wrapping_sub(*before).wrapping_sub(least);
+            }
+        });
         pack(mapped, width, out);
         rest = at(rest, mapped.len()..);
     }
@@ -448,6 +450,23 @@ pub fn accumulate(first: u64, numbers: &mut [u64]) {
     }
 }
 
+/// Moves the bits of numbers that were gathered back, and adds those that all share.
+pub fn scatter_all(numbers: &mut [u64], shared: u64, runs: &[(u32, u64)]) {
+    let mut gathered = [0; MAPPED_ROWS];
+    for numbers in numbers.chunks_mut(MAPPED_ROWS) {
+        let gathered = at_mut(&mut gathered, ..numbers.len());
+        gathered.copy_from_slice(numbers);
+        wide(|| {
+            numbers.fill(shared);
+            for (shift, bits) in runs {
+                for (number, gathered) in numbers.iter_mut().zip(gathered.iter()) {
+                    *number |= (gathered & bits) << shift;
+                }
+            }
+        });
+    }
+}
+
 /// The runs of ones of a mask: how far each run moves down when its bits are gathered in the lowest places, and which it is there.
 pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     runs.clear();
@@ -544,6 +563,9 @@ mod tests {
             bytes.extend_from_slice(&[0; SLACK_BYTES]);
             let (packed, _) = Packed::split(&bytes, 3, width).unwrap();
             prop_assert_eq!(scatter_bits(packed.get(2), &runs), number & mask);
+            let mut numbers = [packed.get(0); MAPPED_ROWS + 3];
+            scatter_all(&mut numbers, !mask & 5, &runs);
+            prop_assert_eq!(numbers, [number & mask | !mask & 5; MAPPED_ROWS + 3]);
         }
     }
 

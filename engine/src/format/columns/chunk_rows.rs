@@ -11,6 +11,7 @@ use crate::format::bytes::{FormatError, invalid};
 use crate::format::record::{
     ANCHOR_ENTRY_BYTES, ANCHOR_LENGTH, CHUNK_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes,
 };
+use crate::memory::NoMemory;
 use crate::proven::{at, at_mut};
 
 /// What a chunk is rebuilt from.
@@ -237,13 +238,23 @@ impl ChunkRows<'_> {
     }
 
     /// Writes the payloads of a stream at their places.
-    pub fn put_payloads(&self, stream: usize, places: &[u32], words: &mut Words, out: &mut [u8]) {
+    ///
+    /// # Errors
+    /// Memory is refused.
+    pub fn put_payloads(
+        &self,
+        stream: usize,
+        places: &[u32],
+        words: &mut Words,
+        out: &mut [u8],
+    ) -> Result<(), NoMemory> {
         let range = at(self.ranges, stream).clone();
         if range.is_empty() {
-            return;
+            return Ok(());
         }
         let rows = self.rows(stream);
         let template = &self.head.stream(stream).template;
+        words.reserve(template)?;
         for (tile, places) in places.chunks(TILE_ROWS).enumerate() {
             let first = range.start + tile * TILE_ROWS;
             let tile = first..first + places.len();
@@ -262,6 +273,7 @@ impl ChunkRows<'_> {
             }
             at_mut(out, start..start.next_multiple_of(8)).fill(0);
         }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::codec::{Block, ColumnEncoder, Cursor, Decode, TAIL};
+use super::codec::{ColumnEncoder, Cursor, TAIL, open_block};
 use super::groups::{Group, GroupPart, GroupTable, Places, put_group};
 use super::stream::Stream;
 use super::template::Template;
@@ -120,7 +120,7 @@ impl Family {
         let bytes = head.number()?;
         let mut counted = Cursor::new(head.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?);
         let mut numbers = memory::zeroed(members * chunks)?;
-        Block::open(&mut counted, numbers.len(), None, &[])?.decode(&mut numbers)?;
+        open_block(&mut counted, numbers.len(), None, &[])?.decode(&mut numbers)?;
         if let Some(count) = numbers.iter().find(|count| **count >= FAMILY_ROWS as u64) {
             return invalid("the records of a stream in a chunk", *count);
         }

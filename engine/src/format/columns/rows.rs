@@ -8,7 +8,7 @@ use zstd::zstd_safe::DCtx;
 
 use super::bits::accumulate;
 use super::bytes::Bytes;
-use super::codec::{Block, Cursor, Decode, Run};
+use super::codec::{Block, Cursor, Run, open_block};
 use super::groups::{Group, TailForm};
 use super::head::Head;
 use super::number_range::NumberRange;
@@ -233,7 +233,7 @@ impl<'a> GroupBlocks<'a> {
 
     fn block(&mut self, nth: usize) -> Result<Block<'a>, FormatError> {
         let (group, floats) = (self.group, self.floats(nth));
-        Block::open(self.skip_to(nth)?, group.rows, floats, group.members())
+        open_block(self.skip_to(nth)?, group.rows, floats, group.members())
     }
 
     /// As for the opening of a block.
@@ -256,7 +256,7 @@ impl<'a> GroupBlocks<'a> {
         assert!(next <= nth);
         for passed in next..nth {
             let (rows, members) = (self.group.rows, self.group.members());
-            Block::open(&mut cursor, rows, self.floats(passed), members)?;
+            open_block(&mut cursor, rows, self.floats(passed), members)?;
         }
         let (_, cursor, _) = self.part.insert((part, cursor, nth + 1));
         Ok(cursor)
@@ -271,15 +271,14 @@ impl Bytes {
         nth: usize,
         order: &mut Vec<Run>,
     ) -> Result<(), FormatError> {
+        order.clear();
         let counts = head.streams().map(|stream| *at(&stream.counts, nth));
         let records = counts.sum();
         if records == 0 {
-            order.clear();
             return Ok(());
         }
-        order.clear();
         let mut section = Cursor::new(self.section(at(&head.orders, nth))?);
-        Block::open(&mut section, records, None, &[])?.runs(order)
+        open_block(&mut section, records, None, &[])?.runs(order)
     }
 
     /// Decodes how long the records of chunk `nth` are whose lengths differ, and notes which rows of their groups they are.
@@ -297,26 +296,14 @@ impl Bytes {
             let decoded = at_mut(decoded, stream.own_slot());
             ranges.push(match stream.template.tails() {
                 0 => 0..0,
-                _ => self.rows_in_chunk(stream, nth, &lengths, decoded, tail_room)?,
+                _ => self.rows_in_chunks(stream, nth..nth + 1, &lengths, decoded, tail_room)?,
             });
         }
         Ok(())
     }
 
-    /// Decodes what is wanted of the group that holds a stream's rows of a chunk, unless it is decoded, and returns which of its rows they are.
-    /// `tail_room`: bytes that tails may take besides those of the streams that are decoded.
-    pub fn rows_in_chunk(
-        &self,
-        stream: &Stream,
-        nth: usize,
-        wanted: &Wanted,
-        decoded: &mut Rows,
-        tail_room: &mut usize,
-    ) -> Result<Range<usize>, FormatError> {
-        self.rows_in_chunks(stream, nth..nth + 1, wanted, decoded, tail_room)
-    }
-
-    /// As [`Bytes::rows_in_chunk`], of some chunks whose rows stand in one group.
+    /// Decodes what is wanted of the group that holds a stream's rows of some chunks, unless it is decoded, and returns which of its rows they are. They
+    /// stand in one group. `tail_room`: bytes that tails may take besides those of the streams that are decoded.
     pub fn rows_in_chunks(
         &self,
         stream: &Stream,

@@ -100,6 +100,10 @@ impl Template {
             pieces: pieces.collect::<Result<_, _>>()?,
             has_rest,
         };
+        let fixed_bytes = template.fixed_bytes();
+        if fixed_bytes > usize::from(u16::MAX) {
+            return invalid("the length of a stream's pieces", fixed_bytes as u64);
+        }
         let lengths = template.tails() - usize::from(has_rest);
         if has_rest && lengths > 0 {
             return invalid(

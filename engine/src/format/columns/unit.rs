@@ -8,7 +8,6 @@ use super::UNIT_CHUNKS;
 use super::buffers::Buffers;
 use super::bytes::{Bytes, UNREAD};
 use super::chunk_rows::ChunkRows;
-use super::codec::Decode;
 use super::head::{Form, Head, UNIT_HEADER_BYTES, UnitHeader, verify_head};
 use super::number_range::{NumberRange, RangeTotals};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
@@ -179,8 +178,13 @@ impl Unit {
         for stream in head.streams() {
             let decoded = at_mut(&mut self.buffers.decoded, stream.own_slot());
             let (bytes, wanted) = (&self.bytes, Wanted::all(&stream.template));
-            let range =
-                bytes.rows_in_chunk(stream, nth, &wanted, decoded, &mut self.buffers.tail_room)?;
+            let range = bytes.rows_in_chunks(
+                stream,
+                nth..nth + 1,
+                &wanted,
+                decoded,
+                &mut self.buffers.tail_room,
+            )?;
             self.buffers.ranges.push(range);
         }
         self.buffers.places.resize_with(head.count(), Vec::new);
@@ -194,7 +198,7 @@ impl Unit {
         let end = chunk.put_headers(&self.buffers.order, &mut self.buffers.places, body)?;
         let words = &mut self.buffers.words;
         for (which, places) in (0..head.count()).zip(&self.buffers.places) {
-            chunk.put_payloads(which, places, words, body);
+            chunk.put_payloads(which, places, words, body)?;
         }
         at_mut(body, end..).fill(0);
         match head.is_written(nth) {

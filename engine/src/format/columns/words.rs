@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::bits::wide;
 use super::template::{Piece, PieceKind, Template};
+use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 
 /// Records that are taken apart or put together at a time, so that each is touched in memory once.
@@ -53,25 +54,21 @@ impl Place {
     }
 
     #[inline(always)]
-    fn number(self, bits: u64) -> u64 {
-        ((bits & self.mask) ^ self.sign).wrapping_sub(self.sign)
-    }
-
-    #[inline(always)]
     fn take(self, words: &[Word], column: &mut [u64]) {
         let low = at(words, self.word).iter();
-        if self.mask == u64::MAX && self.shift == 0 {
-            for (number, word) in column.iter_mut().zip(low) {
-                *number = *word;
-            }
-        } else if self.is_in_two() {
+        if self.is_in_two() {
             let words = low.zip(at(words, self.word + 1));
             for (number, (low, high)) in column.iter_mut().zip(words) {
-                *number = self.number(low >> self.shift | high << (64 - self.shift));
+                *number = (low >> self.shift | high << (64 - self.shift)) & self.mask;
             }
         } else {
             for (number, word) in column.iter_mut().zip(low) {
-                *number = self.number(word >> self.shift);
+                *number = word >> self.shift & self.mask;
+            }
+        }
+        if self.sign != 0 {
+            for number in column {
+                *number = (*number ^ self.sign).wrapping_sub(self.sign);
             }
         }
     }
@@ -132,6 +129,15 @@ impl Words {
         });
     }
 
+    /// Asks for the memory of a template's words.
+    ///
+    /// # Errors
+    /// Memory is refused.
+    pub fn reserve(&mut self, template: &Template) -> Result<(), NoMemory> {
+        let more = words_of(template).saturating_sub(self.words.len());
+        memory::reserve(&mut self.words, more)
+    }
+
     /// Puts the pieces of some rows, a column each, in place of all before.
     pub fn put<'a>(&mut self, template: &Template, columns: impl Iterator<Item = &'a [u64]>) {
         self.words.resize(words_of(template), [0; TILE_ROWS]);
@@ -181,6 +187,72 @@ fn store<const WORDS: usize>(words: [&Word; WORDS], places: &[u32], out: &mut [u
         let held = held.first_chunk_mut::<WORDS>().expect("as many were taken");
         for (word, held) in words.into_iter().zip(held) {
             *held = at(word.as_slice(), row).to_le_bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SourceId;
+    use proptest::prelude::*;
+
+    fn piece() -> impl Strategy<Value = Piece> {
+        let of = |bytes, kind| Piece { bytes, kind };
+        let kind = prop_oneof![Just(PieceKind::Number), Just(PieceKind::Signed)];
+        (1..=8u8, kind).prop_map(move |(bytes, kind)| of(bytes, kind))
+    }
+
+    /// The naive form: byte by byte.
+    fn number(piece: Piece, bytes: &[u8]) -> u64 {
+        let ones = piece.kind == PieceKind::Signed && bytes[bytes.len() - 1] >= 0x80;
+        let mut number = [if ones { 0xFF } else { 0 }; 8];
+        number[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(number)
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_taken_and_put_as_byte_by_byte(
+            pieces in prop::collection::vec(piece(), 1..12),
+            held in prop::collection::vec(any::<u8>(), 120..4000),
+            skipped in any::<u16>(),
+            wholly: bool,
+        ) {
+            let template = Template { source: SourceId(1), pieces, has_rest: false };
+            let (fixed, stride) = (template.fixed_bytes(), 8 * words_of(&template) + 16);
+            let count = (held.len() / stride).min(TILE_ROWS);
+            let places: Vec<u32> = (0..count).map(|nth| (nth * stride) as u32).collect();
+            let mut columns = vec![vec![7; count]; template.pieces.len()];
+            let mut words = Words::default();
+            words.load(&template, &held, &places, 8);
+            words.take(&template, &mut columns, 0..count);
+            let mut wanted = Wanted::all(&template);
+            let mut expected = vec![9; held.len()];
+            let mut start = 8;
+            for (nth, (piece, column)) in template.pieces.iter().zip(&columns).enumerate() {
+                let bytes = usize::from(piece.bytes);
+                wanted.pieces[nth] = wholly || skipped >> nth & 1 == 0;
+                for (row, place) in places.iter().enumerate() {
+                    let here = *place as usize + start..*place as usize + start + bytes;
+                    prop_assert_eq!(column[row], number(*piece, &held[here.clone()]));
+                    if wanted.pieces[nth] {
+                        expected[here.clone()].copy_from_slice(&held[here]);
+                    }
+                }
+                start += bytes;
+            }
+            if wholly {
+                for place in &places {
+                    let end = *place as usize + 8 + fixed;
+                    expected[end..end.next_multiple_of(8)].fill(0);
+                }
+            }
+            let mut found = vec![9; held.len()];
+            let payloads: Vec<u32> = places.iter().map(|place| place + 8).collect();
+            words.put(&template, &wanted, &columns, 0..count).unwrap();
+            words.store(&payloads, wholly, &mut found);
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -1,68 +1,88 @@
-//! Any block, as a row group has it: opened from foreign bytes, and then asked.
+//! Opens the blocks of foreign bytes: which encodings may stand where, and how deep. No bytes lead deeper than [`LEVELS`].
 
-use std::ops::Range;
-
+use super::constant::Constant;
 use super::cursor::Cursor;
-use super::encoding::{Decode, Encoding, Run};
+use super::dictionary::Dictionary;
+use super::differences::Differences;
+use super::encoding::{Block, Encoding, LEVELS};
+use super::masked::Masked;
 use super::members::Members;
-use super::nest::{Inner, Open, Outer, hand_on};
+use super::packed::Packed;
+use super::runs::Runs;
 use super::scaled::Scaled;
 use crate::format::bytes::{FormatError, invalid};
-use crate::format::columns::number_range::{NumberRange, RangeTotals};
 
-pub enum Block<'a> {
-    Alone(Outer<'a>),
-    OfMembers(Members<'a, Inner<'a>>),
-    Scaled(Scaled<Inner<'a>>),
-    ScaledOfMembers(Scaled<Members<'a, Inner<'a>>>),
-}
-
-impl<'a> Block<'a> {
-    /// Takes a block of so many rows from the front, without decoding it. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4). `members`: how
-    /// many of the rows each member has, at least one, of those that share them; empty where none do.
-    pub fn open(
-        cursor: &mut Cursor<'a>,
-        rows: usize,
-        floats: Option<u8>,
-        members: &'a [usize],
-    ) -> Result<Block<'a>, FormatError> {
-        let mut encoding = Encoding::of(cursor.byte()?)?;
-        let scaled = match (encoding, floats) {
-            (Encoding::Scaled, Some(float_bytes)) => {
-                let exponent = cursor.byte()?;
-                encoding = Encoding::of(cursor.byte()?)?;
-                Some((exponent, float_bytes))
-            }
-            (Encoding::Scaled, None) => {
-                return invalid("the encoding of a column", Encoding::Scaled as u64);
-            }
-            _ => None,
-        };
-        let is_of_members = encoding == Encoding::Members && !members.is_empty();
-        Ok(match (scaled, is_of_members) {
-            (None, false) => Block::Alone(Outer::open_as(encoding, cursor, rows)?),
-            (None, true) => Block::OfMembers(Members::open(cursor, members, Inner::open)?),
-            (Some((exponent, float_bytes)), false) => {
-                let whole = Inner::open_as(encoding, cursor, rows)?;
-                Block::Scaled(Scaled::of(exponent, float_bytes, whole))
-            }
-            (Some((exponent, float_bytes)), true) => {
-                let whole = Members::open(cursor, members, Inner::open)?;
-                Block::ScaledOfMembers(Scaled::of(exponent, float_bytes, whole))
-            }
-        })
-    }
-
-    fn held(&self) -> &(dyn Decode + 'a) {
-        match self {
-            Block::Alone(block) => block,
-            Block::OfMembers(block) => block,
-            Block::Scaled(block) => block,
-            Block::ScaledOfMembers(block) => block,
+/// Takes a block of so many rows from the front, without decoding it. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4). `members`: how
+/// many of the rows each member has, at least one, of those that share them; empty where none do.
+pub fn open_block<'a>(
+    cursor: &mut Cursor<'a>,
+    rows: usize,
+    floats: Option<u8>,
+    members: &'a [usize],
+) -> Result<Block<'a>, FormatError> {
+    let encoding = Encoding::of(cursor.byte()?)?;
+    match (encoding, floats) {
+        (Encoding::Scaled, Some(float_bytes)) => {
+            let exponent = cursor.byte()?;
+            let encoding = Encoding::of(cursor.byte()?)?;
+            Ok(Box::new(Scaled {
+                exponent,
+                float_bytes,
+                whole: of_rows(encoding, cursor, rows, 1, members)?,
+            }))
         }
+        (Encoding::Scaled, None) => invalid("the encoding of a column", encoding as u64),
+        _ => of_rows(encoding, cursor, rows, 0, members),
     }
 }
 
-impl Decode for Block<'_> {
-    hand_on!(block => block.held());
+/// As one column or member by member.
+fn of_rows<'a>(
+    encoding: Encoding,
+    cursor: &mut Cursor<'a>,
+    rows: usize,
+    level: u8,
+    members: &'a [usize],
+) -> Result<Block<'a>, FormatError> {
+    if encoding != Encoding::Members || members.is_empty() {
+        return of_column(encoding, cursor, rows, level);
+    }
+    let firsts = within(cursor, members.len(), 1)?;
+    Ok(Box::new(Members::open(cursor, members, firsts)?))
+}
+
+/// A block within so many others.
+fn within<'a>(cursor: &mut Cursor<'a>, rows: usize, level: u8) -> Result<Block<'a>, FormatError> {
+    let encoding = Encoding::of(cursor.byte()?)?;
+    of_column(encoding, cursor, rows, level)
+}
+
+fn of_column<'a>(
+    encoding: Encoding,
+    cursor: &mut Cursor<'a>,
+    rows: usize,
+    level: u8,
+) -> Result<Block<'a>, FormatError> {
+    Ok(match encoding {
+        Encoding::Constant => Box::new(Constant::open(cursor, rows)?),
+        Encoding::Packed => Box::new(Packed::open(cursor, rows)?),
+        Encoding::Differences => Box::new(Differences::open(cursor, rows)?),
+        Encoding::Masked => Box::new(Masked::open(cursor, rows)?),
+        Encoding::Runs if level < LEVELS => {
+            let runs = cursor.count(rows)?;
+            Box::new(Runs {
+                rows,
+                values: within(cursor, runs, level + 1)?,
+                lengths: within(cursor, runs, LEVELS)?,
+            })
+        }
+        Encoding::Dictionary if level < LEVELS => {
+            let values = cursor.count(rows)?;
+            Box::new(Dictionary {
+                values: within(cursor, values, level + 1)?,
+                places: cursor.packed(rows)?,
+            })
+        }
+        other => return invalid("the encoding of a block in a column", other as u64),
+    })
 }

@@ -1,7 +1,6 @@
 //! Encoding 4: few different numbers, ascending, and the place of each row's number among them.
 
-use super::cursor::Cursor;
-use super::encoding::{Decode, Encode, Encoding, Put, Within};
+use super::encoding::{Block, Decode, Encode, Encoding, Put, Within};
 use super::look::Look;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::format::columns::bits::{self, pack_by, packed_bytes, width_of};
@@ -16,6 +15,8 @@ const BESIDES_BYTES: usize = 10;
 /// Rows between two looks at how many values there are; the first look expects fewer.
 const SAMPLE_ROWS: usize = 96;
 const SAMPLE_VALUES_MOST: usize = 72;
+/// With so few among the first rows, more than a dictionary holds are unlikely.
+const FEW_VALUES: usize = 24;
 
 const SLOTS: usize = 1024;
 /// Of a slot that no value has.
@@ -94,22 +95,22 @@ impl Finder {
 /// Whether there are surely more different numbers, because they take more slots. Most columns have many, and this is how that is found out soon.
 fn are_more(numbers: &[u64], most: usize) -> bool {
     let mut taken = [0; SLOTS];
-    samples(numbers, most).any(|(numbers, most)| {
+    for (numbers, most) in samples(numbers, most) {
         for number in numbers {
             *at_mut(&mut taken, slot_of(*number)) = 1;
         }
         // Eight at once, each in a byte of its own, which counts to as many.
         const { assert!(SLOTS / 8 <= u8::MAX as usize) };
         let (eights, _) = taken.as_chunks();
-        let sums = eights
-            .iter()
-            .fold(0, |sums, eight| sums + u64::from_le_bytes(*eight));
-        sums.to_le_bytes()
-            .into_iter()
-            .map(usize::from)
-            .sum::<usize>()
-            > most
-    })
+        let eights = eights.iter().map(|eight| u64::from_le_bytes(*eight));
+        let sums = eights.sum::<u64>().to_le_bytes();
+        match sums.into_iter().map(usize::from).sum::<usize>() {
+            count if count > most => return true,
+            ..=FEW_VALUES => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn slot_of(number: u64) -> usize {
@@ -156,24 +157,9 @@ impl Encode for ToPlace<'_> {
     }
 }
 
-/// `V`: the block of the different numbers.
-pub struct Dictionary<'a, V> {
-    values: V,
-    places: bits::Packed<'a>,
-}
-
-impl<'a, V: Decode> Dictionary<'a, V> {
-    /// `values` opens a block of so many numbers.
-    pub fn open(
-        cursor: &mut Cursor<'a>,
-        rows: usize,
-        values: impl FnOnce(&mut Cursor<'a>, usize) -> Result<V, FormatError>,
-    ) -> Result<Dictionary<'a, V>, FormatError> {
-        let count = cursor.count(rows)?;
-        let values = values(cursor, count)?;
-        let places = cursor.packed(rows)?;
-        Ok(Dictionary { values, places })
-    }
+pub struct Dictionary<'a> {
+    pub values: Block<'a>,
+    pub places: bits::Packed<'a>,
 }
 
 fn value_at(values: &[u64], place: u64) -> Result<u64, FormatError> {
@@ -183,7 +169,7 @@ fn value_at(values: &[u64], place: u64) -> Result<u64, FormatError> {
     }
 }
 
-impl<V: Decode> Decode for Dictionary<'_, V> {
+impl Decode for Dictionary<'_> {
     fn rows(&self) -> usize {
         self.places.count()
     }
@@ -222,5 +208,44 @@ impl<V: Decode> Decode for Dictionary<'_, V> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The naive form.
+    fn different(numbers: &[u64]) -> Vec<u64> {
+        let mut values = numbers.to_vec();
+        values.sort_unstable_by_key(|value| *value as i64);
+        values.dedup();
+        values
+    }
+
+    fn numbers() -> impl Strategy<Value = Vec<u64>> {
+        (1..500u64, any::<u64>()).prop_flat_map(|(most, factor)| {
+            let number = (0..most).prop_map(move |nth| nth.wrapping_mul(factor | 1));
+            prop::collection::vec(number, 1..900)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn few_values_are_found_as_by_sorting(numbers in numbers(), most in 1..=256usize) {
+            let values = different(&numbers);
+            let sample = different(at(&numbers, ..numbers.len().min(SAMPLE_ROWS)));
+            let are_few = values.len() <= most && sample.len() <= SAMPLE_VALUES_MOST;
+            let mut finder = Finder::default();
+            let found = !are_more(&numbers, most) && finder.fill(&numbers, most);
+            prop_assert_eq!(found, are_few);
+            if found {
+                let place = |place: &u64| values[finder.moved[*place as usize] as usize];
+                let given_back: Vec<u64> = finder.places.iter().map(place).collect();
+                prop_assert_eq!(given_back, numbers);
+                prop_assert_eq!(finder.values, values);
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::constant;
 use super::dictionary::Finder;
 use super::differences::ToDiffer;
-use super::encoding::{Encode, Encoding, Within};
+use super::encoding::{Encode, Encoding, LEVELS, Within};
 use super::look::Look;
 use super::masked::ToMask;
 use super::members;
@@ -13,8 +13,6 @@ use super::scaled::scaled;
 use crate::format::columns::bits::packed_bytes;
 use crate::proven::at;
 
-/// How deep blocks stand within blocks.
-const LEVELS: u8 = 2;
 /// Numbers that take no more bits have no shorter dictionary.
 const NARROW: u8 = 2;
 

@@ -9,6 +9,9 @@ use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use crate::memory;
 use crate::proven::at;
 
+/// How deep blocks stand within blocks.
+pub const LEVELS: u8 = 2;
+
 /// The first byte of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -49,11 +52,6 @@ impl Encoding {
             None => invalid("the encoding of a column", byte.into()),
         }
     }
-
-    /// The error where it stands in a place that is for others.
-    pub fn misplaced<T>(self) -> Result<T, FormatError> {
-        invalid("the encoding of a block in a column", self as u64)
-    }
 }
 
 /// A column that is about to become a block of one encoding.
@@ -78,6 +76,9 @@ pub enum Within {
     /// None.
     Flat,
 }
+
+/// A block of any encoding.
+pub type Block<'a> = Box<dyn Decode + 'a>;
 
 /// A block that was opened: its parts were found, and none was decoded.
 pub trait Decode {

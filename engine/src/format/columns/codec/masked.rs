@@ -5,7 +5,7 @@ use super::encoding::{Decode, Encode, Encoding, Put};
 use super::look::Look;
 use crate::format::bytes::FormatError;
 use crate::format::columns::bits::{
-    self, pack_gathered, packed_bytes, runs_of, scatter_bits, width_of_bits,
+    self, pack_gathered, packed_bytes, runs_of, scatter_all, scatter_bits, width_of_bits,
 };
 use crate::memory;
 
@@ -57,10 +57,10 @@ impl Decode for Masked<'_> {
     }
 
     fn decode(&self, out: &mut [u64]) -> Result<(), FormatError> {
-        let (mut runs, shared) = (Vec::new(), self.shared);
+        let mut runs = Vec::new();
         runs_of(self.varying, &mut runs);
-        self.gathered
-            .unpack(out, |number| shared | scatter_bits(number, &runs));
+        self.gathered.unpack(out, |number| number);
+        scatter_all(out, self.shared, &runs);
         Ok(())
     }
 

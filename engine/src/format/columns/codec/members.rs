@@ -1,7 +1,7 @@
 //! Encoding 7: differences from row to row within each member of a row group that some share.
 
 use super::cursor::Cursor;
-use super::encoding::{Decode, put_signed};
+use super::encoding::{Block, Decode, put_signed};
 use crate::format::bytes::FormatError;
 use crate::format::columns::bits::{self, pack, width_of};
 use crate::proven::{at, at_mut};
@@ -36,22 +36,20 @@ pub fn encode(
     pack(&steps, width, out);
 }
 
-/// `F`: the block of the first numbers.
-pub struct Members<'a, F> {
+pub struct Members<'a> {
     members: &'a [usize],
-    firsts: F,
+    firsts: Block<'a>,
     least: u64,
     steps: bits::Packed<'a>,
 }
 
-impl<'a, F: Decode> Members<'a, F> {
-    /// `firsts` opens a block of so many numbers.
+impl<'a> Members<'a> {
+    /// What follows the block of the first numbers.
     pub fn open(
         cursor: &mut Cursor<'a>,
         members: &'a [usize],
-        firsts: impl FnOnce(&mut Cursor<'a>, usize) -> Result<F, FormatError>,
-    ) -> Result<Members<'a, F>, FormatError> {
-        let firsts = firsts(cursor, members.len())?;
+        firsts: Block<'a>,
+    ) -> Result<Members<'a>, FormatError> {
         let least = cursor.signed()?;
         let steps = cursor.packed(members.iter().sum::<usize>() - members.len())?;
         Ok(Members {
@@ -63,7 +61,7 @@ impl<'a, F: Decode> Members<'a, F> {
     }
 }
 
-impl<F: Decode> Decode for Members<'_, F> {
+impl Decode for Members<'_> {
     fn rows(&self) -> usize {
         self.steps.count() + self.members.len()
     }

@@ -1,7 +1,7 @@
 //! A column of numbers as a block of bytes, a file for each encoding. FORMAT.md, *Column segments*.
 //!
 //! Numbers are 64 bits, compared as signed; differences wrap. A block says how it is encoded and not how many numbers it holds: its row group knows.
-//! [`ColumnEncoder`] writes the shortest block, [`Block`] reads any; both know every encoding, and no encoding knows another.
+//! [`ColumnEncoder`] writes the shortest block, [`open_block`] opens any; both know every encoding, and no encoding knows another.
 
 mod block;
 mod constant;
@@ -13,14 +13,13 @@ mod encoding;
 mod look;
 mod masked;
 mod members;
-mod nest;
 mod packed;
 mod runs;
 mod scaled;
 #[cfg(test)]
 mod tests;
 
-pub use block::Block;
+pub use block::open_block;
 pub use cursor::{Cursor, TAIL};
 pub use encoder::ColumnEncoder;
-pub use encoding::{Decode, Run};
+pub use encoding::{Block, Decode, Run};

@@ -2,8 +2,7 @@
 
 use std::iter;
 
-use super::cursor::Cursor;
-use super::encoding::{Decode, Encode, Encoding, Put, Run, Within};
+use super::encoding::{Block, Decode, Encode, Encoding, Put, Run, Within};
 use super::look::Look;
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::format::columns::bits::packed_bytes;
@@ -49,29 +48,13 @@ impl Encode for ToRun<'_> {
     }
 }
 
-/// `V`, `L`: the blocks of the numbers and of the lengths.
-pub struct Runs<V, L> {
-    rows: usize,
-    values: V,
-    lengths: L,
+pub struct Runs<'a> {
+    pub rows: usize,
+    pub values: Block<'a>,
+    pub lengths: Block<'a>,
 }
 
-impl<V: Decode, L: Decode> Runs<V, L> {
-    /// `values` and `lengths` open a block of so many numbers.
-    pub fn open<'a>(
-        cursor: &mut Cursor<'a>,
-        rows: usize,
-        values: impl FnOnce(&mut Cursor<'a>, usize) -> Result<V, FormatError>,
-        lengths: impl FnOnce(&mut Cursor<'a>, usize) -> Result<L, FormatError>,
-    ) -> Result<Runs<V, L>, FormatError> {
-        let count = cursor.count(rows)?;
-        Ok(Runs {
-            rows,
-            values: values(cursor, count)?,
-            lengths: lengths(cursor, count)?,
-        })
-    }
-
+impl Runs<'_> {
     /// Gives `each` the runs, of which all together cover the rows.
     fn each(&self, mut each: impl FnMut(Run)) -> Result<(), FormatError> {
         let (values, lengths) = (self.values.decoded()?, self.lengths.decoded()?);
@@ -94,7 +77,7 @@ impl<V: Decode, L: Decode> Runs<V, L> {
     }
 }
 
-impl<V: Decode, L: Decode> Decode for Runs<V, L> {
+impl Decode for Runs<'_> {
     fn rows(&self) -> usize {
         self.rows
     }

@@ -3,7 +3,7 @@
 //! A float is one where the division of its whole number by the power gives its bits back, and all of a column are. The division rounds right,
 //! since both numbers are exact in an f64.
 
-use super::encoding::Decode;
+use super::encoding::{Block, Decode};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::columns::bits::wide;
 use crate::proven::{at, at_mut};
@@ -68,22 +68,13 @@ fn float_of(whole: u64, power: f64, bytes: u8) -> u64 {
     }
 }
 
-/// `W`: the block of the whole numbers.
-pub struct Scaled<W> {
-    exponent: u8,
-    float_bytes: u8,
-    whole: W,
+pub struct Scaled<'a> {
+    pub exponent: u8,
+    pub float_bytes: u8,
+    pub whole: Block<'a>,
 }
 
-impl<W: Decode> Scaled<W> {
-    pub fn of(exponent: u8, float_bytes: u8, whole: W) -> Scaled<W> {
-        Scaled {
-            exponent,
-            float_bytes,
-            whole,
-        }
-    }
-
+impl Scaled<'_> {
     /// Turns whole numbers back into the bits of floats.
     fn unscale(&self, numbers: &mut [u64]) -> Result<(), FormatError> {
         let Some(&power) = POWERS.get(usize::from(self.exponent)) else {
@@ -98,7 +89,7 @@ impl<W: Decode> Scaled<W> {
     }
 }
 
-impl<W: Decode> Decode for Scaled<W> {
+impl Decode for Scaled<'_> {
     fn rows(&self) -> usize {
         self.whole.rows()
     }
@@ -133,6 +124,14 @@ mod tests {
         }
     }
 
+    fn of(exponent: u8, numbers: &[u64]) -> Scaled<'_> {
+        Scaled {
+            exponent,
+            float_bytes: 8,
+            whole: Box::new(Whole(numbers)),
+        }
+    }
+
     #[test]
     fn decimals_are_whole_numbers_and_other_floats_are_not() {
         let decimals: Vec<u64> = [0.1, -2.5, 1e9, 0.0, 99.99]
@@ -145,7 +144,7 @@ mod tests {
             (exponent, numbers[0], numbers[1] as i64),
             (Some(2), 10, -250)
         );
-        let floats = Scaled::of(2, 8, Whole(&numbers)).decoded();
+        let floats = of(2, &numbers).decoded();
         assert_eq!(floats.unwrap(), decimals);
         let narrow: Vec<u64> = [0.1f32, 21.5]
             .iter()
@@ -163,6 +162,6 @@ mod tests {
         ] {
             assert_eq!(scaled(&[other.to_bits()], 8, &mut numbers), None, "{other}");
         }
-        Scaled::of(16, 8, Whole(&[])).decoded().unwrap_err();
+        of(16, &[]).decoded().unwrap_err();
     }
 }

@@ -31,7 +31,7 @@ fn encode(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> Vec<u8> {
 fn round_trip(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> usize {
     let bytes = encode(numbers, floats, members);
     let mut cursor = Cursor::new(&bytes);
-    let block = Block::open(&mut cursor, numbers.len(), floats, members).unwrap();
+    let block = open_block(&mut cursor, numbers.len(), floats, members).unwrap();
     assert_eq!(block.rows(), numbers.len());
     assert_eq!(block.decoded().unwrap(), numbers);
     assert_eq!(cursor.rest().len(), SLACK_BYTES);
@@ -235,7 +235,7 @@ proptest! {
         for members in [&[], members.as_slice()] {
             let numbers: Vec<u64> = numbers.iter().map(|number| if floats == Some(4) { number & 0xFFFF_FFFF } else { *number }).collect();
             let bytes = encode(&numbers, floats, members);
-            let block = Block::open(&mut Cursor::new(&bytes), numbers.len(), floats, members).unwrap();
+            let block = open_block(&mut Cursor::new(&bytes), numbers.len(), floats, members).unwrap();
             let rows: Vec<u32> = (0..numbers.len() as u32).step_by(1 + first % 3).collect();
             same_answers(&block, wanted, &rows, first..numbers.len())?;
             let mut found = Vec::new();
@@ -250,7 +250,7 @@ proptest! {
     #[test]
     fn any_bytes_are_numbers_or_an_error(bytes in prop::collection::vec(prop_oneof![0..9u8, any::<u8>()], 0..200), rows in 1..50usize, floats in floats(), wanted in ranges(), are_members: bool) {
         let members = if are_members { vec![1; rows] } else { Vec::new() };
-        if let Ok(block) = Block::open(&mut Cursor::new(&bytes), rows, floats, &members) {
+        if let Ok(block) = open_block(&mut Cursor::new(&bytes), rows, floats, &members) {
             let every: Vec<u32> = (0..rows as u32).collect();
             same_answers(&block, wanted, &every, 1..rows)?;
             let mut found = Vec::new();
@@ -264,7 +264,7 @@ proptest! {
         let mut bytes = encode(&numbers, Some(8), &[]);
         let length = bytes.len() - SLACK_BYTES;
         *place.get_mut(&mut bytes[..length]) = byte;
-        if let Ok(block) = Block::open(&mut Cursor::new(&bytes), numbers.len(), Some(8), &[]) {
+        if let Ok(block) = open_block(&mut Cursor::new(&bytes), numbers.len(), Some(8), &[]) {
             let every: Vec<u32> = (0..numbers.len() as u32).collect();
             same_answers(&block, wanted, &every, 0..numbers.len())?;
         }
