@@ -21,11 +21,9 @@ build: check
 	$(CARGO) build --release --locked --workspace
 	python3 duckdb-ext/package.py "$(CARGO_TARGET_DIR)/release/libloom_duckdb.so" dist
 
-# One more test at a time than there are processors: most of them wait for others now and then. RUST_TEST_THREADS: so many.
 test: build .venv/complete
-	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))}; \
-	$(CARGO) test --release --locked --workspace --no-fail-fast && \
-	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml && \
+	$(CARGO) test --release --locked --workspace --no-fail-fast
+	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
 # What `test` and `fuzz` run, for CI to compile while it installs what they use.
