@@ -22,4 +22,4 @@ mod tests;
 pub use block::open_block;
 pub use cursor::{Cursor, TAIL};
 pub use encoder::ColumnEncoder;
-pub use encoding::{Block, Decode, Run};
+pub use encoding::{Block, Run};
