@@ -1,5 +1,6 @@
 //! Blocks against the numbers that they were made of, and what each encoding does in a way of its own against the naive form.
 
+use super::encoding::Decode;
 use super::*;
 use crate::format::bytes::FormatError;
 use crate::format::columns::bits::{SLACK_BYTES, accumulate};
