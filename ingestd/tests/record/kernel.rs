@@ -186,7 +186,7 @@ fn a_terminal_that_closes_ends_a_recording_as_ctrl_c_does() {
     let child = scene.start(&record, "log");
     scene.wait_for(1, "log");
     let output = end(child, Signal::HUP).ends(0);
-    says(&output.err, "source=log received=2 stored=2");
+    says(&output.out, "source=log received=2 stored=2");
 }
 
 #[test]
