@@ -645,7 +645,7 @@ mod tests {
             ("max < -infinity", "found '-infinity'"),
             (
                 "max > 1e309",
-                "'1e309' has more than 38 digits, or is beyond",
+                "'1e309' has more than 38 digits, or is out of the range",
             ),
             ("max > 1e-400", "out of the range of a double"),
             ("max > 0.0000000001s", "expected a number or a duration"),

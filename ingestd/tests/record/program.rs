@@ -165,7 +165,7 @@ fn the_time_is_over_before_the_first_row_too() {
     let output = scene.record(&[&json[..], &rest].concat());
     assert!(begun.elapsed() < Duration::from_secs(20));
     let output = output.ends(0);
-    says(&output.err, "source=j received=0 stored=0 refused=0");
+    says(&output.out, "source=j received=0 stored=0 refused=0");
 }
 
 #[test]
