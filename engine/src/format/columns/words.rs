@@ -148,9 +148,11 @@ impl Words {
         });
     }
 
-    /// Stores the pieces that were put: each record's payload begins at a place. The bytes that follow the last piece in its word become 0.
+    /// Stores the pieces that were put: each record's payload begins at a place, and the places ascend. The bytes that follow the last piece in its word
+    /// become 0, unless the next payload has them.
     pub fn store(&self, places: &[u32], out: &mut [u8]) {
-        for (nth, words) in self.words.chunks(TOGETHER).enumerate() {
+        // The first words come last: they overwrite the zeroes behind the payload before.
+        for (nth, words) in self.words.chunks(TOGETHER).enumerate().rev() {
             let out = at_mut(out, nth * TOGETHER * WORD_BYTES..);
             match words {
                 [a, b, c, d] => store([a, b, c, d], places, out),
@@ -245,6 +247,12 @@ mod tests {
             words.put(&template, columns.iter().map(Vec::as_slice));
             words.store(&payloads, &mut found);
             prop_assert_eq!(found, expected);
+            // One behind the other, without room between them.
+            let dense: Vec<u32> = (0..count).map(|nth| (nth * fixed) as u32).collect();
+            let mut found = vec![9; count * fixed + WORD_BYTES];
+            words.store(&dense, &mut found);
+            let expected = payloads.iter().map(|place| &held[*place as usize..][..fixed]);
+            prop_assert_eq!(&found[..count * fixed], expected.collect::<Vec<_>>().concat());
         }
     }
 }
