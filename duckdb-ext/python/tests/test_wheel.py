@@ -135,7 +135,7 @@ def test_a_version_that_no_file_fits_is_refused(version: str) -> None:
 
 
 def test_where_a_condition_prunes_nothing_the_package_warns_once() -> None:
-    """This runs in a process of its own, in which nothing has warned yet."""
+    """Runs in a process of its own, in which nothing has warned yet."""
     script = "import loom_duckdb\nfor _ in range(3): loom_duckdb.connect().close()"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stderr.count(f"install duckdb=={versions.NEWEST}") == (0 if NATIVE else 1), done.stderr
