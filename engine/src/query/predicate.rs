@@ -201,7 +201,7 @@ impl Test {
         }
     }
 
-    /// Gives `each` every field that it looks at; false where it may be any.
+    /// Gives `each` every field that it looks at; false where it may look at others too.
     pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Time(_) => true,
@@ -210,7 +210,11 @@ impl Test {
                 expr.each_field(each);
                 true
             }
-            Test::And(sides) | Test::Or(sides) => sides.iter().all(|side| side.each_field(each)),
+            // Each side is asked, also after one that may look at any field.
+            Test::And(sides) | Test::Or(sides) => {
+                let known = sides.iter().map(|side| side.each_field(each));
+                known.fold(true, |all, known| all & known)
+            }
         }
     }
 
@@ -249,10 +253,11 @@ impl Test {
             Test::And(sides) => sides.as_slice(),
             side => std::slice::from_ref(side),
         };
-        match sides.iter().find_map(range_of) {
-            Some(range) => {
-                let rest = sides.iter().filter(|side| range_of(side).is_none());
-                (range, Test::and(rest.cloned()))
+        let mut found = sides.iter().map(range_of).enumerate();
+        match found.find_map(|(nth, range)| Some((nth, range?))) {
+            Some((nth, range)) => {
+                let rest = sides.iter().enumerate().filter(|(other, _)| *other != nth);
+                (range, Test::and(rest.map(|(_, side)| side.clone())))
             }
             None => (TimeRange::ALL, self.clone()),
         }

@@ -153,7 +153,11 @@ impl Service {
             return;
         }
         let taken = Arc::clone(&self.owed);
-        let counted = self.hand(move |handler| std::mem::take(&mut *lock(&taken)).count(handler));
+        let counted = self.hand(move |handler| {
+            // Others owe meanwhile: counting waits for the log, and nobody may wait for this lock.
+            let owed = std::mem::take(&mut *lock(&taken));
+            owed.count(handler);
+        });
         let owed = Arc::clone(&self.owed);
         tokio::spawn(async move {
             if counted.await.is_err() {
@@ -227,6 +231,9 @@ mod tests {
 
         fn turned_away(&mut self, _: Signal, count: u64, why: &str) {
             self.noted.send((self.nth, count, why.to_owned())).unwrap();
+            if why == "slow" {
+                let _ = self.gate.lock().unwrap().recv();
+            }
         }
 
         fn closed(&mut self, count: u64, _: usize) {
@@ -302,6 +309,37 @@ mod tests {
             .collect();
         let wanted = [(2, "long"), (1, "packed"), (4, "closed")];
         assert_eq!(counted, wanted.map(|(count, why)| (count, why.to_owned())));
+    }
+
+    #[test]
+    fn a_refusal_does_not_wait_until_those_before_it_are_counted() {
+        let Scene {
+            service,
+            runtime,
+            opens,
+            noted,
+        } = scene();
+        let counted = async || loop {
+            match noted.try_recv() {
+                Ok((.., why)) => break why,
+                Err(_) => yield_now().await,
+            }
+        };
+        runtime.block_on(async {
+            service.turned_away(Signal::Logs, "slow");
+            assert_eq!(counted().await, "slow");
+            // The handler counts still.
+            let (done, is_done) = channel();
+            let (refused, handle) = (Arc::clone(&service), tokio::runtime::Handle::current());
+            std::thread::spawn(move || {
+                let _runtime = handle.enter();
+                refused.turned_away(Signal::Logs, "next");
+                done.send(()).unwrap();
+            });
+            is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+            drop(opens);
+            assert_eq!(counted().await, "next");
+        });
     }
 
     #[test]

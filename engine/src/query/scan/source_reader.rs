@@ -103,6 +103,10 @@ impl SourceReader {
 
     /// Leaves out the rows below an address too. Nothing was read.
     pub fn begin_at(&mut self, after: Address) {
+        assert!(
+            !self.newest_first,
+            "the rows of a unit are cut in their order"
+        );
         self.after = after;
     }
 

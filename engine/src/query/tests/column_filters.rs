@@ -7,11 +7,12 @@ use super::question::{Question, predicate, random_filter};
 use super::rows::{expected, read};
 use super::together::{Place, check_counts, check_top};
 use crate::query::{Ask, Bucket, Predicate, Scan, ScanSpec};
-use crate::schema::Filter;
+use crate::schema::{BinsDef, Filter};
 use crate::testkit::Random;
+use crate::testkit::asked::scan_of;
 use crate::testkit::oracle::Record;
 use crate::testkit::world::{Op, Spread, World};
-use crate::types::{Address, TimeRange, Timestamp, ValueRange};
+use crate::types::{Address, Key, TimeRange, Timestamp, ValueKind, ValueRange};
 
 /// Filters of each kind of test and field: on one, on several, on one that an index is over.
 const FILTERS: [(&str, &str); 14] = [
@@ -102,6 +103,67 @@ fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
         }
     }
     assert!(together > 100, "{together}");
+}
+
+/// A function may look at any field; the filter beside it says which it needs.
+#[test]
+fn a_function_and_a_filter_together_give_the_rows_that_satisfy_both() {
+    let mut world = world();
+    let source = world.sources[0];
+    let parity = |payload: &[u8]| {
+        Some(Key(payload
+            .iter()
+            .map(|byte| u64::from(*byte))
+            .sum::<u64>()
+            % 2))
+    };
+    let kind = ValueKind::Unsigned;
+    let index =
+        world
+            .writer()
+            .define_index_fn(source, "parity", kind, &BinsDef::Auto, Box::new(parity));
+    let index = index.unwrap();
+    world.writer().publish().unwrap();
+    world.directory.provide_function(index, Arc::new(parity));
+    let snapshot = world.snapshot();
+    let def = snapshot.source("metric").unwrap();
+    let filter = Filter::parse("kind = 2 OR note < 'xxxxx'", &def.fields).unwrap();
+    let odd = ValueRange {
+        min: Key(1),
+        max: Key(1),
+    };
+    let of_fields = Predicate::matching(&filter, &def);
+    let records = world.records();
+    for is_both in [true, false] {
+        let sides = [Predicate::value(index, odd), of_fields.clone()];
+        let exact = match is_both {
+            true => Predicate::and(sides),
+            false => Predicate::or(sides),
+        };
+        let scan = Scan::new(&snapshot, scan_of(source, exact)).unwrap();
+        let found = read(&scan, &Ask::all(), 3);
+        let wanted = records.iter().filter(|record| {
+            let (is_odd, passes) = (
+                parity(&record.payload) == Some(Key(1)),
+                record.passes(Some(&filter)),
+            );
+            record.source == source
+                && if is_both {
+                    is_odd && passes
+                } else {
+                    is_odd || passes
+                }
+        });
+        let wanted: Vec<u64> = wanted.map(|record| record.address.0).collect();
+        assert!(!wanted.is_empty());
+        let found: Vec<u64> = found.rows.iter().map(|row| row.1).collect();
+        assert!(
+            found == wanted,
+            "{is_both}: {} of {}",
+            found.len(),
+            wanted.len()
+        );
+    }
 }
 
 /// Of every index: whole, by bucket, in a part of the time and of the values.
