@@ -29,7 +29,7 @@ pub enum Error {
     Replaced { path: PathBuf },
 
     /// The directory was written in another format version.
-    #[error("{} has format version {found}, this build reads version {supported}; use the Loom that wrote it, or load its data into a new directory", path.display())]
+    #[error("{} has format version {found}, this build reads version {supported}; export its records with the Loom that wrote it, and load them into a new directory", path.display())]
     Format {
         path: PathBuf,
         found: u64,

@@ -23,9 +23,6 @@ pub mod ingest;
 // The way out.
 pub mod query;
 
-// What is old, column by column.
-pub mod compact;
-
 // All of it held against FORMAT.md.
 pub mod check;
 

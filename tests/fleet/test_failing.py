@@ -94,7 +94,7 @@ def test_a_directory_of_another_format_version_is_not_served(directories: dict[s
     with serve(copy, tmp_path, free_port()) as process:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert f"copy.loom/loom.json has format version {found + 1}, this build reads version {found}; use the Loom that wrote it" in said
+    assert f"copy.loom/loom.json has format version {found + 1}, this build reads version {found}; export its records with the Loom that wrote it" in said
 
 
 def test_a_host_whose_directory_got_another_format_version_is_named_with_versions_and_remedy(
@@ -106,7 +106,7 @@ def test_a_host_whose_directory_got_another_format_version_is_named_with_version
     hosts = {"left": pair["left"].address, "newer": host.address}
     assert loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us").table["count"].to_pylist() == [800_000]
     forge_version(copy, found + 1)
-    said = rf"no answer from newer .*has format version {found + 1}, this build reads version {found}; use the Loom that wrote it"
+    said = rf"no answer from newer .*has format version {found + 1}, this build reads version {found}; export its records with the Loom that wrote it"
     with pytest.raises(loom_duckdb.FleetError, match=said):
         loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us")
     answer = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True).aggregate("request", "latency_us")

@@ -16,7 +16,7 @@ import duckdb
 ADDRESS_SPACE_BYTES = 4 << 30
 SECONDS = 10
 # Where damage keeps no other chunk from being read: the logs, and what has a copy.
-CONFINED = ("records", "chunks", "times", "catalog", "catalog.copy", "loom.json", "loom.json.copy")
+CONFINED = ("records", "tail", "chunks", "times", "catalog", "catalog.copy", "loom.json", "loom.json.copy")
 
 
 def main():

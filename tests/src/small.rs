@@ -6,22 +6,26 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use loom_engine::compact::Compactor;
 use loom_engine::ingest::Writer;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::parse_sources;
-pub use loom_engine::testkit::is_columns;
-use loom_engine::testkit::{compact, options};
+use loom_engine::testkit::options;
 use tempfile::TempDir;
 
 use crate::seed::Seed;
 
 pub const CHUNK_BYTES: u64 = 4 << 10;
 pub const SEGMENT_BYTES: u64 = 64 << 10;
-/// Of a directory in columns: two units.
+/// A segment of two units.
 const SEGMENT_BYTES_IN_COLUMNS: u64 = 2 * UNIT_BYTES;
 /// Rows that a unit stands for.
 const UNIT_BYTES: u64 = 16 * CHUNK_BYTES;
+/// The file with the chunks that no unit holds yet, in two areas.
+pub const TAIL: &str = "tail";
+const TAIL_AREA_BYTES: usize = 2 * UNIT_BYTES as usize;
+/// Bytes before the content of a piece of the tail.
+const PIECE_HEADER_BYTES: usize = 24;
+/// The flusher waits for the encoder so often that no unit is written raw.
+const RECORDS_TO_SYNC: u64 = 1000;
 
 /// The source `r` has the number of each record and a mark that follows from it, the source `t` a text between.
 const SOURCES: &str = "
@@ -65,17 +69,9 @@ impl Small {
         Small::of(records, SEGMENT_BYTES)
     }
 
-    /// The same with two units of columns in each segment that is full, and at least one such segment.
+    /// The same with two units in each segment that is full.
     pub fn in_columns(records: u64) -> Result<Small> {
-        let mut small = Small::of(records, SEGMENT_BYTES_IN_COLUMNS)?;
-        compact(Compactor::open(&small.dir, OsStorage::default())?)?;
-        small.files.clear();
-        collect(&small.dir, Path::new(""), &mut small.files)?;
-        ensure!(
-            small.files.iter().any(|(file, _)| is_columns(file)),
-            "no columns"
-        );
-        Ok(small)
+        Small::of(records, SEGMENT_BYTES_IN_COLUMNS)
     }
 
     fn of(records: u64, segment_bytes: u64) -> Result<Small> {
@@ -91,6 +87,9 @@ impl Small {
         };
         let mut rows = BTreeMap::new();
         for n in 0..records {
+            if n % RECORDS_TO_SYNC == 0 {
+                writer.sync_durable()?;
+            }
             let payload = [n.to_le_bytes(), mark_of(n).to_le_bytes()].concat();
             rows.insert(writer.push(r, &payload)?.0, n);
             if n % 9 == 0 {
@@ -227,23 +226,18 @@ impl Small {
     /// What a damage does to a chunk.
     pub fn harm(&self, damage: &Damage, chunk: u64) -> Harm {
         let address = chunk * CHUNK_BYTES;
-        let first = damage
-            .file()
-            .strip_prefix("records")
-            .ok()
-            .and_then(first_of);
+        let file = damage.file();
+        if file == Path::new(TAIL) {
+            return self.harm_to_tail(damage, address);
+        }
+        let first = file.strip_prefix("records").ok().and_then(first_of);
         let Some(offset) = first.and_then(|first| address.checked_sub(first)) else {
             return Harm::None;
         };
         if offset >= self.segment_bytes {
             return Harm::None;
         }
-        let place = damage.place();
-        if !is_columns(damage.file()) {
-            let hit = place.start < offset + CHUNK_BYTES && offset < place.end;
-            return if hit { Harm::Sure } else { Harm::None };
-        }
-        let unit = self.unit(damage.file(), offset / UNIT_BYTES);
+        let (place, unit) = (damage.place(), self.unit(file, offset / UNIT_BYTES));
         let hit = place.start < unit.end && unit.start < place.end;
         match damage {
             _ if !hit => Harm::None,
@@ -252,26 +246,75 @@ impl Small {
         }
     }
 
-    /// Whether the directory at the end of a column segment is damaged.
-    pub fn reaches_directory(&self, damage: &Damage) -> bool {
-        damage.place().end
-            > self
-                .unit(damage.file(), self.segment_bytes / UNIT_BYTES)
-                .start
+    /// A chunk of the last unit needs all of its pieces. Pieces of earlier units are not read.
+    fn harm_to_tail(&self, damage: &Damage, address: u64) -> Harm {
+        let (pieces, place) = (self.tail_pieces(), damage.place());
+        let last = pieces.iter().map(|(address, _)| address / UNIT_BYTES).max();
+        if last != Some(address / UNIT_BYTES) {
+            return Harm::None;
+        }
+        let is_hit = pieces.iter().any(|(of, held)| {
+            of / CHUNK_BYTES == address / CHUNK_BYTES
+                && place.start < held.end
+                && held.start < place.end
+        });
+        match is_hit {
+            true => Harm::Sure,
+            false => Harm::None,
+        }
     }
 
-    /// Where a unit stands in a column segment, as the directory at the segment's end says.
-    fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
-        let held = self.files.iter().find(|(held, _)| held == file);
-        let bytes = held.map_or(&[][..], |(_, bytes)| bytes);
-        let directory = bytes.len() - 16 - 8 * (self.segment_bytes / UNIT_BYTES + 1) as usize;
-        let start = |nth: u64| {
-            let at = directory + 8 * nth as usize;
-            let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
-            found.map_or(0, |start| u64::from_le_bytes(*start))
-        };
-        start(nth)..start(nth + 1)
+    /// The address of each piece of the tail, and its place in the file. A piece is of one chunk.
+    fn tail_pieces(&self) -> Vec<(u64, Range<u64>)> {
+        let bytes = self.content(Path::new(TAIL));
+        let mut pieces = Vec::new();
+        for (area, base) in bytes
+            .chunks(TAIL_AREA_BYTES)
+            .zip((0..).step_by(TAIL_AREA_BYTES))
+        {
+            let number = |at: usize| {
+                let found = area.get(at..).and_then(|rest| rest.first_chunk());
+                found.map_or(0, |number| u64::from_le_bytes(*number))
+            };
+            let mut start = 0;
+            while area.get(start..).is_some_and(|rest| rest.starts_with(b"TAIL")) {
+                let end = start + PIECE_HEADER_BYTES + number(start + 8) as usize;
+                pieces.push((number(start + 16), base + start as u64..base + end as u64));
+                start = end;
+            }
+        }
+        pieces
     }
+
+    /// Whether the directory at the end of a finished segment is damaged.
+    pub fn reaches_directory(&self, damage: &Damage) -> bool {
+        let last = self.unit(damage.file(), self.segment_bytes / UNIT_BYTES - 1);
+        !last.is_empty() && damage.place().end > last.end
+    }
+
+    fn content(&self, file: &Path) -> &[u8] {
+        let held = self.files.iter().find(|(held, _)| held == file);
+        held.map_or(&[], |(_, bytes)| bytes)
+    }
+
+    /// Where a unit stands in a segment, as the lengths of those before it say; empty where it is not there.
+    fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
+        let bytes = self.content(file);
+        let end = |start: u64| {
+            let length = bytes
+                .get(start as usize + 8..)
+                .and_then(|rest| rest.first_chunk());
+            start + length.map_or(0, |length| u64::from(u32::from_le_bytes(*length)))
+        };
+        let start = (0..nth).fold(0, |start, _| end(start));
+        start..end(start)
+    }
+}
+
+/// Whether a file is a segment of the record log.
+pub fn is_segment(file: &Path) -> bool {
+    file.parent()
+        .is_some_and(|folder| folder.ends_with("records"))
 }
 
 /// The first address of a segment, from its name.

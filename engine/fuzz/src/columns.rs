@@ -1,11 +1,11 @@
-//! Column segments by FORMAT.md alone: units put together of any parts, and their checksums made right after a change.
+//! Segments of the record log by FORMAT.md alone: units put together of any parts, and their checksums made right after a change.
 //!
 //! The engine's decoder trusts nothing that does not verify; this one takes places from bytes of any kind, and stops where they lead nowhere.
 
 use loom_engine::Address;
 use loom_engine::format::{UNIT_CHUNKS, UNIT_HEADER_BYTES, checksum_for};
 
-/// The log number of all checksums in column segments.
+/// The log number of all checksums in segments of the record log.
 const COLUMNS_LOG: u8 = 5;
 const UNIT_MAGIC: u32 = 0x554D_4F4C;
 const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
@@ -79,15 +79,17 @@ pub fn repair_unit(uuid: &[u8; 16], first: Address, unit: &mut [u8]) {
     }
 }
 
-/// Makes every checksum of a column segment of so many units right. The units are found by their directory, as far as it can be read.
-pub fn repair_segment(uuid: &[u8; 16], chunk_bytes: usize, units: usize, file: &mut [u8]) {
+/// Makes every checksum of a finished segment right. The units are found by their directory, as far as it can be read.
+pub fn repair_segment(uuid: &[u8; 16], chunk_bytes: usize, segment_bytes: u64, file: &mut [u8]) {
+    let unit_bytes = UNIT_CHUNKS * chunk_bytes as u64;
+    let units = (segment_bytes / unit_bytes) as usize;
     let directory = file.len().saturating_sub((units + 1) * 8 + FOOTER_BYTES);
     let starts: Vec<usize> = (0..=units)
         .map(|nth| u64_at(file, directory + nth * 8) as usize)
         .collect();
     for (nth, place) in starts.windows(2).enumerate() {
         let &[start, end] = place else { continue };
-        let first = Address(nth as u64 * UNIT_CHUNKS * chunk_bytes as u64);
+        let first = Address(nth as u64 * unit_bytes);
         if let Some(unit) = file.get_mut(start..end) {
             repair_unit(uuid, first, unit);
         }

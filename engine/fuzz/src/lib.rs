@@ -32,6 +32,7 @@ pub mod recovery;
 pub mod ring;
 pub mod signed;
 pub mod staging;
+pub mod tail;
 pub mod time_entry;
 pub mod unit;
 pub mod world;

@@ -1,4 +1,4 @@
-//! A unit of a column segment, and the directory at a segment's end.
+//! A unit of the record log, and the directory at a segment's end.
 //!
 //! Input: flags, of which one bit says what the rest is:
 //! - [`PATCHED`]: changes (`patch.rs`) to a sound unit, to its head, and to the directory of a segment;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use loom_engine::format::{
     CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
     RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, Unit, UnitEncoder,
-    Wanted, walk_runs,
+    UnitHeader, Wanted, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
@@ -68,23 +68,17 @@ fn patched(changes: &[u8], is_repaired: bool) -> Result<(), FormatError> {
     let units = STARTS.len() - 1;
     let file_bytes = 2048 + directory.len() as u64;
     let decoded = SegmentDirectory::decode(&UUID, AT, units, &directory, file_bytes)?;
-    let mut end = 0;
-    for nth in 0..units + 2 {
-        let place = decoded.unit(nth);
+    assert_eq!(decoded.units(), units);
+    let starts = decoded.into_starts();
+    assert!(
+        starts.is_sorted() && starts.last().is_some_and(|end| *end <= file_bytes),
+        "{starts:?}"
+    );
+    if let Ok(header) = UnitHeader::decode(&unit, CHUNK_BYTES_MIN) {
+        let most = Unit::bytes_most(CHUNK_BYTES_MIN);
         assert!(
-            end <= place.start || nth == 0,
-            "{place:?} begins below {end}"
-        );
-        assert!(
-            place.start <= place.end && place.end <= file_bytes,
-            "{place:?}"
-        );
-        end = place.end;
-    }
-    if let Ok(next) = SegmentDirectory::next(77, &unit, CHUNK_BYTES_MIN) {
-        assert!(
-            next > 77 && next <= 77 + Unit::bytes_most(CHUNK_BYTES_MIN),
-            "{next}"
+            header.head_bytes <= header.unit_bytes && header.unit_bytes as u64 <= most,
+            "{header:?}"
         );
     }
     look_at(&unit, &[1, 2, 3, 4, 10].map(template))

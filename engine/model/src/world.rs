@@ -22,6 +22,8 @@ pub enum Scene {
     PastSummaries,
     /// The record log publishes a word, and the flusher says that it is durable.
     Durable,
+    /// The record log reuses a block, and a reader reads in units what the mark says they hold.
+    Units,
 }
 
 /// How many words the record log has when the checker begins: both blocks are full, appended and published, and nothing is flushed.
@@ -77,6 +79,8 @@ struct Log {
     tail: Told,
     head: Told,
     durable: Told,
+    /// Units hold what lies below.
+    encoded: Told,
     appended: AtomicU64,
     /// The tail as the flusher sees it.
     published: AtomicU64,
@@ -102,6 +106,7 @@ impl Log {
             tail: Told::new(published),
             head: Told::new(Address(0)),
             durable: Told::new(flushed),
+            encoded: Told::new(flushed),
             appended: AtomicU64::new(published.0),
             published: AtomicU64::new(published.0),
             released: AtomicU64::new(flushed.0),
@@ -163,13 +168,39 @@ impl Log {
             self.expected(address),
             "the flusher takes only what was appended, before its block is reused"
         );
-        if M::SWAP == Swap::ReleaseBeforeWrite {
-            protocol::set_mark::<M>(&self.released, address + 1);
+        match M::SWAP {
+            Swap::ReleaseBeforeWrite => protocol::set_mark::<M>(&self.released, address + 1),
+            Swap::EncodedBeforeWrite => self.encoded.tell::<M>(address + 1),
+            _ => {}
         }
-        self.segments[address.0 as usize].store(word, Ordering::Relaxed);
-        if M::SWAP != Swap::ReleaseBeforeWrite {
-            protocol::set_mark::<M>(&self.released, address + 1);
+        let write = || {
+            self.segments[address.0 as usize].store(word, Ordering::Relaxed);
+            Ok::<(), Infallible>(())
+        };
+        let tell = |end| {
+            if M::SWAP != Swap::EncodedBeforeWrite {
+                self.encoded.tell::<M>(end);
+            }
+        };
+        let release = |end| {
+            if M::SWAP != Swap::ReleaseBeforeWrite {
+                protocol::set_mark::<M>(&self.released, end);
+            }
+        };
+        let Ok(()) = protocol::pass_unit(address + 1, write, tell, release);
+    }
+
+    /// Reads a word below a tail that is held: in its unit, where the mark says that there is one.
+    fn read_unit_or_staged<M: Mutant>(&self, address: Address, encoded: Address) {
+        if address >= encoded && M::SWAP != Swap::UnitAboveMark {
+            return self.read::<M>(address);
         }
+        let word = self.segments[address.0 as usize].load(Ordering::Relaxed);
+        assert_eq!(
+            word,
+            self.expected(address),
+            "what the mark covers is in its unit"
+        );
     }
 
     /// Reads a word below a tail that is held.
@@ -216,7 +247,7 @@ impl World {
     fn new(scene: Scene) -> World {
         let summarised = match scene {
             Scene::Summaries => BEFORE,
-            Scene::PastSummaries | Scene::Durable => Address(1),
+            Scene::PastSummaries | Scene::Durable | Scene::Units => Address(1),
         };
         World {
             scene,
@@ -250,6 +281,11 @@ impl World {
                 }
             }
             Scene::Durable => self.logs.records.publish_to_flusher::<M>(BEFORE + 1),
+            Scene::Units => {
+                let records = &self.logs.records;
+                records.append::<M>(BEFORE);
+                records.publish::<M>(BEFORE + 1);
+            }
         }
     }
 
@@ -257,6 +293,7 @@ impl World {
     fn flush<M: Mutant>(&self) {
         let words = match self.scene {
             Scene::Summaries => 1,
+            Scene::Units => 2,
             Scene::PastSummaries => 3,
             Scene::Durable => {
                 let records = &self.logs.records;
@@ -324,6 +361,12 @@ impl World {
                     } else {
                         log.read::<M>(at);
                     }
+                }
+            }
+            Scene::Units => {
+                let encoded = self.logs.records.encoded.tail::<M>();
+                for at in [Address(0), Address(records.0 - 1)] {
+                    self.logs.records.read_unit_or_staged::<M>(at, encoded);
                 }
             }
             Scene::Durable => {}

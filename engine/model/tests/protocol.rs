@@ -64,6 +64,14 @@ fn a_cut_takes_two_rounds_that_agree_and_words_that_order_what_follows() {
     }
 }
 
+// G5
+// case Concurrency: snapshots around a block switch
+#[test]
+fn what_units_hold_and_what_is_staged_is_exact_in_every_interleaving() {
+    check(preemptions(), || world::run::<mutant::Sound>(Scene::Units));
+}
+
+const IN_UNIT: &str = "what the mark covers is in its unit";
 const DURABLE: &str = "what is said to be durable lies below the tail";
 const FLUSHED: &str = "the flusher takes only what was appended";
 const STAGED: &str = "is what was published there";
@@ -93,6 +101,13 @@ fails! {
     bytes_come_before_their_tail: PublishBeforeBytes in Summaries, STAGED;
     a_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in Summaries, IN_SEGMENT;
     a_head_moves_before_its_block_is_reused: BytesBeforeHead in Summaries, STAGED;
+    // G5
+    a_unit_is_written_before_its_mark: EncodedBeforeWrite in Units, IN_UNIT;
+    a_mark_orders_what_follows: NoFenceAfterWord in Units, IN_SEGMENT;
+    a_mark_is_stored_with_release: RelaxedTold in Units, IN_SEGMENT;
+    what_lies_above_the_mark_is_not_in_a_unit: UnitAboveMark in Units, IN_UNIT;
+    a_block_is_released_when_its_unit_is_written: ReleaseBeforeWrite in Units, IN_SEGMENT;
+    a_head_moves_before_the_block_of_a_unit_is_reused: BytesBeforeHead in Units, STAGED;
     // G5
     readers_are_told_of_a_tail_before_the_flusher: MarkBeforeTail in Durable, DURABLE;
     records_past_the_last_summary_are_judged_by_the_head: UnjudgedPastSummaries in PastSummaries, STAGED;

@@ -34,7 +34,7 @@ pub struct Report {
     pub nodes: u64,
     /// The listed damage.
     pub damage: Vec<Damage>,
-    /// The damaged files beside the logs, and damaged directories of column segments.
+    /// The damaged files beside the logs, and damaged directories of segments.
     pub files: Vec<DamagedFile>,
     /// The number of damages of both kinds, listed or not.
     pub damage_count: u64,

@@ -12,6 +12,7 @@ mod chunk;
 mod columns;
 mod record;
 mod runs;
+mod tail_piece;
 
 // The chunk index.
 mod index_block;
@@ -36,7 +37,7 @@ pub use chunk::{
 pub use columns::{
     Buffers, NumberRange, PartColumns, Piece, PieceKind, RangeTotals, SegmentDirectory, StreamRows,
     Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart,
-    Wanted, saves_enough,
+    Wanted, put_raw_unit,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{
@@ -55,6 +56,7 @@ pub use summary::{
     Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, Reuse, SourceSummary,
     TOP_VALUES, Top,
 };
+pub use tail_piece::{TAIL_PIECE_HEADER_BYTES, TailPiece};
 pub use time_entry::{
     FANOUT, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before, entry_of,
 };

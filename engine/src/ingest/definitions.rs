@@ -163,6 +163,7 @@ impl Writer {
         // Only theirs: there may be tens of thousands of others.
         for source in events.iter().filter_map(Event::source) {
             self.intakes.refresh(&self.catalog, source);
+            self.templates.refresh(&self.catalog, source);
         }
         written.map(|()| made)
     }

@@ -22,6 +22,7 @@ mod columns;
 mod indexer;
 mod rollup;
 mod summariser;
+mod unit_encoder;
 mod writer;
 
 // The oldest go.

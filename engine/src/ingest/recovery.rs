@@ -22,6 +22,7 @@ use super::known_sources;
 use super::native::Natives;
 use super::rollup::Merger;
 use super::summariser::{LatestChunks, Summariser};
+use super::unit_encoder::{ColumnUnits, Templates};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -31,6 +32,7 @@ pub(super) struct RecoveredDirectory {
     pub catalog: Catalog,
     pub indexer: Indexer,
     pub latest: LatestChunks,
+    pub templates: Templates,
     /// The newest arrival time in the log.
     pub newest: Option<Timestamp>,
 }
@@ -127,11 +129,14 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
     }
     let (sound_lines, _torn) = catalog_bytes.split_at(valid_bytes);
+    let templates = Templates::of(&catalog);
+    let units = ColumnUnits::new(uuid, indexed.chunk_bytes, templates.clone());
     let mut logs = opening.start(
         resume,
         indexed.chunk_index_end,
         indexed.times_end(),
         sound_lines,
+        Box::new(units),
     )?;
     for (event, line_no) in events.iter().zip(first_line..) {
         logs.append_catalog(&encode_line(&uuid, line_no, event))?;
@@ -141,6 +146,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         catalog,
         indexer,
         latest,
+        templates,
         newest: indexed.newest,
     };
     if indexed.chunks.address(indexed.chunk_bytes) < resume {
@@ -207,9 +213,13 @@ impl RecoveredDirectory {
                 continue;
             }
             let read = reader.read(LogKind::Records, address, &mut chunk);
-            if is_lost(&read, &chunk) {
+            let stored = match is_lost(&read, &chunk) {
+                true => reader.stored_from(LogKind::Records, address)?,
+                false => Some(address),
+            };
+            // What cannot be read of a file that is there is damaged.
+            if is_lost(&read, &chunk) && (read.is_ok() || stored != Some(address)) {
                 let next = ChunkNo(chunk_no.0 + 1).address(chunk_bytes);
-                let stored = reader.stored_from(LogKind::Records, address)?;
                 stored_from = stored
                     .unwrap_or(records_end)
                     .clamp(next, records_end.max(next));

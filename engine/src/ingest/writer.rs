@@ -6,7 +6,6 @@
 
 use std::path::Path;
 
-use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, PendingLoss, PushOutcome, longest_payload};
 use crate::log::{ColumnSegments, DirMeta, Durability, LogStats, Logs, Opening};
@@ -22,6 +21,7 @@ use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
 use super::steps::ClockStep;
 use super::summariser::{LatestChunks, Summariser};
+use super::unit_encoder::Templates;
 
 /// Counters of a writer since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +48,7 @@ pub struct Writer {
     indexer: Indexer,
     summariser: Summariser,
     pub(super) latest: LatestChunks,
+    pub(super) templates: Templates,
     summary: NodeSummary,
     durability: Durability,
     pub(super) stats: WriterStats,
@@ -74,6 +75,7 @@ impl Writer {
             indexer: recovered.indexer,
             summariser: Summariser::default(),
             latest: recovered.latest,
+            templates: recovered.templates,
             summary: NodeSummary::new(0),
             durability,
             stats: WriterStats::default(),
@@ -208,20 +210,20 @@ impl Writer {
         self.logs.segment_bytes()
     }
 
-    /// What of the record log is columns.
+    /// The segments of the record log.
     pub fn columns(&self) -> ColumnSegments {
         self.logs.columns()
     }
 
-    /// A compactor for a thread of its own, which may go on until the writer is closed.
-    pub fn compactor(&self) -> Result<Compactor> {
-        Ok(Compactor::beside(
-            self.logs.reader()?,
-            self.logs.compaction(),
-        ))
+    /// Writes the directories at the end of segments of the record log again that are damaged. It opens each segment.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written.
+    pub fn mend(&self) -> Result<()> {
+        self.logs.mend()
     }
 
-    /// How much the record log allocates before its next segment is begun.
+    /// How much may be written before anybody looks again.
     pub fn bytes_ahead(&self) -> u64 {
         self.logs.segment_bytes_soon() - self.logs.segment_bytes()
     }

@@ -5,10 +5,9 @@
 //! (`LogReader`); and `Opening` is a directory between two writers. Staging is a file, so what was published outlives a
 //! writer that is killed. FORMAT.md says where every byte stands and in which order marks move.
 //!
-//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`), one system call (`lock`) and one
-//! instruction (`ticks`).
+//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`, `record_flusher`), two system calls (`lock`, `os_storage`) and
+//! one instruction (`ticks`).
 
-mod compaction;
 mod files;
 mod options;
 mod read;
@@ -21,7 +20,6 @@ mod ticks;
 mod write;
 
 pub use crate::types::CATALOG_NAME;
-pub use compaction::{Compacted, Compaction};
 pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::column_file::{HeldUnit, UnitWanted};
@@ -36,8 +34,9 @@ pub use staging::listing::{Holder, StagingFile, staging_files};
 pub(crate) use staging::protocol::load_cut;
 pub use start::opening::{Opening, Recovered};
 pub use ticks::Ticks;
+pub use write::encoder::Encoder;
 pub use write::logs::{LogStats, Logs};
-pub use write::savings::ColumnSegments;
+pub use write::record_files::ColumnSegments;
 
 /// Files and system calls as the logs see them.
 pub mod storage {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, UNIT_CHUNKS};
 use crate::types::{Address, LogKind, PerLog};
 
 /// When what is written becomes durable.
@@ -25,7 +25,7 @@ pub enum Durability {
 pub struct LogOptions {
     /// Unit of indexing: a power of two from 4 KiB to 1 MiB.
     pub chunk_bytes: u32,
-    /// Unit of eviction of the record log: a power of two from 64 KiB to 1 GiB, not below the chunk. The chunk index has blocks of an eighth, the
+    /// Unit of eviction of the record log: a power of two from 64 KiB to 1 GiB, not below 16 chunks. The chunk index has blocks of an eighth, the
     /// timestamp index of a 64th, neither below 64 KiB or the chunk.
     pub block_bytes: u64,
     /// File sizes of the three logs: each a multiple of its block, up to 1 TiB.
@@ -59,6 +59,12 @@ impl LogOptions {
 }
 
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
+
+/// A unit of the record log lies in one block.
+pub fn block_bytes_min(chunk_bytes: u32) -> u64 {
+    BLOCK_BYTES_MIN.max(UNIT_CHUNKS * u64::from(chunk_bytes))
+}
+
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 /// No log reaches this. What foreign bytes say of addresses beyond is damage, and sums of addresses below do not overflow.
@@ -75,7 +81,7 @@ pub struct Geometry {
 impl Geometry {
     pub fn new(chunk_bytes: u32, block_bytes: u64, segment_bytes: PerLog<u64>) -> Result<Geometry> {
         check_chunk(chunk_bytes)?;
-        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        let least = block_bytes_min(chunk_bytes);
         if !block_bytes.is_power_of_two() || !(least..=BLOCK_BYTES_MAX).contains(&block_bytes) {
             return Err(refused(
                 "block",
@@ -86,7 +92,7 @@ impl Geometry {
         let geometry = Geometry {
             chunk_bytes: u64::from(chunk_bytes),
             block_bytes: [1, 8, 64]
-                .map(|part| (block_bytes / part).max(least))
+                .map(|part| (block_bytes / part).max(BLOCK_BYTES_MIN.max(chunk_bytes.into())))
                 .into(),
             segment_bytes,
         };
@@ -109,7 +115,7 @@ impl Geometry {
         block_bytes: u64,
         segment_bytes: PerLog<u64>,
     ) -> Result<Geometry> {
-        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        let least = block_bytes_min(chunk_bytes);
         let mut block = block_bytes.max(least);
         loop {
             match Geometry::new(chunk_bytes, block, segment_bytes) {
@@ -212,8 +218,8 @@ mod tests {
         let geometry =
             Geometry::fitting(4096, 64 << 20, [1 << 18, 3 << 16, 1 << 16].into()).unwrap();
         assert_eq!(geometry.block_bytes, [1 << 18, 1 << 16, 1 << 16].into());
-        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 20; 3].into()).unwrap();
-        assert_eq!(geometry.block_bytes, [1 << 20; 3].into());
+        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 24; 3].into()).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 24, 1 << 21, 1 << 20].into());
         assert!(Geometry::fitting(4096, 1 << 20, [4096; 3].into()).is_err());
     }
 }

@@ -132,7 +132,7 @@ impl SnapshotLogs {
         Ok(origin)
     }
 
-    /// The unit of a chunk that stands in a column segment, and which of its chunks that is; `None` where the chunk is to be read whole.
+    /// The unit of a chunk that stands in one, and which of its chunks that is; `None` where the chunk is to be read whole.
     pub fn column_unit<'a>(
         &self,
         chunk: ChunkNo,

@@ -1,4 +1,4 @@
-//! The pieces of a layout's payloads in column segments: how payloads are split, and which pieces a field needs.
+//! The pieces of a layout's payloads in units: how payloads are split, and which pieces a field needs.
 
 use std::ops::Range;
 

@@ -22,4 +22,4 @@ pub(crate) mod world;
 
 pub use asked::payloads;
 pub use random::Random;
-pub use scene::{Scene, compact, copy_dir, is_columns, options, paths, wait_until};
+pub use scene::{Scene, copy_dir, options, paths, wait_until};

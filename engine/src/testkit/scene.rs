@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::compact::Compactor;
-use crate::error::Result;
 use crate::ingest::{Writer, WriterOptions};
 use crate::log::{Durability, LogOptions, LogReader};
 use crate::query::{Directory, Loss, Poll, Snapshot};
@@ -114,6 +112,18 @@ impl Scene {
         paths(&self.dir().join(log.dir_name()))
     }
 
+    /// Damages the head of a unit of a segment of the record log, or mends it.
+    pub fn flip_unit(&self, path: &Path, nth: usize) {
+        self.change(path, |bytes| {
+            let length = |place: usize| {
+                let found: &[u8; 4] = bytes[place + 8..].first_chunk().unwrap();
+                u32::from_le_bytes(*found) as usize
+            };
+            let place = (0..nth).fold(0, |place, _| place + length(place));
+            bytes[place + 20] ^= 1;
+        });
+    }
+
     /// Overwrites a file with what `change` makes of its bytes.
     pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = fs::read(path).unwrap();
@@ -139,17 +149,6 @@ pub fn copy_dir(from: &Path, to: &Path) {
             false => drop(fs::copy(path, target).unwrap()),
         }
     }
-}
-
-/// Makes columns of all segments that are durable to their end.
-pub fn compact(mut compactor: Compactor) -> Result<()> {
-    let durable = compactor.durable()?;
-    while compactor.step(durable, || true)?.is_some() {}
-    Ok(())
-}
-
-pub fn is_columns(path: &Path) -> bool {
-    path.extension().is_some_and(|it| it == "columns")
 }
 
 /// Waits for a condition; fails after long enough that it will never hold.

@@ -1,10 +1,8 @@
 //! A client that keeps a list of what it pushed, and of what it was answered.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::compact::{Compacted, Compactor};
 use crate::error::Result;
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
@@ -15,8 +13,6 @@ use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
 pub const SEGMENT: u64 = 128 << 10;
-/// So often a compaction asks whether it is to go on.
-const PATIENCE: u32 = 100;
 
 const SOURCES: &str = r#"
 [[source]]
@@ -77,7 +73,16 @@ pub fn payload(ordinal: u64) -> Vec<u8> {
         let own = 1_000_000 - ordinal as i64;
         return [own.to_le_bytes(), ordinal.to_le_bytes()].concat();
     }
-    let rest = vec![ordinal as u8 | 1; 300 + value(ordinal) as usize / 4];
+    // Of two in three, columns make nothing smaller.
+    let mixed = |nth: usize| {
+        let number = (ordinal * 601 + nth as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (number ^ number >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 56
+    };
+    let byte = |nth| match ordinal % 3 {
+        0 => ordinal as u8 | 1,
+        _ => mixed(nth) as u8 | 1,
+    };
+    let rest: Vec<u8> = (0..300 + value(ordinal) as usize / 4).map(byte).collect();
     let mut payload = [ordinal.to_le_bytes(), value(ordinal).to_le_bytes()].concat();
     payload.extend((rest.len() as u16).to_le_bytes());
     payload.extend(rest);
@@ -104,8 +109,6 @@ pub struct Client {
     options: WriterOptions,
     pub writer: Option<Writer>,
     pub sent: Vec<Sent>,
-    /// Segments that became columns.
-    pub compacted: u64,
     pub marks: Arc<Marks>,
     ids: [SourceId; 3],
 }
@@ -118,7 +121,6 @@ impl Client {
             options: options.clone(),
             writer: None,
             sent,
-            compacted: 0,
             marks: Arc::default(),
             ids: [SourceId(0); 3],
         };
@@ -230,35 +232,6 @@ impl Client {
     pub fn forget(&mut self) -> Result<()> {
         let is_once = |source: &Source| source.name == "once";
         self.writer().rewrite_catalog(is_once)
-    }
-
-    /// Makes columns of the segments that are durable to their end.
-    pub fn compact(&mut self) -> Result<()> {
-        let compactor = self.writer().compactor()?;
-        self.compact_by(compactor)
-    }
-
-    /// Makes columns of all segments of a log that is closed.
-    pub fn compact_closed(&mut self) -> Result<()> {
-        let compactor = Compactor::open_with(self.disk.storage(), &loom())?;
-        self.compact_by(compactor)
-    }
-
-    fn compact_by(&mut self, mut compactor: Compactor) -> Result<()> {
-        let durable = compactor.durable()?;
-        // It waits for the flusher, which a disk that fails may keep from going on.
-        let asked = Cell::new(0);
-        let mut failed = Ok(());
-        let is_wanted = || asked.replace(asked.get() + 1) < PATIENCE;
-        while let Some(compacted) = compactor.step(durable, is_wanted)? {
-            match compacted {
-                Compacted::Columns { .. } => self.compacted += 1,
-                Compacted::StaysRows => {}
-                Compacted::Failed(error) => failed = Err(error),
-                Compacted::Stopped => break,
-            }
-        }
-        failed
     }
 
     pub fn close(&mut self) -> Result<()> {

@@ -244,15 +244,14 @@ pub fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
     }
 }
 
-/// A start removes what a crash left of columns that were being written, and of rows that they replaced.
+/// A start removes what a crash left of files that were being written, and of those that they replaced.
 fn is_tidy(disk: &Disk) -> Result<(), Broken> {
     let names = disk.storage().list(&loom().join("records"));
     let names = names.map_err(|error| broken("tidy", error.to_string()))?;
-    // The writer has made drafts of rows by now.
+    // The writer has made drafts by now.
     let segments = names.iter().filter(|name| !name.ends_with(".0.new"));
     let firsts: Vec<_> = segments.filter_map(|name| name.split('.').next()).collect();
-    let is_draft = |name: &String| name.ends_with(".columns.new");
-    if firsts.iter().collect::<BTreeSet<_>>().len() == firsts.len() && !names.iter().any(is_draft) {
+    if firsts.iter().collect::<BTreeSet<_>>().len() == firsts.len() {
         return Ok(());
     }
     Err(broken("tidy", format!("after a start there are {names:?}")))
@@ -286,10 +285,6 @@ pub fn recover_with(
         .push(3)
         .and_then(|()| client.sync())
         .map_err(failed)?;
-    // One in four, to save time.
-    if known.len().is_multiple_of(4) {
-        client.compact().map_err(failed)?;
-    }
     let owed = Owed {
         promise: "recovered logs go on",
         records: client.sent.len() as u64,

@@ -6,7 +6,6 @@
 
 mod check;
 mod client;
-mod compactions;
 mod crashes;
 mod failures;
 mod judge;

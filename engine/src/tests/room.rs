@@ -9,6 +9,9 @@ use crate::log::tests::simulated::{Disk, Luck, loom};
 use crate::testkit::Random;
 use crate::types::Address;
 
+/// A start on a full disk gives up to here at most.
+const GIVEN_UP_MOST: u64 = 5 * SEGMENT;
+
 const EVICT: WhenFull = WhenFull::Evict { kept_from: None };
 
 /// How the writer before it ended.
@@ -75,11 +78,11 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
         disk.remember(&marks);
         let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
         let past = disk.past();
-        let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
+        let found = read(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)).unwrap();
         // A killed writer has the room that it allocated ahead.
         assert_eq!(found.first > 0, ended != Ended::Killed, "{ended:?}");
         again.push(20).and_then(|()| again.sync()).unwrap();
-        read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
+        read(&disk, &again.sent, &owed(&again, GIVEN_UP_MOST)).unwrap();
 
         // However it is stopped on its way, what is left is a directory like any other, once there is room.
         let mut random = Random(3);
@@ -88,7 +91,7 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
                 boundary.kill(),
                 boundary.lose_power(Luck::Some(50), &mut random),
             ] {
-                if let Err(broken) = recover(&disk, &client.sent, &owed(&client, 2 * SEGMENT)) {
+                if let Err(broken) = recover(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)) {
                     panic!("{ended:?}, before {:?}: {broken:?}", boundary.op);
                 }
             }
@@ -102,8 +105,8 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
     for (kept_from, is_refused) in [
         (Address::ZERO, true),
         (Address(SEGMENT - 1), true),
-        // It takes the room of two.
-        (Address(2 * SEGMENT), false),
+        // It takes the room of some.
+        (Address(GIVEN_UP_MOST), false),
     ] {
         let (disk, client) = full(Ended::Closed).unwrap();
         let asked = asked(WhenFull::Evict {
@@ -112,7 +115,7 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
         let again = Client::start(&disk, &asked, client.sent.clone());
         assert_eq!(again.is_err(), is_refused, "{kept_from}");
         drop(again);
-        let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
+        let found = read(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)).unwrap();
         assert_eq!(found.first == 0, is_refused, "{kept_from}");
     }
 }
@@ -186,6 +189,6 @@ fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
     disk.rot(&times, entry + 20, &[7; 4]);
     let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
     again.push(20).and_then(|()| again.sync()).unwrap();
-    let found = read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
+    let found = read(&disk, &again.sent, &owed(&again, GIVEN_UP_MOST)).unwrap();
     assert!(found.first > 0);
 }

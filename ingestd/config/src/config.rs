@@ -52,20 +52,6 @@ pub struct LogConfig {
     /// The folder of the staging file; if the file does not fit there, it is in the Loom directory.
     pub staging: Spanned<PathBuf>,
     pub durability: DurabilityConfig,
-    /// Whether the daemon rewrites old files of the record log as columns.
-    pub compact: Compact,
-    /// The time after which a full and durable file is rewritten.
-    pub compact_after: Span,
-}
-
-/// Whether old files of the record log become columns.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Compact {
-    /// Yes, while the daemon runs and the machine has time.
-    #[default]
-    Auto,
-    Off,
 }
 
 /// `"none"`, `"batch"`, or the greatest delay of an fsync.
@@ -252,7 +238,8 @@ impl LogConfig {
         };
         power("chunk", &self.chunk, CHUNK_BYTES)?;
         let chunk_bytes = self.chunk.get_ref().0;
-        let block_bytes_min = chunk_bytes.max(*BLOCK_BYTES.start());
+        // A unit of 16 chunks lies in one block.
+        let block_bytes_min = (16 * chunk_bytes).max(*BLOCK_BYTES.start());
         power("block", &self.block, block_bytes_min..=*BLOCK_BYTES.end())?;
         let (segment, block) = (self.segment.get_ref(), self.block.get_ref());
         if segment.0 == 0 || !segment.0.is_multiple_of(block.0) || segment.0 > SEGMENT_BYTES_MAX {
@@ -428,8 +415,6 @@ impl Default for LogConfig {
             segment: unwritten(256 << 20),
             staging: Spanned::new(0..0, PathBuf::from(SHARED_MEMORY)),
             durability: DurabilityConfig::default(),
-            compact: Compact::default(),
-            compact_after: Span(Duration::from_secs(10)),
         }
     }
 }
@@ -589,12 +574,6 @@ mod tests {
                 "durability = \"0ms\"",
                 "not a durability",
             ),
-            ("compact = \"auto\"", "compact = \"on\"", "auto"),
-            (
-                "compact_after = \"10s\"",
-                "compact_after = \"late\"",
-                "not a duration",
-            ),
             (
                 "max_bytes = \"50GiB\"",
                 "max_bytes = \"50\u{20ac}\"",
@@ -642,7 +621,7 @@ mod tests {
     fn the_least_that_can_be_retained_shrinks_with_the_segments() {
         let config = |segment: &str, max_bytes: &str| {
             Config::parse(&format!(
-                "[log]\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
+                "[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
             ))
         };
         // This is two segments of the record log, two of 128 KiB of the chunk index, and one with two blocks of the timestamp index.

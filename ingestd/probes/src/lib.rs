@@ -23,7 +23,7 @@ pub use clock::Clock;
 pub use counts::Counts;
 pub use error::ProbeError;
 pub use pagecache::Pagecache;
-pub use priority::{idle_io, real_time};
+pub use priority::real_time;
 pub use probe::{BATCH_BYTES, Probe, TICK};
 pub use starter::end_with_starter;
 pub use syscalls::{NAME_BYTES_MAX, NUMBER_UNKNOWN, Syscalls, number_of, numbers};

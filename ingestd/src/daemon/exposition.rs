@@ -24,11 +24,11 @@ pub(super) fn render(now: &DaemonStatus) -> String {
     whole("log_durable_bytes", now.records_durable as f64, help);
     let help = "Bytes on the disk of the segments of all logs.";
     whole("segment_bytes", now.segment_bytes as f64, help);
-    let help = "Segments of the record log that are columns.";
+    let help = "Segments of the record log that hold units.";
     whole("column_segments", now.column_segments as f64, help);
-    let help = "Bytes on the disk of the segments that are columns.";
+    let help = "Bytes on the disk of the segments of the record log.";
     whole("column_bytes", now.column_bytes as f64, help);
-    let help = "Bytes that the segments that are columns took before.";
+    let help = "Bytes of the record log that its segments hold.";
     whole("column_rows_bytes", now.column_rows_bytes as f64, help);
     let help = "Segments of the record log that retention removed.";
     whole("evicted_segments_total", now.evicted_segments as f64, help);

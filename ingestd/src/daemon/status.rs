@@ -26,7 +26,7 @@ pub struct DaemonStatus {
     pub segment_bytes: u64,
     /// Retention's `max_bytes`, if the configuration has it.
     pub bytes_max: Option<u64>,
-    /// Segments of the record log that are columns, the bytes that they take on the disk, and those that they took as rows.
+    /// Segments of the record log that hold units, the bytes that they take on the disk, and those of the log that they hold.
     pub column_segments: u64,
     pub column_bytes: u64,
     pub column_rows_bytes: u64,

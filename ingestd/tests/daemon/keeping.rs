@@ -221,8 +221,7 @@ fn a_start_on_a_full_file_system_evicts_nothing_that_must_be_archived_and_is_not
     let to = elsewhere.path().join("archive");
     let dir = disk.at().join("loom");
     let required = format!("[archive]\nto = '{}'\nrequired = true\n", to.display());
-    let config = on_disk(&required).replacen("[log]\n", "[log]\ncompact = 'off'\n", 1);
-    let config = Config::parse(&config).unwrap();
+    let config = Config::parse(&on_disk(&required)).unwrap();
     let start = || Daemon::start(&dir, &config, false);
     let daemon = start().unwrap();
     let (client, source) = connect(&dir);

@@ -15,11 +15,10 @@ use loom_engine::Timestamp;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::Durability;
 use loom_engine::schema::{FieldDef, Filter, PayloadEncoder, Source, SourceDef, TimeKind};
-use loom_engine::testkit::{is_columns, options};
+use loom_engine::testkit::options;
 
 use self::schema::Schema;
 use self::value::{Value, draw, from_text, kind};
-use crate::daemon::ingestd;
 use crate::duckdb::Session;
 use crate::seed::Seed;
 use crate::table::{Column, Index, Table, Times};
@@ -129,33 +128,14 @@ impl World {
         Ok(())
     }
 
-    /// Makes columns of all segments that are full. Returns how many these were.
-    pub fn compact(&mut self) -> Result<u64> {
-        compact(&self.dir, self.writer.as_mut())
+    /// Has every unit that is whole written. Returns whether a writer did it.
+    pub fn sync(&mut self) -> Result<bool> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(false);
+        };
+        writer.sync_durable()?;
+        Ok(true)
     }
-}
-
-/// Whoever writes a directory compacts it; where nobody does, the program.
-fn compact(dir: &Path, writer: Option<&mut Writer>) -> Result<u64> {
-    let before = column_segments(dir)?;
-    match writer {
-        Some(writer) => {
-            writer.sync_durable()?;
-            loom_engine::testkit::compact(writer.compactor()?)?;
-        }
-        None => {
-            ingestd(["compact".as_ref(), dir.as_os_str()])?;
-        }
-    }
-    Ok(column_segments(dir)? - before)
-}
-
-fn column_segments(dir: &Path) -> Result<u64> {
-    let mut segments = 0;
-    for entry in std::fs::read_dir(dir.join("records"))? {
-        segments += u64::from(is_columns(&entry?.path()));
-    }
-    Ok(segments)
 }
 
 impl<'a> Making<'a> {
@@ -260,16 +240,12 @@ impl<'a> Making<'a> {
                 self.tell("closed and opened again");
             }
             5 => {
-                let segments = compact(&self.dir, self.writer.as_mut())?;
-                self.tell(&format!("{segments} segments in columns"));
+                self.writer()?.sync_durable()?;
+                self.tell("synced");
             }
-            other => {
+            _ => {
                 if let Some(writer) = self.writer.take() {
                     writer.close()?;
-                }
-                if other == 6 {
-                    let segments = compact(&self.dir, None)?;
-                    self.tell(&format!("{segments} segments in columns"));
                 }
                 self.writer = Some(Writer::open(&self.dir, self.options.clone())?);
                 self.tell("another writer");

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use loom_engine::format::{
-    LOSS_TABLE_BYTES, LOSSES_LOG, SLOT_LOG, TIME_ENTRY_BYTES, TimeEntry, checksum, checksum_for,
-    crc32c, encode_line, put_trailer,
+    LOSS_TABLE_BYTES, LOSSES_LOG, SLOT_LOG, SegmentDirectory, TAIL_PIECE_HEADER_BYTES,
+    TIME_ENTRY_BYTES, TimeEntry, checksum, checksum_for, crc32c, encode_line, put_raw_unit,
+    put_trailer,
 };
 use loom_engine::ingest::Writer;
 use loom_engine::log::LogReader;
@@ -23,7 +24,7 @@ use loom_engine::testkit::options;
 use loom_engine::{Address, LogKind};
 use loom_tests::command::{file, source, table, word};
 use loom_tests::daemon::Daemon;
-use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, is_columns};
+use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, TAIL, is_segment};
 
 use super::in_little_memory;
 
@@ -190,13 +191,44 @@ impl World {
         self.put(LogKind::Times, at, &entry)
     }
 
-    /// Changes the second chunk.
+    /// Changes the second chunk. The first unit becomes raw, and so holds any bytes.
     fn forge_chunk(&self, change: impl FnOnce(&mut [u8])) -> PathBuf {
-        let start = CHUNK_BYTES as usize;
-        let mut chunk = self.log(LogKind::Records)[start..2 * start].to_vec();
-        change(&mut chunk);
-        put_trailer(&self.uuid, Address(CHUNK_BYTES), &mut chunk);
-        self.put(LogKind::Records, Address(CHUNK_BYTES), &chunk)
+        let mut chunks = vec![0; SEGMENT_BYTES as usize];
+        let reader = LogReader::open(&self.dir).unwrap();
+        reader
+            .read(LogKind::Records, Address::ZERO, &mut chunks)
+            .unwrap();
+        let second = &mut chunks[CHUNK_BYTES as usize..2 * CHUNK_BYTES as usize];
+        change(second);
+        put_trailer(&self.uuid, Address(CHUNK_BYTES), second);
+        let mut file = Vec::new();
+        let chunk_bytes = CHUNK_BYTES as u32;
+        put_raw_unit(&self.uuid, Address::ZERO, chunk_bytes, &chunks, &mut file);
+        let starts = vec![0, file.len() as u64];
+        SegmentDirectory::new(starts).encode(&self.uuid, Address::ZERO, &mut file);
+        let (path, _) = self.segments(LogKind::Records).next().unwrap();
+        fs::write(path, file).unwrap();
+        path.clone()
+    }
+
+    /// Claims too much in all pieces of the tail.
+    fn forge_pieces(&self, at: usize) -> PathBuf {
+        const TAIL_LOG: u8 = 6;
+        let path = self.dir.join(TAIL);
+        let mut file = fs::read(&path).unwrap();
+        let begins = |place: &usize| file[*place..].starts_with(b"TAIL");
+        let places: Vec<usize> = (0..file.len()).step_by(8).filter(begins).collect();
+        assert!(!places.is_empty());
+        for place in places {
+            let bytes = u64::from(u32_at(&file, place + 8)) as usize;
+            let piece = &mut file[place..place + TAIL_PIECE_HEADER_BYTES + bytes];
+            claim(piece, at, 8);
+            let address = u64::from_le_bytes(piece[16..24].try_into().unwrap());
+            let sum = checksum_for(&self.uuid, TAIL_LOG, address, &piece[8..]);
+            put_u32(piece, 4, sum);
+        }
+        fs::write(&path, file).unwrap();
+        path
     }
 
     /// Claims too much in both slots of `durable`.
@@ -330,6 +362,11 @@ fn small_files_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
             });
         }
     }
+    for (name, at) in [("length", 8), ("address", 16)] {
+        world.place(&format!("{name} of a piece"), Owed::Named, |world| {
+            world.forge_pieces(at)
+        });
+    }
     for (name, at, width) in [
         ("bytes of the catalog", 144, 8),
         ("rows of pending losses", 156, 4),
@@ -447,7 +484,7 @@ fn narrow_nodes_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
 
 // G8
 #[test]
-fn column_segments_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
+fn segments_that_claim_too_much_are_named_in_little_memory() -> Result<()> {
     const COLUMNS_LOG: u8 = 5;
     // Behind its header stand the checksum of each chunk, and whether anchors stand in it.
     const NUMBERS: usize = 24 + 5 * 16;
@@ -456,7 +493,7 @@ fn column_segments_that_claim_too_much_are_named_in_little_memory() -> Result<()
     let (path, sound) = world
         .files
         .iter()
-        .find(|(path, _)| is_columns(path))
+        .find(|(path, _)| is_segment(path))
         .unwrap()
         .clone();
     let (uuid, end) = (world.uuid, sound.len());

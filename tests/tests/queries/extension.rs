@@ -37,14 +37,12 @@ fn directory_of(rows: usize, fields: &str, row: impl Fn(usize) -> String) -> Res
 /// Rows of the directory that is larger than little memory.
 const WIDE_ROWS: usize = 200_000;
 
-/// The same with texts beside `n`, and in columns.
+/// The same with texts beside `n`.
 fn wide_directory() -> Result<TempDir> {
-    let dir = directory_of(WIDE_ROWS, "n i64?, name utf8?, text utf8?", |n| {
+    directory_of(WIDE_ROWS, "n i64?, name utf8?, text utf8?", |n| {
         let text = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         format!("{n},user{n:06},x{text}{}", text.wrapping_mul(text))
-    })?;
-    run(&["compact", word(&dir.path().join("loom"))]).ends(0);
-    Ok(dir)
+    })
 }
 
 /// Runs Python with `duckdb` imported, `EXTENSION`, `DIR` and `BASE` set, and `connect(path)` to load the extension.

@@ -1,14 +1,12 @@
-//! What `loom_series` and `loom_series_aggregate` say of series is what a scan of each group says, over rows and columns, several directories, windows and threads.
+//! What `loom_series` and `loom_series_aggregate` say of series is what a scan of each group says, over several directories, windows and threads.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::Timestamp;
-use loom_engine::compact::Compactor;
 use loom_engine::ingest::Writer;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
-use loom_engine::testkit::{compact, options};
+use loom_engine::testkit::options;
 use loom_tests::command::{says, table};
 use loom_tests::duckdb::{Row, Session, Version};
 use loom_tests::seed::Seed;
@@ -46,7 +44,7 @@ fn value(seed: &mut Seed) -> FieldValue<'static> {
     }
 }
 
-/// Groups in one directory: the first rounds in columns, the last ones as rows.
+/// Groups in one directory, by two writers one after the other.
 fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
     for half in 0..2 {
         let mut options = options(256 << 10, 1 << 20);
@@ -74,9 +72,6 @@ fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
             writer.tick()?;
         }
         writer.close()?;
-        if half == 0 {
-            compact(Compactor::open(dir, OsStorage::default())?)?;
-        }
     }
     Ok(())
 }

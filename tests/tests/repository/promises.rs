@@ -19,7 +19,7 @@ const PROMISES: [&str; 13] = [
     "SIGTERM under load loses nothing",
     "a snapshot is exact: every record below its position, none torn, doubled or missing",
     "readers never block, slow or corrupt the writer",
-    "damage is detected, reported and confined to its chunk, or to its unit in a column segment",
+    "damage is detected, reported and confined to its unit, in staging and the tail to its chunk",
     "no file and no bytes from the network cause a panic, unbounded memory or a hang, in the daemon or in DuckDB",
     "every loss is counted and can be queried; received = stored + refused + dropped, also after a kill; after a crash of the host, an unknown number is NULL",
     "a failed fsync never yields a durable acknowledgement",
@@ -37,7 +37,6 @@ Crash | between the index logs | the timestamp index is rebuilt
 Crash | in recovery, again and again | the same records each time
 Crash | in a start, or in a stop, at any operation | no loss
 Crash | while a segment is created | no hole, no harm
-Crash | while a segment becomes columns | one form, complete
 Crash | stale staging | never used
 Disk | full at the start | refused
 Disk | full in mid-flush | the policy applies until there is room
@@ -51,14 +50,14 @@ Disk | remounted read-only | queries continue, syncs fail
 Disk | a segment deleted underneath | reported
 Disk | the directory moved, removed or replaced | reported until a restart
 Disk | an fsync of five seconds | producers wait, then the policy applies
-Corruption | a flipped byte | reported, confined to its chunk
+Corruption | a flipped byte | reported, confined to its unit, or to its chunk in the tail
 Corruption | truncation | reported
 Corruption | a damaged staging, a damaged or lost catalog or loom.json | the copy is used, a start repairs
 Corruption | a catalog that lost lines, or all of it, and its copy too | a start is refused
 Corruption | durable lost or of no use | reported by `check`
 Corruption | damaged index logs at a start | rebuilt as needed
 Corruption | a tail of zeroes | reported
-Corruption | swapped pages | both reported
+Corruption | swapped pages | reported
 Corruption | a segment of another directory | never verifies
 Corruption | lengths of 0 and 2^64-1 | an error, or no harm
 Corruption | chain links astray | an error, or no harm

@@ -137,7 +137,7 @@ fn covers(trace: &str) -> Result<()> {
     covered(
         "the recovery of staged bytes",
         recovery,
-        &["pwrite64(", "/records/"],
+        &["pwrite64(", "/tail>"],
     )?;
     covered("the durable slot", recovery, &["pwrite64(", "/durable>"])?;
     covered(
@@ -145,7 +145,8 @@ fn covers(trace: &str) -> Result<()> {
         run,
         &["open", "/records/", "O_CREAT"],
     )?;
-    covered("its space", run, &["fallocate(", "/records/"])?;
+    covered("units", run, &["pwrite64(", "/records/"])?;
+    covered("the tail", run, &["pwrite64(", "/tail>"])?;
     covered("its name", run, &["fsync(", "/records>"])?;
     covered("retention", run, &["unlink", "/records/"])?;
     covered("the catalog", run, &["write", "source_closed"])?;

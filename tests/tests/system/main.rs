@@ -5,7 +5,6 @@
 //! nothing out.
 
 mod clocks;
-mod compactions;
 mod containers;
 mod faults;
 mod kills;

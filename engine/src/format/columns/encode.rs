@@ -1,6 +1,6 @@
 //! Some chunks as a unit: their records are taken apart into columns, and put together again to see that every byte comes back.
 //!
-//! What does not come back (a chunk that does not verify, payloads that are not what their template says) and what saves too little stays rows.
+//! What does not come back (a chunk that does not verify, payloads that are not what their template says) and what saves too little becomes a raw unit.
 
 use std::collections::HashMap;
 
@@ -10,6 +10,7 @@ use super::families::{self, FamilyTable};
 use super::gather::Columns;
 use super::groups::{GroupTable, SectionTable, TailForm, section_checksum};
 use super::head::{Form, StreamTable, Tables, encode_head};
+use super::raw::put_raw_unit;
 use super::saves_enough;
 use super::split::{Records, Split};
 use super::stream::Stream;
@@ -88,18 +89,8 @@ impl UnitEncoder {
             && self.is_rebuilt(first, chunks);
         match is_smaller {
             true => out.extend_from_slice(&self.unit),
-            false => self.put_rows(first, chunks, out),
+            false => put_raw_unit(&self.uuid, first, self.chunk_bytes, chunks, out),
         }
-    }
-
-    fn put_rows(&self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
-        let count = chunks.len() / self.chunk_bytes as usize;
-        let tables = Tables::default();
-        let last = chunks.iter().rposition(|byte| *byte != 0);
-        let bytes = last.map_or(0, |last| (last + 1).next_multiple_of(8));
-        let head = encode_head(&self.uuid, first, Form::Rows, count, &tables, bytes);
-        out.extend_from_slice(&head);
-        out.extend_from_slice(at(chunks, ..bytes));
     }
 
     /// Whether the unit gives back exactly these chunks.

@@ -1,8 +1,7 @@
-//! The end of a column segment: where its units stand.
+//! The directory at the end of a segment of the record log: where its units stand.
 //!
 //! Damage there loses nothing: units say how long they are, and are walked.
 
-use super::head::UnitHeader;
 use super::{COLUMNS_LOG, UNIT_CHUNKS};
 use crate::format::bytes::{FormatError, invalid, u32_at, u64_at};
 use crate::format::checksum::checksum_for;
@@ -15,7 +14,7 @@ const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
 /// More than two million units: segments of 2 TiB with chunks of 64 KiB.
 const DIRECTORY_BYTES_MOST: usize = 16 << 20;
 
-/// Where each unit of a column segment begins, and where the last ends.
+/// Where each unit of a segment begins, and where the last ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentDirectory {
     starts: Vec<u64>,
@@ -28,15 +27,12 @@ impl SegmentDirectory {
         SegmentDirectory { starts }
     }
 
-    pub fn units(&self) -> usize {
-        self.starts.len() - 1
+    pub fn into_starts(self) -> Vec<u64> {
+        self.starts
     }
 
-    /// Where a unit stands in the file. One that was not found stands where the last one ends, and is empty.
-    pub fn unit(&self, nth: usize) -> std::ops::Range<u64> {
-        let last = *at(&self.starts, self.units());
-        let place = |nth: usize| self.starts.get(nth).copied().unwrap_or(last);
-        place(nth)..place(nth.saturating_add(1))
+    pub fn units(&self) -> usize {
+        self.starts.len() - 1
     }
 
     /// Bytes of a directory of so many units, its footer included; `None` where that is more than a reader takes into memory. Such units are walked.
@@ -72,11 +68,11 @@ impl SegmentDirectory {
         file_bytes: u64,
     ) -> Result<SegmentDirectory, FormatError> {
         let Some(need) = SegmentDirectory::bytes_of(units) else {
-            return invalid("the number of units of a column segment", units as u64);
+            return invalid("the number of units of a segment", units as u64);
         };
         if bytes.len() != need {
             return Err(FormatError::Short {
-                what: "the directory of a column segment",
+                what: "the directory of a segment",
                 have: bytes.len(),
                 need,
             });
@@ -84,12 +80,12 @@ impl SegmentDirectory {
         let (table, footer) = bytes.split_at(need - SEGMENT_FOOTER_BYTES);
         let (stored, stored_units) = (u32_at(footer, 0), u32_at(footer, 4));
         if u64_at(footer, 8) != SEGMENT_MAGIC || stored_units as usize != units {
-            return invalid("the footer of a column segment", stored_units.into());
+            return invalid("the footer of a segment", stored_units.into());
         }
         let computed = checksum_for(uuid, COLUMNS_LOG, first.0, table);
         if stored != computed {
             return Err(FormatError::Checksum {
-                what: "the directory of a column segment",
+                what: "the directory of a segment",
                 stored,
                 computed,
             });
@@ -101,13 +97,8 @@ impl SegmentDirectory {
         let end = file_bytes.saturating_sub(need as u64);
         let ascend = starts.is_sorted() && starts.last().is_some_and(|last| *last <= end);
         if !ascend {
-            return invalid("a place in the directory of a column segment", end);
+            return invalid("a place in the directory of a segment", end);
         }
         Ok(SegmentDirectory { starts })
-    }
-
-    /// Where the next unit begins, by the header of the one at `start`.
-    pub fn next(start: u64, header: &[u8], chunk_bytes: u32) -> Result<u64, FormatError> {
-        Ok(start + UnitHeader::decode(header, chunk_bytes)?.unit_bytes as u64)
     }
 }

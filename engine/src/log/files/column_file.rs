@@ -1,4 +1,4 @@
-//! A column segment, read as the rows that it was made of.
+//! A segment of the record log, a file of units, read as the chunks that it was made of.
 //!
 //! Every chunk comes back byte for byte, with its own checksum. Units are read and decoded as they are needed; the latest unit and chunk are kept.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::storage::{FileId, StorageFile, read_at, write_at};
 use super::unit_cache::{UnitCache, UnitKey};
+use super::unit_places::UnitPlaces;
 use crate::error::{Error, Result};
 use crate::format::{
     Buffers, FormatError, PartColumns, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit,
@@ -30,9 +31,7 @@ pub struct ColumnFile {
     first: Address,
     chunk_bytes: u32,
     segment_bytes: u64,
-    directory: SegmentDirectory,
-    /// Why the directory was not read but found by walking the units, if it was.
-    directory_damage: Option<FormatError>,
+    places: Mutex<UnitPlaces>,
     latest: Mutex<Latest>,
 }
 
@@ -147,19 +146,15 @@ struct Latest {
 }
 
 impl ColumnFile {
-    /// The rows of the segment that begins at `first`. Its directory is read, or found by walking its units where it is damaged.
+    /// The segment that begins at `first`.
     pub fn of(
         uuid: &[u8; 16],
         first: Address,
         chunk_bytes: u32,
         segment_bytes: u64,
         file: Arc<dyn StorageFile>,
+        places: UnitPlaces,
     ) -> Result<ColumnFile> {
-        let units = SegmentDirectory::units_of(segment_bytes, chunk_bytes);
-        let (directory, directory_damage) = match read_directory(&*file, uuid, first, units)? {
-            Ok(directory) => (directory, None),
-            Err(damage) => (walk(&*file, units, chunk_bytes)?, Some(damage)),
-        };
         Ok(ColumnFile {
             id: file.id()?,
             file,
@@ -167,26 +162,26 @@ impl ColumnFile {
             first,
             chunk_bytes,
             segment_bytes,
-            directory,
-            directory_damage,
+            places: Mutex::new(places),
             latest: Mutex::default(),
         })
     }
 
     /// What is wrong with the directory at its end, if something is.
-    pub fn directory_damage(&self) -> Option<&FormatError> {
-        self.directory_damage.as_ref()
+    pub fn directory_damage(&self) -> Option<FormatError> {
+        locked(&self.places).directory_damage().cloned()
     }
 
     /// Writes the directory to `file`, which is the segment opened to write. Where units are missing, it stays damaged.
     pub fn write_directory(&self, file: &dyn StorageFile) -> Result<()> {
         let units = SegmentDirectory::units_of(self.segment_bytes, self.chunk_bytes);
-        if self.directory.units() != units {
+        let starts = locked(&self.places).first_units(units)?;
+        if starts.len() != units + 1 {
             return Ok(());
         }
-        let end = self.directory.unit(units).start;
+        let end = *at(&starts, units);
         let mut bytes = Vec::new();
-        self.directory.encode(&self.uuid, self.first, &mut bytes);
+        SegmentDirectory::new(starts).encode(&self.uuid, self.first, &mut bytes);
         write_at(file, &bytes, end)?;
         file.truncate(end + bytes.len() as u64)?;
         file.sync()
@@ -202,11 +197,19 @@ impl ColumnFile {
 
     /// Where a unit stands in the file.
     fn place_of(&self, nth: usize) -> Result<Range<u64>> {
-        let place = self.directory.unit(nth);
+        let found = locked(&self.places).unit(nth)?;
+        let Some(place) = found else {
+            let what = FormatError::Short {
+                what: "a unit",
+                have: 0,
+                need: UNIT_HEADER_BYTES,
+            };
+            return Err(self.damaged(self.address_of(nth), &what));
+        };
         let length = place.end - place.start;
         if length > Unit::bytes_most(self.chunk_bytes) {
             let what = FormatError::Invalid {
-                what: "the length of a unit in the directory of a column segment",
+                what: "the length of a unit by the places of its segment's units",
                 value: length,
             };
             return Err(self.damaged(self.address_of(nth), &what));
@@ -214,18 +217,18 @@ impl ColumnFile {
         Ok(place)
     }
 
-    /// Reads a unit's bytes.
-    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    /// Reads a unit's bytes, and returns where they stand in the file.
+    pub fn read_unit_bytes(&self, nth: usize, bytes: &mut Vec<u8>) -> Result<u64> {
         let place = self.place_of(nth)?;
         let room = memory::resize(bytes, (place.end - place.start) as usize);
         room.map_err(|refused| refused.of(self.path()))?;
-        self.read_whole(nth, 0, bytes)
+        self.read_whole(nth, place.start, 0, bytes)?;
+        Ok(place.start)
     }
 
-    /// Fills `bytes` with what stands in a unit from `offset` on.
-    fn read_whole(&self, nth: usize, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let start = self.directory.unit(nth).start + offset as u64;
-        let read = read_at(&*self.file, bytes, start)?;
+    /// Fills `bytes` with what stands in a unit, which begins at `start`, from `offset` on.
+    fn read_whole(&self, nth: usize, start: u64, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let read = read_at(&*self.file, bytes, start + offset as u64)?;
         if read < bytes.len() {
             let what = FormatError::Short {
                 what: "a unit",
@@ -245,12 +248,12 @@ impl ColumnFile {
         let length = (place.end - place.start) as usize;
         let no_memory = |refused: NoMemory| refused.of(self.path());
         let mut head = memory::zeroed(HEAD_BYTES.min(length)).map_err(no_memory)?;
-        self.read_whole(nth, 0, &mut head)?;
+        self.read_whole(nth, place.start, 0, &mut head)?;
         let header = UnitHeader::decode(&head, self.chunk_bytes).map_err(damaged)?;
         let have = head.len();
         if header.head_bytes > have {
             memory::resize(&mut head, header.head_bytes.min(length)).map_err(no_memory)?;
-            self.read_whole(nth, have, at_mut(&mut head, have..))?;
+            self.read_whole(nth, place.start, have, at_mut(&mut head, have..))?;
         }
         let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, &head, length);
         let unit = unit.map_err(damaged)?;
@@ -295,7 +298,8 @@ impl ColumnFile {
         };
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
-        let read = |offset, bytes: &mut [u8]| self.read_whole(nth, offset, bytes);
+        let start = self.place_of(nth)?.start;
+        let read = |offset, bytes: &mut [u8]| self.read_whole(nth, start, offset, bytes);
         unit.fill(&part, &mut held.spare, read, |refused| {
             refused.of(self.path())
         })?;
@@ -323,10 +327,11 @@ impl ColumnFile {
                 },
             ),
         };
-        let start = self.directory.unit(nth).start;
-        for range in ranges {
-            self.file
-                .will_read(start + range.start as u64, range.len() as u64);
+        if let Ok(place) = self.place_of(nth) {
+            for range in ranges {
+                let start = place.start + range.start as u64;
+                self.file.will_read(start, range.len() as u64);
+            }
         }
     }
 
@@ -379,21 +384,21 @@ impl ColumnFile {
             .min(self.segment_bytes)
             .saturating_sub(1);
         let units = (offset / self.unit_bytes()) as usize..=(last / self.unit_bytes()) as usize;
-        for place in units
-            .filter(|nth| *nth < self.directory.units())
-            .map(|nth| self.directory.unit(nth))
-        {
+        for place in units.flat_map(|nth| self.place_of(nth)) {
             self.file.will_read(place.start, place.end - place.start);
         }
     }
 
-    pub fn bytes(&self) -> Result<u64> {
-        // Once it is emptied, nothing is left of it.
-        Ok(if self.file.bytes()? == 0 {
-            0
-        } else {
-            self.segment_bytes
-        })
+    /// Whether something stands in the place of the unit that holds an address, be it damaged.
+    pub fn reaches(&self, address: Address) -> Result<bool> {
+        let nth = (address.0 - self.first.0) / self.unit_bytes();
+        locked(&self.places).reaches(nth as usize)
+    }
+
+    /// Whether it was written to its end, and retention has not emptied it.
+    pub fn has_last_unit(&self) -> Result<bool> {
+        let units = SegmentDirectory::units_of(self.segment_bytes, self.chunk_bytes);
+        Ok(locked(&self.places).unit(units - 1)?.is_some())
     }
 
     pub fn is_removed(&self) -> Result<bool> {
@@ -403,41 +408,4 @@ impl ColumnFile {
     fn damaged(&self, address: Address, error: &FormatError) -> Error {
         error.of(self.file.path().to_owned(), address)
     }
-}
-
-/// Reads the directory at the end of a file, or finds that it is damaged.
-fn read_directory(
-    file: &dyn StorageFile,
-    uuid: &[u8; 16],
-    first: Address,
-    units: usize,
-) -> Result<std::result::Result<SegmentDirectory, FormatError>> {
-    let file_bytes = file.bytes()?;
-    let length = SegmentDirectory::bytes_of(units).map_or(0, |bytes| bytes as u64);
-    let length = length.min(file_bytes);
-    let room = memory::zeroed(length as usize);
-    let mut bytes = room.map_err(|refused| refused.of(file.path()))?;
-    let read = read_at(file, &mut bytes, file_bytes - length)?;
-    bytes.truncate(read);
-    Ok(SegmentDirectory::decode(
-        uuid, first, units, &bytes, file_bytes,
-    ))
-}
-
-/// Finds the units one by one. What cannot be found is empty or ends where the file does, and is damaged when it is read.
-fn walk(file: &dyn StorageFile, units: usize, chunk_bytes: u32) -> Result<SegmentDirectory> {
-    let file_bytes = file.bytes()?;
-    let mut starts = vec![0];
-    let mut start = 0;
-    while starts.len() <= units && start < file_bytes {
-        let mut header = [0; UNIT_HEADER_BYTES];
-        let read = read_at(file, &mut header, start)?;
-        let next = SegmentDirectory::next(start, at(&header, ..read), chunk_bytes);
-        start = next
-            .ok()
-            .filter(|next| *next <= file_bytes)
-            .unwrap_or(file_bytes);
-        starts.push(start);
-    }
-    Ok(SegmentDirectory::new(starts))
 }

@@ -18,7 +18,8 @@ use crate::types::{Address, PerLog};
 pub const NAME: &str = "durable";
 const MAGIC: u32 = 0x4C42_5244;
 const SLOT_BYTES: usize = 4096;
-const _: () = assert!(8 + 144 + LOSS_TABLE_BYTES <= SLOT_BYTES);
+const ENCODED_OFFSET: usize = 144 + LOSS_TABLE_BYTES;
+const _: () = assert!(8 + ENCODED_OFFSET + 8 <= SLOT_BYTES);
 
 /// How far one log is durable.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +30,8 @@ pub struct DurableLog {
     pub checksum: u32,
     /// Where records go on above a gap that has no entries yet: nothing between the tail and here counts. Not above the tail if there is none.
     pub resume: Address,
+    /// Of the record log: units hold, synced, what lies below; from here on to the tail it stands in the file `tail`.
+    pub encoded: Address,
 }
 
 impl DurableLog {
@@ -87,6 +90,7 @@ impl DurableState {
             recorded_below: Address::ZERO,
         };
         body.extend_from_slice(&losses.encode(uuid, self.sequence));
+        body.extend_from_slice(&self.logs.records.encoded.0.to_le_bytes());
         body.resize(SLOT_BYTES - 8, 0);
         let mut slot = Vec::with_capacity(SLOT_BYTES);
         slot.extend_from_slice(&MAGIC.to_le_bytes());
@@ -114,11 +118,13 @@ impl DurableState {
                 begin: Address(u64_at(at + 8)?),
                 checksum: u32_of(body.get(at + 16..at + 20)?)?,
                 resume: Address(u64_at(at + 24)?),
+                encoded: Address::ZERO,
             })
         };
-        let logs = PerLog::from([log_at(40)?, log_at(72)?, log_at(104)?]);
+        let mut logs = PerLog::from([log_at(40)?, log_at(72)?, log_at(104)?]);
+        logs.records.encoded = Address(u64_at(ENCODED_OFFSET)?);
         let is_sound = |log: &DurableLog| {
-            let all = [log.begin, log.tail, log.resume];
+            let all = [log.begin, log.tail, log.resume, log.encoded];
             log.begin <= log.tail
                 && (all.iter()).all(|at| *at < ADDRESS_LIMIT && at.0.is_multiple_of(8))
         };
@@ -131,7 +137,7 @@ impl DurableState {
             clean: u32_of(body.get(32..36)?)? == 1,
             logs,
             catalog_bytes: u64_at(136)?,
-            losses: LossTable::decode(uuid, u64_at(0)?, body.get(144..)?)?.rows,
+            losses: LossTable::decode(uuid, u64_at(0)?, body.get(144..ENCODED_OFFSET)?)?.rows,
         })
     }
 }
@@ -285,6 +291,7 @@ mod tests {
             begin: Address(8 * log),
             checksum: log as u32,
             resume: Address(8 * tail * log + 16),
+            encoded: Address(if log == 1 { 8 * tail } else { 0 }),
         })
     }
 

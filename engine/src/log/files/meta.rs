@@ -9,10 +9,11 @@ use uuid::Uuid;
 use super::mirrored::{Mirrored, MirroredFile, decode_checked};
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
+use crate::format::UNIT_CHUNKS;
 use crate::log::options::{SEGMENT_BYTES_MAX, check_chunk};
 use crate::types::{LogKind, PerLog};
 
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 
 /// What never changes about a directory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -116,10 +117,13 @@ impl TryFrom<File> for DirMeta {
         check_chunk(file.chunk_bytes).map_err(|error| error.to_string())?;
         for log in LogKind::ALL {
             let segment = file.segment_bytes[log];
-            let is_of_chunks = segment.is_multiple_of(u64::from(file.chunk_bytes));
-            if segment == 0 || !is_of_chunks || segment > SEGMENT_BYTES_MAX {
+            let part = match log {
+                LogKind::Records => UNIT_CHUNKS * u64::from(file.chunk_bytes),
+                LogKind::Chunks | LogKind::Times => u64::from(file.chunk_bytes),
+            };
+            if segment == 0 || !segment.is_multiple_of(part) || segment > SEGMENT_BYTES_MAX {
                 return Err(format!(
-                    "segment_bytes of the {log} is {segment}, not a multiple of the chunk up to {SEGMENT_BYTES_MAX}"
+                    "segment_bytes of the {log} is {segment}, not a multiple of {part} up to {SEGMENT_BYTES_MAX}"
                 ));
             }
         }
@@ -173,10 +177,10 @@ mod tests {
     fn another_version_and_damage_are_told_apart() {
         let decode = |text: &str| DirMeta::decode(Path::new("x"), text.as_bytes()).unwrap_err();
         assert!(matches!(
-            decode("{\"format\": 2}"),
-            Error::Format { found: 2, .. }
+            decode("{\"format\": 3}"),
+            Error::Format { found: 3, .. }
         ));
-        assert!(matches!(decode("{\"format\": 3}"), Error::Damaged { .. }));
+        assert!(matches!(decode("{\"format\": 4}"), Error::Damaged { .. }));
         assert!(matches!(decode("{"), Error::Damaged { .. }));
     }
 }

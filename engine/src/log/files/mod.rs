@@ -14,4 +14,7 @@ pub mod os_storage;
 pub mod own_files;
 pub mod segment;
 pub mod storage;
+pub mod tail_file;
+pub mod unit_appender;
 pub mod unit_cache;
+pub mod unit_places;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::access::Access;
 use super::lock;
 use super::storage::{DirLock, FileId, OpenMode, Storage, StorageFile, is_link, write_at};
 use crate::error::{Error, IoContext, Result};
-use crate::log::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::log::sync::{AtomicU64, Ordering};
 use crate::proven;
 
 /// Counts what is read through it.
@@ -47,15 +47,10 @@ impl Storage for OsStorage {
         let access = match mode {
             OpenMode::Read => OFlags::RDONLY,
             OpenMode::Write => OFlags::RDWR,
-            OpenMode::WriteDirect => OFlags::RDWR | OFlags::DIRECT,
             OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
             OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
         };
-        let open = |flags| rustix::fs::open(path, common | flags, Mode::RUSR | Mode::WUSR);
-        let (file, direct) = match open(access) {
-            Err(Errno::INVAL) if mode == OpenMode::WriteDirect => (open(OFlags::RDWR), false),
-            file => (file, mode == OpenMode::WriteDirect),
-        };
+        let file = rustix::fs::open(path, common | access, Mode::RUSR | Mode::WUSR);
         let file = File::from(file.map_err(|errno| not_opened(path, errno.into()))?);
         match FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode) {
             FileType::RegularFile => {}
@@ -68,7 +63,6 @@ impl Storage for OsStorage {
         Ok(Arc::new(OsFile {
             path: path.to_owned(),
             file,
-            direct: AtomicBool::new(direct),
             bytes_read: Arc::clone(&self.bytes_read),
         }))
     }
@@ -178,8 +172,6 @@ fn not_a_file(path: &Path, found: &str) -> Error {
 struct OsFile {
     path: PathBuf,
     file: File,
-    /// Whether writes go past the page cache. Only the thread that writes this file reads or clears it.
-    direct: AtomicBool,
     bytes_read: Arc<AtomicU64>,
 }
 
@@ -215,14 +207,19 @@ impl StorageFile for OsFile {
         loop {
             match rustix::io::pwrite(&self.file, bytes, offset) {
                 Err(Errno::INTR) => {}
-                // Some file systems take the flag at open and refuse the write. A write that was cut short leaves an odd rest, too.
-                Err(Errno::INVAL) if self.direct.swap(false, Ordering::Relaxed) => {
-                    let flags = rustix::fs::fcntl_getfl(&self.file).at(&self.path)?;
-                    rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).at(&self.path)?;
-                }
                 result => return result.at(&self.path),
             }
         }
+    }
+
+    fn start_write_back(&self, offset: u64, bytes: u64) {
+        let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+            return;
+        };
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the call takes a file that is open here and numbers, and touches no memory. A file system that does not take the hint fails it.
+        let _taken =
+            unsafe { libc::sync_file_range(fd, offset, bytes, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     fn sync(&self) -> Result<()> {

@@ -15,17 +15,18 @@ use super::meta::DirMeta;
 use super::mirrored::Mirrored;
 use super::segment::SegmentName;
 use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found, unlink_if_present};
-use super::{catalog_file, durable, lock};
+use super::{catalog_file, durable, lock, tail_file};
 use crate::error::{Error, IoContext, Result};
 use crate::log::staging::note::StagingNote;
 use crate::types::LogKind;
 
-const FILE_NAMES: [&str; 8] = [
+const FILE_NAMES: [&str; 9] = [
     DirMeta::FILE.name,
     DirMeta::FILE.copy_name,
     catalog_file::FILE.name,
     catalog_file::FILE.copy_name,
     durable::NAME,
+    tail_file::NAME,
     StagingNote::FILE.name,
     StagingNote::FILE.copy_name,
     lock::NAME,

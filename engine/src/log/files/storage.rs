@@ -18,10 +18,8 @@ use crate::memory;
 pub enum OpenMode {
     /// An existing file, to read.
     Read,
-    /// An existing file, to read and write through the page cache.
+    /// An existing file, to read and write.
     Write,
-    /// An existing file, to write past the page cache where the file system can; offsets, lengths and memory are then multiples of 4096.
-    WriteDirect,
     /// To read and write; made, with mode 0600, where it does not exist.
     Create,
     /// As `Create`, but it is an error if the file exists.
@@ -82,6 +80,8 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn will_read(&self, _offset: u64, _bytes: u64) {}
     /// Writes a part of `bytes`, or all, and returns how much.
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize>;
+    /// Has the medium begin with what was written there, so that the next sync is short. A hint: it makes nothing durable, and cannot fail.
+    fn start_write_back(&self, _offset: u64, _bytes: u64) {}
     /// Makes the content durable, and the length where it grew.
     fn sync(&self) -> Result<()>;
     /// Makes the file at least `bytes` long with all of it backed by storage, zeroes where nothing was written.

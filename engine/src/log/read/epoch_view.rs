@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use super::records_end::RecordsEnd;
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
 use crate::log::files::durable::DurableState;
 use crate::log::files::open_segment::OpenSegment;
-use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::is_not_found;
 use crate::log::staging::attachment::Attachment;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
@@ -23,6 +24,7 @@ pub enum Stage {
     Ended {
         slot: DurableState,
         tails: PerLog<Address>,
+        records: Box<RecordsEnd>,
         /// Where records will go on, if above the end of the chunk that they end in.
         gap_to: Option<Address>,
     },
@@ -34,6 +36,8 @@ pub struct View {
     pub stage: Stage,
     /// The greatest heads seen, so that what is long evicted is not looked for in staging.
     heads: PerLog<AtomicU64>,
+    /// The greatest mark seen below which units hold the record log.
+    encoded: AtomicU64,
     /// Which segments there were when they were last looked for.
     lists: PerLog<Mutex<Arc<SegmentList>>>,
 }
@@ -48,6 +52,7 @@ impl View {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             stage,
             heads: Default::default(),
+            encoded: AtomicU64::new(0),
             lists: Default::default(),
         }
     }
@@ -67,8 +72,22 @@ impl View {
         self.heads[log].fetch_max(head.0, Ordering::Relaxed);
     }
 
+    /// Units hold the record log below it, as far as this view knows.
+    pub fn encoded(&self) -> Address {
+        match &self.stage {
+            Stage::Unknown => Address::ZERO,
+            // Relaxed: what the mark covers is in files, which the kernel orders.
+            Stage::Staged(_) => Address(self.encoded.load(Ordering::Relaxed)),
+            Stage::Ended { records, .. } => records.encoded,
+        }
+    }
+
+    pub fn set_encoded(&self, encoded: Address) {
+        self.encoded.fetch_max(encoded.0, Ordering::Relaxed);
+    }
+
     /// The segment of that first address, as it was when there was last a look.
-    pub fn generation(&self, log: LogKind, first: Address) -> Option<Generation> {
+    pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
         locked(&self.lists[log]).get(&first).copied()
     }
 
@@ -77,6 +96,24 @@ impl View {
         self.lists
             .iter()
             .for_each(|list| *locked(list) = Arc::default());
+    }
+
+    /// Reads exactly the bytes asked for of a record log without staging.
+    pub fn read_records(
+        &self,
+        segments: &SegmentDir,
+        records: &RecordsEnd,
+        address: Address,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let below = records.encoded.0.saturating_sub(address.0);
+        let below = below.min(buffer.len() as u64);
+        let (in_units, in_tail) = buffer.split_at_mut(below as usize);
+        self.read_segments(segments, address, in_units)?;
+        match in_tail {
+            [] => Ok(()),
+            in_tail => records.tail.read(address + below, in_tail),
+        }
     }
 
     /// Reads exactly the bytes asked for from segments. A segment that is not there is looked for twice.

@@ -2,6 +2,7 @@
 
 pub mod epoch_view;
 pub mod reader;
+pub mod records_end;
 pub mod segment_pool;
 mod small_files;
 pub mod survey;

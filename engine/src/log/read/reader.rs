@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::epoch_view::{Stage, View};
+use super::records_end::RecordsEnd;
 use super::survey::{
     Ending, GAP_CHUNKS_MAX, Survey, is_empty, keep, list_all, missing_chunks, resume_after,
     segment_dirs,
@@ -21,7 +22,7 @@ use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
 use crate::log::options::ADDRESS_LIMIT;
@@ -29,7 +30,7 @@ use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
-use crate::log::write::savings::ColumnSegments;
+use crate::log::write::record_files::ColumnSegments;
 use crate::types::{Address, LogKind, PerLog, Timestamp};
 
 /// How often a reader looks again when what it found is replaced under it: a writer begins.
@@ -222,11 +223,16 @@ impl LogReader {
         })
     }
 
-    /// The segment that holds an address, or would.
+    /// The file that holds an address, or would.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
         let segments = &self.segments[log];
         let first = segments.first_of(address);
         let view = Arc::clone(&*locked(&self.view));
+        if let (LogKind::Records, Stage::Ended { records, .. }) = (log, &view.stage)
+            && address >= records.encoded
+        {
+            return records.tail.path().to_owned();
+        }
         let generation = view.generation(log, first).or_else(|| {
             let known = segments.list().ok()?;
             known.get(&first).copied()
@@ -236,17 +242,16 @@ impl LogReader {
 
     /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.
     pub fn stored_from(&self, log: LogKind, address: Address) -> Result<Option<Address>> {
-        let segments = &self.segments[log];
-        let first = segments.first_of(address);
-        let segment = segments
-            .list()?
-            .range(first..)
-            .next()
-            .map(|(first, _)| *first);
+        let segment = self.segments[log].stored_from(address)?;
         let view = self.refresh()?;
         let staged = match &view.stage {
             Stage::Staged(staging) if address < staging.word(log, Word::Tail)? => {
                 Some(staging.word(log, Word::Head)?)
+            }
+            Stage::Ended { records, .. }
+                if log == LogKind::Records && address < records.tail.end() =>
+            {
+                Some(records.encoded)
             }
             _ => None,
         };
@@ -262,11 +267,12 @@ impl LogReader {
         self.storage.bytes_read()
     }
 
-    /// What of the record log is columns now. It looks at each of their files.
+    /// The segments of the record log now. It looks at each of their files.
     pub fn columns(&self) -> Result<ColumnSegments> {
         let folder = &self.segments.records;
-        let end = self.tails()?.tail.records;
-        ColumnSegments::list(folder, &folder.list()?, end)
+        self.tails()?;
+        let encoded = locked(&self.view).encoded();
+        ColumnSegments::list(folder, &folder.list()?, encoded)
     }
 
     /// What the segments of all logs take on the disk now. It looks at each of their files.
@@ -281,12 +287,6 @@ impl LogReader {
         Ok(all)
     }
 
-    /// Whether the last writer has closed the directory, and no other has begun.
-    pub fn is_closed(&self) -> Result<bool> {
-        let view = self.refresh()?;
-        Ok(matches!(&view.stage, Stage::Ended { slot, .. } if slot.clean))
-    }
-
     /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below
     /// a tail that is held.
     pub fn tails(&self) -> Result<Tails> {
@@ -295,6 +295,7 @@ impl LogReader {
             Stage::Staged(staging) => {
                 // Begins first: retention may move them past tails that are loaded before.
                 let begin = protocol::load_tails(|log| staging.word(log, Word::Begin))?;
+                view.set_encoded(staging.word(LogKind::Records, Word::Flushed)?);
                 Ok(Tails {
                     tail: protocol::load_tails(|log| staging.tail(log))?,
                     begin,
@@ -308,6 +309,7 @@ impl LogReader {
                 slot,
                 tails,
                 gap_to,
+                ..
             } => Ok(Tails {
                 tail: *tails,
                 begin: slot.begins(),
@@ -346,8 +348,14 @@ impl LogReader {
             view = self.refresh()?;
         }
         let Stage::Staged(staging) = &view.stage else {
-            view.read_segments(&self.segments[log], address, buffer)
-                .map_err(|error| self.explain(log, address, error))?;
+            let segments = &self.segments[log];
+            let read = match (&view.stage, log) {
+                (Stage::Ended { records, .. }, LogKind::Records) => {
+                    view.read_records(segments, records, address, buffer)
+                }
+                _ => view.read_segments(segments, address, buffer),
+            };
+            read.map_err(|error| self.explain(log, address, error))?;
             return Ok(Origin::Segment);
         };
         let mut head = view.head(log);
@@ -372,8 +380,8 @@ impl LogReader {
         })
     }
 
-    /// The unit of a chunk that stands in a column segment, of which `held` holds a part, and which of its chunks that is; `None` where the chunk is to be read
-    /// with `read`.
+    /// The unit of a chunk, of which `held` holds a part, and which of its chunks that is; `None` where no unit holds the chunk yet, and it is to be read with
+    /// `read`.
     pub fn column_unit<'a>(
         &self,
         chunk: Address,
@@ -384,23 +392,12 @@ impl LogReader {
             return Ok(held.unit_mut().map(|unit| (unit, nth)));
         }
         let view = Arc::clone(&*locked(&self.view));
-        let end = chunk + u64::from(self.meta.chunk_bytes);
-        let in_segments = match &view.stage {
-            Stage::Unknown => false,
-            Stage::Staged(_) => end <= view.head(LogKind::Records),
-            Stage::Ended { .. } => true,
-        };
-        if !in_segments {
+        if chunk + u64::from(self.meta.chunk_bytes) > view.encoded() {
             return Ok(None);
         }
-        let segments = &self.segments[LogKind::Records];
-        let known = view.generation(LogKind::Records, segments.first_of(chunk));
-        if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
-            return Ok(None);
-        }
-        let found = match view.segment(segments, chunk) {
-            Ok((OpenSegment::Columns(columns), _)) => columns.hold(chunk, wanted, held).map(Some),
-            Ok((OpenSegment::Rows(_), _)) => Ok(None),
+        let found = match view.segment(&self.segments[LogKind::Records], chunk) {
+            Ok((OpenSegment::Units(units), _)) => units.hold(chunk, wanted, held).map(Some),
+            Ok((OpenSegment::Bytes(_), _)) => unreachable!("the record log is units"),
             Err(error) => Err(error),
         };
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
@@ -412,26 +409,16 @@ impl LogReader {
         matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
     }
 
-    /// Has fetched what is wanted of a chunk's unit and not kept: first the head, which says where the rest stands; with the head, a chunk that stands as rows.
+    /// Has fetched what is wanted of a chunk's unit and not kept: first the head, which says where the rest stands.
     pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
         let view = Arc::clone(&*locked(&self.view));
-        let end = chunk + u64::from(self.meta.chunk_bytes);
-        if matches!(view.stage, Stage::Staged(_)) && end > view.head(LogKind::Records) {
+        if chunk + u64::from(self.meta.chunk_bytes) > view.encoded() {
             return;
         }
         // What cannot be opened is reported when it is read.
         let found = view.segment(&self.segments[LogKind::Records], chunk);
-        let Ok((segment, offset)) = found else {
-            return;
-        };
-        match (segment, wanted) {
-            (OpenSegment::Columns(columns), wanted) => {
-                columns.will_read_unit(chunk, wanted, cache);
-            }
-            (OpenSegment::Rows(file), UnitWanted::Head) => {
-                file.will_read(offset, self.meta.chunk_bytes.into());
-            }
-            (OpenSegment::Rows(_), _) => {}
+        if let Ok((OpenSegment::Units(units), _)) = found {
+            units.will_read_unit(chunk, wanted, cache);
         }
     }
 
@@ -440,7 +427,8 @@ impl LogReader {
         let view = Arc::clone(&*locked(&self.view));
         let end = Address(address.0.saturating_add(bytes));
         let staged = matches!(view.stage, Stage::Staged(_)) && end > view.head(log);
-        if !staged {
+        let in_tail = log == LogKind::Records && end > view.encoded();
+        if !staged && !in_tail {
             view.will_read(&self.segments[log], address, bytes);
         }
     }
@@ -450,9 +438,11 @@ impl LogReader {
         locked(&self.view).forget_lists();
     }
 
-    /// The column segments whose directory is damaged, and why: their units were found without it. It opens each of them.
+    /// The finished segments of the record log whose directory is damaged, and why: their units are found without it. It opens each of them.
     pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
-        self.segments.records.damaged_directories()
+        self.tails()?;
+        let encoded = locked(&self.view).encoded();
+        self.segments.records.damaged_directories(encoded)
     }
 
     /// Whether staging holds what is published, of a writer that runs or was killed.
@@ -615,14 +605,24 @@ impl LogReader {
                 _ if before.is_ended_at(&slot) => return Ok(None),
                 Ending::Clean => {
                     self.require_stored(&slot)?;
-                    return Ok(Some(self.ended(slot, None)));
+                    let records = &slot.logs.records;
+                    let (storage, dir) = (&*self.storage, &self.dir);
+                    let records = RecordsEnd::of_slot(storage, dir, &self.meta, records)?;
+                    return Ok(Some(self.ended(slot, records, None)));
                 }
                 Ending::Lost { .. } => {
                     let list = list()?;
-                    let logs = keep(&self.segments, &list, &self.meta, survey.slot.as_ref())?;
+                    let (logs, records) = keep(
+                        &*self.storage,
+                        &self.dir,
+                        &self.segments,
+                        &list,
+                        &self.meta,
+                        survey.slot.as_ref(),
+                    )?;
                     let slot = DurableState { logs, ..slot };
                     self.require_stored(&slot)?;
-                    return Ok(Some(self.ended(slot, Some(&list))));
+                    return Ok(Some(self.ended(slot, records, Some(&list))));
                 }
             }
         }
@@ -649,7 +649,12 @@ impl LogReader {
     }
 
     /// The end that the slot describes; where staging was lost, `lost` is what segments there are.
-    fn ended(&self, slot: DurableState, lost: Option<&PerLog<SegmentList>>) -> Stage {
+    fn ended(
+        &self,
+        slot: DurableState,
+        records: RecordsEnd,
+        lost: Option<&PerLog<SegmentList>>,
+    ) -> Stage {
         let tails = slot.tails();
         let resume = resume_after(&slot.logs, &self.meta, lost);
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
@@ -657,6 +662,7 @@ impl LogReader {
         Stage::Ended {
             slot,
             tails,
+            records: Box::new(records),
             gap_to,
         }
     }

@@ -5,17 +5,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::epoch_view::{Stage, View};
+use super::records_end::{RecordsEnd, unit_bytes};
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_TRAILER_BYTES, verify_chunk};
+use crate::format::{CHUNK_TRAILER_BYTES, checksum, verify_chunk};
 use crate::log::files::durable::{self, DurableLog, DurableState};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::segment::{SegmentDir, SegmentList};
 use crate::log::files::storage::{Storage, is_not_found};
+use crate::log::files::tail_file::TailImage;
 use crate::log::staging::attachment::Attachment;
 use crate::log::staging::note::StagingNote;
 use crate::proven;
-use crate::types::{Address, PerLog};
+use crate::types::{Address, LogKind, PerLog};
 
 /// A damaged word may claim any number of chunks. Those that a crash leaves missing stand in segments.
 pub const GAP_CHUNKS_MAX: u64 = 1 << 20;
@@ -106,14 +109,16 @@ pub fn list_all(segments: &PerLog<SegmentDir>) -> Result<PerLog<SegmentList>> {
     PerLog::try_new(|log| segments[log].list())
 }
 
-/// The durable state that holds when staging is lost: the slot, with the record log taken further, over the longest run of chunks above it that verify.
-/// Where no slot verifies, the record log begins with its first segment, and the index logs are empty.
+/// The durable state that holds when staging is lost: the slot, with the record log taken further, over the longest run above it of chunks in units that
+/// verify, and of pieces in the tail. Where no slot verifies, the record log begins with its first segment, and the index logs are empty.
 pub fn keep(
+    storage: &dyn Storage,
+    dir: &Path,
     segments: &PerLog<SegmentDir>,
     lists: &PerLog<SegmentList>,
     meta: &DirMeta,
     slot: Option<&DurableState>,
-) -> Result<PerLog<DurableLog>> {
+) -> Result<(PerLog<DurableLog>, RecordsEnd)> {
     let mut logs = slot.map_or_else(
         || {
             PerLog::new(|log| {
@@ -122,6 +127,7 @@ pub fn keep(
                 DurableLog {
                     tail: first,
                     begin: first,
+                    encoded: first,
                     ..DurableLog::default()
                 }
             })
@@ -129,33 +135,76 @@ pub fn keep(
         |slot| slot.logs,
     );
     let records = &mut logs.records;
-    let (folder, list) = (&segments.records, &lists.records);
-    let chunk_bytes = u64::from(meta.chunk_bytes);
-    let mut chunk = vec![0; meta.chunk_bytes as usize];
+    let mut end = RecordsEnd::of_slot(storage, dir, meta, records)?;
     if records.ends_in_gap() {
-        return Ok(logs);
+        return Ok((logs, end));
     }
-    let mut at = records.tail.align_down(chunk_bytes);
-    while is_there(folder.read(list, at, &mut chunk))?
-        && verify_chunk(&meta.uuid, at, &chunk).is_ok()
-    {
-        let is_ended =
-            at < records.tail && is_filler(proven::at(&chunk, (records.tail.0 - at.0) as usize..));
-        at += chunk_bytes;
-        // A recovery that was cut off itself may have ended the chunk there: what stands above does not follow on what the chunk lost.
-        if is_ended {
-            break;
-        }
+    let view = View::new(Stage::Unknown);
+    let folder = &segments.records;
+    let run = run_of_units(&view, folder, meta, records.tail, end.encoded)?;
+    // The tail is sure to hold what the slot says, where a unit that took it is damaged.
+    if run.end > end.encoded && run.end >= records.tail {
+        // A unit whose end is damaged, or was ended by a recovery, is there all the same.
+        end.encoded = run.end.align_up(unit_bytes(meta));
+        let unit = end.encoded;
+        end.tail = TailImage::load(storage, dir, &meta.uuid, unit_bytes(meta), unit)?;
     }
-    records.tail = at.max(records.tail);
-    Ok(logs)
+    let goes_on = !run.is_ended && end.encoded <= run.end.max(records.tail);
+    let in_tail = if goes_on { end.tail.end() } else { run.end };
+    let tail = records.tail.max(run.end).max(in_tail);
+    if tail > records.tail {
+        records.tail = tail;
+        let from = tail.align_down(meta.chunk_bytes.into());
+        let mut bytes = vec![0; (tail.0 - from.0) as usize];
+        view.read_records(folder, &end, from, &mut bytes)?;
+        records.checksum = checksum(&meta.uuid, LogKind::Records, from, &bytes);
+    }
+    Ok((logs, end))
 }
 
-/// What stands in a segment's place and is not a file holds nothing that could verify.
-pub fn is_there(read: Result<bool>) -> Result<bool> {
+struct Run {
+    end: Address,
+    /// A recovery ended it, so that nothing above follows on it.
+    is_ended: bool,
+}
+
+/// The run of chunks in units that verify, from where units are known to hold the log on, or from the tail, if that lies below.
+fn run_of_units(
+    view: &View,
+    folder: &SegmentDir,
+    meta: &DirMeta,
+    tail: Address,
+    encoded: Address,
+) -> Result<Run> {
+    let chunk_bytes = u64::from(meta.chunk_bytes);
+    let mut chunk = vec![0; meta.chunk_bytes as usize];
+    let mut at = encoded.min(tail.align_down(chunk_bytes));
+    while is_there(view.read_segments(folder, at, &mut chunk))?
+        && verify_chunk(&meta.uuid, at, &chunk).is_ok()
+    {
+        let end = at + chunk_bytes;
+        // A recovery that was cut off itself may have ended the chunk at the tail, and what stands above does not follow on what the chunk lost. In the
+        // segment nothing stands above then: that recovery cut it off.
+        let is_ended = at < tail
+            && tail < end
+            && folder.first_of(end) == end
+            && is_filler(proven::at(&chunk, (tail.0 - at.0) as usize..));
+        at = end;
+        if is_ended {
+            return Ok(Run { end: at, is_ended });
+        }
+    }
+    Ok(Run {
+        end: at,
+        is_ended: false,
+    })
+}
+
+/// Whether bytes were read. What is missing or damaged, or stands in a segment's place and is not a file, holds nothing that could verify.
+pub fn is_there(read: Result<()>) -> Result<bool> {
     match read {
-        Err(Error::Damaged { .. }) => Ok(false),
-        read => read,
+        Err(Error::Damaged { .. } | Error::Corrupt { .. }) => Ok(false),
+        read => read.map(|()| true),
     }
 }
 

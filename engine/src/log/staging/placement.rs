@@ -15,7 +15,7 @@ use super::note::StagingNote;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::{OpenMode, Storage, StorageFile, unlink_if_present};
-use crate::log::options::{Geometry, LogOptions};
+use crate::log::options::{Geometry, LogOptions, block_bytes_min};
 
 /// Blocks of the record log do not shrink below this.
 const SHRUNK_BLOCK_BYTES_MIN: u64 = 1 << 20;
@@ -96,7 +96,8 @@ fn shrinking(
 ) -> Result<Option<Geometry>> {
     let free = storage.free_bytes(folder)?;
     let mut block = wanted.block_bytes.records;
-    let least = SHRUNK_BLOCK_BYTES_MIN.max(wanted.chunk_bytes).min(block);
+    let least = block_bytes_min(meta.chunk_bytes);
+    let least = SHRUNK_BLOCK_BYTES_MIN.max(least).min(block);
     while block >= least {
         let geometry = Geometry::new(meta.chunk_bytes, block, meta.segment_bytes)?;
         let needed = StagingLayout::of(&geometry).total_bytes();

@@ -7,6 +7,7 @@
 //! 2. The three tails are stored records first and loaded times first, so an address that is found lies below a tail that is held.
 //! 3. A head is stored after the segment write below it has returned and before the bytes that take the old ones' place. Who copies and then
 //!    finds the head at or below what it copied has copied the old bytes; who finds it above reads the segment, which holds them.
+//! 4. The mark over a unit of the record log is stored after the unit is written, and its block is released after that: who sees the mark finds the unit.
 
 use std::sync::atomic::Ordering;
 
@@ -58,6 +59,19 @@ pub fn mark<P: Protocol>(mark: &P::Word) -> Address {
 pub fn give_up_below<P: Protocol>(head: Address, tell_head: impl FnOnce(Address)) {
     tell_head(head);
     P::fence_after_head();
+}
+
+/// Passes a unit that ends at `end`: `write` has its bytes written, then `tell` shows readers that it is there, then `release` lets its block be reused.
+pub fn pass_unit<E>(
+    end: Address,
+    write: impl FnOnce() -> Result<(), E>,
+    tell: impl FnOnce(Address),
+    release: impl FnOnce(Address),
+) -> Result<(), E> {
+    write()?;
+    tell(end);
+    release(end);
+    Ok(())
 }
 
 /// Publishes the logs one after the other, so that whoever finds a reference finds what it refers to.

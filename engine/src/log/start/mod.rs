@@ -1,4 +1,5 @@
 //! What happens between two writers: bytes are recovered, salvage first, before anything can be appended.
 
+mod open_bytes;
 pub mod opening;
 pub mod salvage;

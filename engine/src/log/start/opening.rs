@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::salvage::salvage;
+use super::open_bytes::OpenBytes;
+use super::salvage::Salvage;
 use crate::error::{Error, Result};
 use crate::format::{LossTable, PendingLoss, checksum, put_trailer, verify_chunk};
 use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
@@ -19,9 +20,11 @@ use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::own_files::{refuse_foreign, remove_unfinished};
 use crate::log::files::segment::{SegmentDir, SegmentList};
-use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
+use crate::log::files::storage::{Storage, unlink_if_present};
+use crate::log::files::tail_file::TailFile;
 use crate::log::options::{Durability, Geometry, LogOptions};
 use crate::log::read::epoch_view::{Stage, View};
+use crate::log::read::records_end::{RecordsEnd, unit_bytes};
 use crate::log::read::survey::{
     Ending, Survey, is_empty, is_there, keep, list_all, missing_chunks, resume_after, segment_dirs,
 };
@@ -30,10 +33,12 @@ use crate::log::staging::mapped::Staging;
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::placement::{self, Placed};
 use crate::log::sync::AtomicU64;
-use crate::log::write::flusher::Flusher;
+use crate::log::write::encoder::Encoder;
+use crate::log::write::flusher::{Flusher, FlusherParts};
 use crate::log::write::log_flusher::{LogFlusher, Release};
 use crate::log::write::logs::{Logs, Parts};
-use crate::log::write::savings::Savings;
+use crate::log::write::record_files::RecordFiles;
+use crate::log::write::record_flusher::RecordFlusher;
 use crate::log::write::shared::{LogStart, Setup, Shared};
 use crate::types::{Address, LogKind, PerLog};
 
@@ -66,6 +71,9 @@ pub struct Opening {
     floor: Address,
     segments: PerLog<SegmentDir>,
     lists: PerLog<SegmentList>,
+    /// Where the records' bytes are.
+    records: RecordsEnd,
+    tail: TailFile,
     /// Keeps files open from one read to the next.
     view: View,
 }
@@ -105,29 +113,48 @@ impl Opening {
 
         let mut lists = list_all(&segments)?;
         let survey = Survey::take(&*storage, &dir, &meta, || Ok(is_empty(&lists)))?;
+        let of_slot = survey
+            .slot
+            .as_ref()
+            .map_or_else(PerLog::default, |slot| slot.logs);
+        let records = RecordsEnd::of_slot(&*storage, &dir, &meta, &of_slot.records)?;
+        let mut tail = TailFile::open(
+            Arc::clone(&storage),
+            &dir,
+            meta.uuid,
+            unit_bytes(&meta),
+            &records.tail,
+        )?;
         let mut floor = Address::ZERO;
-        let (how, logs) = match &survey.ending {
-            Ending::Clean => (
-                Recovered::Clean,
-                survey
-                    .slot
-                    .as_ref()
-                    .map_or_else(Default::default, |slot| slot.logs),
-            ),
-            Ending::Staged(attachment) => {
-                floor = attachment.word(LogKind::Records, Word::Head)?;
-                (Recovered::Salvaged, salvage(attachment, &segments, &meta)?)
+        let (how, (logs, records)) = match &survey.ending {
+            Ending::Clean => (Recovered::Clean, (of_slot, records)),
+            Ending::Staged(staging) => {
+                floor = staging.word(LogKind::Records, Word::Head)?;
+                let salvage = Salvage {
+                    storage: &*storage,
+                    dir: &dir,
+                    meta: &meta,
+                    staging,
+                    segments: &segments,
+                    encoded: records.encoded,
+                };
+                (Recovered::Salvaged, salvage.run(&mut tail)?)
             }
-            Ending::Lost { .. } => (
-                Recovered::StagingLost,
-                keep(&segments, &lists, &meta, survey.slot.as_ref())?,
-            ),
+            Ending::Lost { .. } => {
+                let slot = survey.slot.as_ref();
+                let kept = keep(&*storage, &dir, &segments, &lists, &meta, slot)?;
+                (Recovered::StagingLost, kept)
+            }
         };
         let losses = pending_losses(&survey, logs.records.tail);
         if how != Recovered::Clean {
-            let synced = survey.slot.clone().unwrap_or_default().tails();
-            for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
-                segments.sync(from, entry.tail)?;
+            for log in LogKind::ALL {
+                let synced = of_slot[log];
+                let from = match log {
+                    LogKind::Records => synced.encoded.min(synced.tail),
+                    LogKind::Chunks | LogKind::Times => synced.tail,
+                };
+                segments[log].sync(from, logs[log].tail)?;
             }
             lists = list_all(&segments)?;
         }
@@ -144,6 +171,8 @@ impl Opening {
             floor,
             segments,
             lists,
+            records,
+            tail,
             view: View::new(Stage::Unknown),
         })
     }
@@ -192,7 +221,10 @@ impl Opening {
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let segments = &self.segments[log];
-        self.view.read_segments(segments, address, buffer)
+        match log {
+            LogKind::Records => (self.view).read_records(segments, &self.records, address, buffer),
+            LogKind::Chunks | LogKind::Times => self.view.read_segments(segments, address, buffer),
+        }
     }
 
     /// The catalog, as far as the file or its copy has it.
@@ -219,28 +251,17 @@ impl Opening {
     /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
     pub fn sound_chunk(&self, first: Address) -> Result<Option<Vec<u8>>> {
         let records = self.logs.records;
-        let folder = &self.segments.records;
-        let list = &self.lists.records;
         let uuid = &self.meta.uuid;
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
         let mut chunk = vec![0; known as usize];
-        let is_sound = is_there(folder.read(list, first, &mut chunk))?
+        let is_sound = is_there(self.read(LogKind::Records, first, &mut chunk))?
             && if known == chunk_bytes {
                 verify_chunk(uuid, first, &chunk).is_ok()
             } else {
                 checksum(uuid, LogKind::Records, first, &chunk) == records.checksum
             };
         Ok(is_sound.then_some(chunk))
-    }
-
-    /// Removes what a process that was killed left: files that it was writing, and those that others replaced or that retention gave up.
-    pub fn tidy(&self) -> Result<()> {
-        for log in LogKind::ALL {
-            self.segments[log].remove_drafts()?;
-            self.segments[log].evict(self.begin(log))?;
-        }
-        Ok(())
     }
 
     /// Gives up what lies below, because there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
@@ -251,6 +272,7 @@ impl Opening {
             entry.begin = begin.clamp(entry.begin, entry.tail);
         }
         slot.records.resume = self.resume();
+        slot.records.encoded = self.records.encoded;
         let end = match self.how {
             Recovered::Clean | Recovered::Salvaged => End::Clean(&self.losses),
             Recovered::StagingLost => End::Open,
@@ -276,12 +298,14 @@ impl Opening {
 
     /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
     /// or above `resume`, the others lie at or below their ends and are multiples of 8. `catalog` is what of its lines counts.
+    /// Units of the record log are made by `encoder`.
     pub fn start(
         mut self,
         records: Address,
         chunks: Address,
         times: Address,
         catalog: &[u8],
+        mut encoder: Box<dyn Encoder>,
     ) -> Result<Logs> {
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         assert!(
@@ -321,18 +345,25 @@ impl Opening {
             // From the first segment on, a directory without a slot is one that lost it.
             durable.write(0, End::Clean(&[]), PerLog::default())?;
         }
-        if self.how != Recovered::StagingLost {
-            let records_end = self.end(LogKind::Records);
-            self.segments.records.rewrite_as_rows(records_end)?;
-        }
-        self.seal_last_chunk()?;
+        let base = records.align_down(unit_bytes(&self.meta));
+        let open = self.open_bytes(base, known.records)?;
+        open.close_units(
+            &self.segments.records,
+            self.records.encoded,
+            base,
+            &mut *encoder,
+        )?;
+        let in_tail = base.min(known.records);
+        self.tail.hold(in_tail, known.records, |from, bytes| {
+            bytes.copy_from_slice(&open.from(from, bytes.len()));
+            Ok(())
+        })?;
         for (segments, start) in self.segments.iter().zip(starts) {
             segments.remove_drafts()?;
-            // After lost staging nothing of the record log is removed: whatever lies above its end may be worth a look.
-            if self.how != Recovered::StagingLost || segments.log() != LogKind::Records {
+            if segments.log() != LogKind::Records {
                 segments.cut(start)?;
             }
-            segments.provide(segments.first_of(start), OpenMode::Write)?;
+            segments.provide(segments.first_of(start))?;
         }
         self.view.forget_lists();
 
@@ -347,12 +378,19 @@ impl Opening {
                 tail: known,
                 begin,
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
-                resume: Address::ZERO,
+                ..DurableLog::default()
             };
         }
         slot.records.resume = records;
+        slot.records.encoded = base;
         // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
         durable.write(epoch, End::Clean(&self.losses), slot)?;
+        self.tail.named(base, known.records);
+        // Above, there may be units that were never published. After lost staging nothing of the record log is removed: whatever lies above its end may be
+        // worth a look.
+        if self.how != Recovered::StagingLost {
+            self.segments.records.cut(base + 1)?;
+        }
         // A crash may have come between a begin and what follows from it.
         self.lists = PerLog::try_new(|log| self.segments[log].evict(slot[log].begin))?;
         let end = known.records;
@@ -366,7 +404,13 @@ impl Opening {
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
-        self.start_epoch(epoch + 1, starts, slot, durable, catalog)
+        let begun = Begun {
+            epoch: epoch + 1,
+            starts,
+            slot,
+            open,
+        };
+        self.start_epoch(begun, durable, catalog, encoder)
     }
 
     /// The bytes of an index log from the last chunk boundary to where it goes on.
@@ -377,15 +421,46 @@ impl Opening {
         Ok(bytes)
     }
 
-    /// `slot` says what is there; appending begins at `starts`.
+    /// The records from the unit's begin `base` on, or from where units end, if that lies below, up to `known`, a chunk boundary. The chunk that they end in is
+    /// filled and sealed, so that it verifies from now on. One that is damaged already is left to be found so.
+    fn open_bytes(&self, base: Address, known: Address) -> Result<OpenBytes> {
+        let end = self.end(LogKind::Records);
+        let first = base.min(self.records.encoded).min(known);
+        let first = first.align_down(unit_bytes(&self.meta));
+        let mut bytes = vec![0; (known.0 - first.0) as usize];
+        for (nth, chunk) in bytes.chunks_mut(self.meta.chunk_bytes as usize).enumerate() {
+            let at = first + nth as u64 * u64::from(self.meta.chunk_bytes);
+            let Some(mut sound) = self.sound_chunk(at)? else {
+                tracing::warn!(
+                    "{}: the chunk at address {at} is damaged and is kept as it is",
+                    self.dir.display()
+                );
+                continue;
+            };
+            let is_part = sound.len() < chunk.len();
+            sound.resize(chunk.len(), 0);
+            if is_part {
+                put_trailer(&self.meta.uuid, at, &mut sound);
+            }
+            chunk.copy_from_slice(&sound);
+        }
+        assert!(first <= end || bytes.is_empty(), "{first} lies below {end}");
+        Ok(OpenBytes { first, bytes })
+    }
+
     fn start_epoch(
         self,
-        epoch: u64,
-        starts: PerLog<Address>,
-        slot: PerLog<DurableLog>,
+        begun: Begun,
         mut durable: DurableFile,
         catalog: CatalogFile,
+        encoder: Box<dyn Encoder>,
     ) -> Result<Logs> {
+        let Begun {
+            epoch,
+            starts,
+            slot,
+            open,
+        } = begun;
         self.remove_old_staging();
         let Placed {
             staging,
@@ -396,13 +471,25 @@ impl Opening {
         let mut logs = PerLog::<LogStart>::default();
         for log in LogKind::ALL {
             let (at, entry) = (starts[log], slot[log]);
-            let head = at.align_down(u64::from(self.meta.chunk_bytes));
-            staging.copy_in(log, head, &self.last_bytes(log, at)?);
-            store_all(&staging, log, head, &entry);
+            let (head, flushed) = match log {
+                LogKind::Records => {
+                    let base = entry.encoded;
+                    let bytes = open.from(base, (at.0 - base.0) as usize);
+                    staging.copy_in(log, base, &bytes);
+                    (base, base)
+                }
+                LogKind::Chunks | LogKind::Times => {
+                    let head = at.align_down(u64::from(self.meta.chunk_bytes));
+                    staging.copy_in(log, head, &self.last_bytes(log, at)?);
+                    (head, at)
+                }
+            };
+            store_all(&staging, log, head, flushed, &entry);
             let segments = &self.segments[log];
             let allocated = segments.first_of(at) + segments.segment_bytes();
             logs[log] = LogStart {
                 at,
+                flushed,
                 published: entry.tail,
                 head,
                 begin: entry.begin,
@@ -424,35 +511,38 @@ impl Opening {
         durable.write(epoch, End::Open, slot)?;
         durable.write(epoch, End::Open, slot)?;
 
-        let savings = Savings::find(
+        let files = RecordFiles::find(
             &self.segments.records,
-            &self.lists.records,
+            &self.segments.records.list()?,
             slot.records.begin,
-            starts.records,
+            slot.records.encoded,
         )?;
         let setup = Setup {
             storage: self.storage,
             dir: self.dir,
             meta: self.meta,
             epoch,
-            savings,
+            files,
         };
         let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
         let release = match self.options.durability {
             Durability::Batch => Release::Synced,
             Durability::None | Durability::Interval(_) => Release::Written,
         };
-        let of_logs = PerLog::try_new(|log| {
-            let segments = self.segments[log].clone();
-            LogFlusher::new(&shared, segments, release)
-        })?;
-        let flusher = Flusher::new(
-            Arc::clone(&shared),
-            self.options.durability,
-            of_logs,
+        let PerLog {
+            records,
+            chunks,
+            times,
+        } = self.segments;
+        let flusher = Flusher::new(FlusherParts {
+            durability: self.options.durability,
+            records: RecordFlusher::new(&shared, records, release, encoder),
+            indexes: [chunks, times].map(|segments| LogFlusher::new(&shared, segments, release)),
+            tail: self.tail,
             durable,
             slot,
-        )?;
+            shared: Arc::clone(&shared),
+        });
         Logs::new(Parts {
             shared,
             flusher,
@@ -461,26 +551,6 @@ impl Opening {
             staging_path: path,
             lock: self.lock,
         })
-    }
-
-    /// Fills the chunk that the record log ends in, so that it verifies from now on. One that is damaged already is left to be found so.
-    fn seal_last_chunk(&self) -> Result<()> {
-        let records = self.logs.records;
-        let folder = &self.segments.records;
-        let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
-        if first == records.tail {
-            return Ok(());
-        }
-        let Some(mut chunk) = self.sound_chunk(first)? else {
-            tracing::warn!(
-                "{}: the last chunk, at address {first}, is damaged and is kept as it is",
-                self.dir.display()
-            );
-            return Ok(());
-        };
-        chunk.resize(self.meta.chunk_bytes as usize, 0);
-        put_trailer(&self.meta.uuid, first, &mut chunk);
-        folder.write_synced(first, &chunk)
     }
 
     /// Removes the staging file of the epoch before. Readers that have it open keep it.
@@ -503,6 +573,14 @@ impl Opening {
     }
 }
 
+/// How an epoch begins: what the slot says, and where appending begins.
+struct Begun {
+    epoch: u64,
+    starts: PerLog<Address>,
+    slot: PerLog<DurableLog>,
+    open: OpenBytes,
+}
+
 /// What the last writer refused or dropped and the log has no record of. Where staging is lost, the gap in the log stands for it.
 fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
     match &survey.ending {
@@ -520,10 +598,11 @@ fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
 }
 
 /// Stores in a new staging file where a log stands.
-fn store_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
+fn store_all(staging: &Staging, log: LogKind, head: Address, flushed: Address, entry: &DurableLog) {
     staging.tell(log, Word::Head, head);
     staging.tell(log, Word::Begin, entry.begin);
-    for word in [Word::Tail, Word::Flushed, Word::Durable] {
+    staging.tell(log, Word::Flushed, flushed);
+    for word in [Word::Tail, Word::Durable] {
         staging.tell(log, word, entry.tail);
     }
 }

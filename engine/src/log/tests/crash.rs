@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::format::verify_chunk;
+use crate::format::{UNIT_HEADER_BYTES, verify_chunk};
 use crate::log::files::mirrored::Mirrored;
 use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
@@ -205,9 +205,12 @@ fn a_damaged_chunk_below_the_durable_tail_is_kept_and_hides_nothing() {
     scene.lose_staging();
     let path = scene.segment(LogKind::Records, 0);
     scene.change(&path, |bytes| {
-        bytes[5 * CHUNK as usize + 100] ^= 1;
-        // The last chunk as well: recovery must not make it verify.
-        bytes[20 * CHUNK as usize + 100] ^= 1;
+        bytes[UNIT_HEADER_BYTES + 5 * CHUNK as usize + 100] ^= 1;
+    });
+    // The last chunk as well: recovery must not make it verify.
+    scene.change(&scene.dir().join("tail"), |bytes| {
+        let end = bytes.len();
+        bytes[end - 100] ^= 1;
     });
     let opening = scene.open();
     assert_eq!(opening.end(LogKind::Records), Address(20 * CHUNK + 808));
@@ -261,7 +264,9 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
     assert!(matches!(scene.reader().tails(), Err(Error::Staging { .. })));
     file.set_len(bytes).unwrap();
 
-    resume(scene.open()).close().unwrap();
+    let mut logs = resume(scene.open());
+    append(&mut logs, LogKind::Records, 15 * CHUNK as usize);
+    logs.close().unwrap();
     let segment = scene.segment(LogKind::Records, 0);
     std::fs::OpenOptions::new()
         .write(true)
@@ -270,16 +275,16 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
         .set_len(CHUNK)
         .unwrap();
     let reader = scene.reader();
-    assert_eq!(reader.tails().unwrap().tail.records, Address(2 * CHUNK));
+    assert_eq!(reader.tails().unwrap().tail.records, Address(17 * CHUNK));
     let error = reader
         .read(LogKind::Records, Address(CHUNK), &mut [0; 8])
         .unwrap_err();
     assert!(
-        matches!(&error, Error::Corrupt { path, address: Address(CHUNK), .. } if *path == segment),
+        matches!(&error, Error::Corrupt { path, address: Address(0), .. } if *path == segment),
         "{error}"
     );
     reader
-        .read(LogKind::Records, Address(0), &mut [0; 8])
+        .read(LogKind::Records, Address(16 * CHUNK), &mut [0; 8])
         .unwrap();
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::simulated::{Luck, loom};
 use super::*;
+use crate::format::UNIT_HEADER_BYTES;
 use crate::log::storage::OpenMode;
 
 #[test]
@@ -47,9 +48,9 @@ fn what_stands_above_a_lost_piece_of_the_log_stays_lost_however_often_recovery_i
         .lose_power(Luck::Everything, &mut Random(1));
     let machine = Machine { disk: lucky };
     // Of all that was not synced, one piece did not reach the medium.
-    machine
-        .disk
-        .rot(&machine.segment(0), known, &[0; (CHUNK - 808) as usize]);
+    let place = UNIT_HEADER_BYTES as u64 + known;
+    let zeroes = [0; (CHUNK - 808) as usize];
+    machine.disk.rot(&machine.segment(0), place, &zeroes);
     machine.disk.remember(&Arc::default());
     let opening = machine.open();
     assert_eq!(opening.end(LogKind::Records), Address(known));

@@ -187,7 +187,7 @@ fn staging_goes_to_the_directory_where_its_place_is_absent() {
     };
     let mut logs = Opening::open(&scene.dir(), &options)
         .unwrap()
-        .start(Address(0), Address(0), Address(0), b"")
+        .begin_at(Address(0), Address(0), Address(0), b"")
         .unwrap();
     append_each(&mut logs, [808, 168, 48]);
     logs.publish();

@@ -46,7 +46,7 @@ impl Machine {
         let options = self.options(durability);
         let opening = Opening::open_with(self.disk.storage(), &loom(), &options).unwrap();
         opening
-            .start(Address(0), Address(0), Address(0), b"")
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap()
     }
 

@@ -11,12 +11,13 @@ mod restart;
 mod rewriting;
 mod room;
 pub(crate) mod simulated;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::format::put_trailer;
+use crate::format::{put_raw_unit, put_trailer};
 use crate::testkit::scene::{BLOCK, CHUNK, SEGMENT};
 use crate::testkit::{Random, Scene, copy_dir, wait_until};
 use crate::types::{Address, LogKind, PerLog};
@@ -45,8 +46,31 @@ impl Scene {
         let opening = Opening::open(&self.dir(), &options).unwrap();
         assert_eq!(opening.how(), Recovered::Clean);
         opening
-            .start(Address(0), Address(0), Address(0), b"")
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap()
+    }
+}
+
+/// The words of these logs are no records.
+#[derive(Debug)]
+struct RawUnits(DirMeta);
+
+impl Encoder for RawUnits {
+    fn encode(&mut self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
+        put_raw_unit(&self.0.uuid, first, self.0.chunk_bytes, chunks, out);
+    }
+}
+
+impl Opening {
+    fn begin_at(
+        self,
+        records: Address,
+        chunks: Address,
+        times: Address,
+        catalog: &[u8],
+    ) -> crate::Result<Logs> {
+        let units = Box::new(RawUnits(*self.meta()));
+        self.start(records, chunks, times, catalog, units)
     }
 }
 
@@ -58,7 +82,7 @@ fn resume(opening: Opening) -> Logs {
     );
     let catalog = opening.catalog_bytes().unwrap();
     opening
-        .start(starts.0, starts.1, starts.2, &catalog)
+        .begin_at(starts.0, starts.1, starts.2, &catalog)
         .unwrap()
 }
 

@@ -50,7 +50,7 @@ fn found(disk: Disk, op: &Op) -> Vec<u8> {
     assert!(ever >= least, "{ever} of {least}, {op:?}");
     let ends = [LogKind::Chunks, LogKind::Times].map(|log| opening.end(log));
     let resumed = opening.resume();
-    let mut logs = opening.start(resumed, ends[0], ends[1], &text).unwrap();
+    let mut logs = opening.begin_at(resumed, ends[0], ends[1], &text).unwrap();
     let number = Rewritten::of(&uuid, &text).lines
         + text.iter().filter(|byte| **byte == b'\n').count() as u64;
     let next = line(&logs, number);

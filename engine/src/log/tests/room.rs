@@ -27,27 +27,23 @@ fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
 // case Disk: full in mid-flush
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
-    for kind in [Kind::Write, Kind::Allocate] {
-        let machine = Machine::new();
-        let mut logs = machine.start(Durability::None);
-        machine.fails(ENOSPC, kind);
-        let taken = fill(&mut logs, |logs| {
-            logs.trouble().is_some_and(|why| why.contains("space"))
-        });
-        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
-        assert!(logs.stats().stalls > 0);
-        assert_eq!(check_all(&machine.reader()).tail.records, Address(taken));
-        if kind == Kind::Write {
-            assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
-        }
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::None);
+    machine.fails(ENOSPC, Kind::Write);
+    let taken = fill(&mut logs, |logs| {
+        logs.trouble().is_some_and(|why| why.contains("space"))
+    });
+    assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{taken}");
+    assert!(logs.stats().stalls > 0);
+    assert_eq!(check_all(&machine.reader()).tail.records, Address(taken));
+    assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
 
-        machine.disk.obey();
-        append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
-        logs.sync().unwrap();
-        check_all(&machine.reader());
-        logs.close().unwrap();
-        check_all(&machine.reader());
-    }
+    machine.disk.obey();
+    append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
+    logs.sync().unwrap();
+    check_all(&machine.reader());
+    logs.close().unwrap();
+    check_all(&machine.reader());
 }
 
 #[test]
@@ -87,14 +83,14 @@ fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
 fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
-    machine.fails(ENOSPC, Kind::Allocate);
+    machine.fails(ENOSPC, Kind::Write);
     let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
     wait_until("the blocks are full because space is missing", || {
         let full = logs.try_append(LogKind::Records, &chunk).is_err();
         logs.publish();
         full && logs.waits_for_space()
     });
-    let tries = || machine.count(on_disk(Kind::Allocate));
+    let tries = || machine.count(on_disk(Kind::Write));
     let (before, since) = (tries(), Instant::now());
     while tries() < before + 5 {
         assert!(logs.try_append(LogKind::Records, &chunk).is_err());
@@ -145,7 +141,7 @@ fn blocks_shrink_where_shared_memory_is_small() {
         };
         let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
         let mut logs = opening
-            .start(Address(0), Address(0), Address(0), b"")
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap();
         let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
         assert_eq!(logs.staging_bytes(), 3 * 4096 + 2 * blocks);
@@ -165,7 +161,7 @@ fn a_full_disk_at_the_start_is_refused_clearly() {
     let opening = machine.open();
     machine.fails(ENOSPC, Kind::Allocate);
     let error = opening
-        .start(Address(0), Address(0), Address(0), b"")
+        .begin_at(Address(0), Address(0), Address(0), b"")
         .unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
     machine.disk.obey();

@@ -1,7 +1,6 @@
 //! The flusher: the thread that moves staged bytes into segments, makes them durable, and allocates segments ahead of the writer.
 //!
-//! It writes straight from staging, whole chunks of the record log past the page cache; the index logs, small, go
-//! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
+//! It writes straight from staging, the records unit by unit, the index logs as they are. A mark moves only when the system call that it stands for has returned. What fails for
 //! want of space or the like is tried again while the writer waits. A file that the medium refuses is written again, once; what fails then ends the
 //! flusher. A failed sync is never repeated.
 
@@ -10,14 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memmap2::MmapMut;
-
 use super::fault::Fault;
 use super::log_flusher::LogFlusher;
+use super::record_flusher::RecordFlusher;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{PendingLoss, checksum};
 use crate::log::files::durable::{DurableFile, DurableLog, End};
+use crate::log::files::segment::SegmentDir;
+use crate::log::files::tail_file::TailFile;
 use crate::log::options::Durability;
 use crate::log::staging::control::Word;
 use crate::log::staging::protocol;
@@ -33,38 +33,63 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 pub struct Flusher {
     shared: Arc<Shared>,
     durability: Durability,
-    logs: PerLog<LogFlusher>,
+    records: RecordFlusher,
+    indexes: [LogFlusher; 2],
+    tail: TailFile,
     durable: DurableFile,
     /// What the newest slot says.
     slot: PerLog<DurableLog>,
-    /// For bytes on their way to a checksum or into a partial chunk; page-aligned, as direct writes need it.
-    scratch: MmapMut,
+    /// For bytes on their way to a checksum.
+    scratch: Vec<u8>,
     last_sync: Instant,
     warned: Option<Instant>,
 }
 
+/// What a flusher is made of.
+#[derive(Debug)]
+pub struct FlusherParts {
+    pub shared: Arc<Shared>,
+    pub durability: Durability,
+    pub records: RecordFlusher,
+    pub indexes: [LogFlusher; 2],
+    pub tail: TailFile,
+    pub durable: DurableFile,
+    /// What was written to `durable` as this epoch began.
+    pub slot: PerLog<DurableLog>,
+}
+
 impl Flusher {
-    /// `slot` was written to `durable` as this epoch began.
-    pub fn new(
-        shared: Arc<Shared>,
-        durability: Durability,
-        logs: PerLog<LogFlusher>,
-        durable: DurableFile,
-        slot: PerLog<DurableLog>,
-    ) -> Result<Flusher> {
-        let scratch_bytes = shared.geometry.chunk_bytes as usize;
-        let scratch =
-            MmapMut::map_anon(scratch_bytes).map_err(|error| Error::io(&shared.dir, error))?;
-        Ok(Flusher {
+    pub fn new(parts: FlusherParts) -> Flusher {
+        let FlusherParts {
             shared,
             durability,
-            logs,
+            records,
+            indexes,
+            tail,
             durable,
             slot,
-            scratch,
+        } = parts;
+        Flusher {
+            scratch: vec![0; shared.geometry.chunk_bytes as usize],
+            shared,
+            durability,
+            records,
+            indexes,
+            tail,
+            durable,
+            slot,
             last_sync: Instant::now(),
             warned: None,
-        })
+        }
+    }
+
+    fn segments(&self, log: LogKind) -> &SegmentDir {
+        let [chunks, times] = &self.indexes;
+        match log {
+            LogKind::Records => self.records.segments(),
+            LogKind::Chunks => chunks.segments(),
+            LogKind::Times => times.segments(),
+        }
     }
 
     /// Works until it must stop or fails for good.
@@ -147,22 +172,21 @@ impl Flusher {
         };
 
         let allocated = self.allocate_ahead();
-        let mut busy = false;
-        for log in LogKind::ALL {
-            busy |= self.logs[log].write_out(&self.shared, due)?;
+        let mut busy = self.records.write_out(&self.shared)?;
+        for log in &mut self.indexes {
+            busy |= log.write_out(&self.shared, due)?;
         }
         if self.shared.is_stopping() {
             // What was to be written may not be: nothing is said about it.
             return Ok(busy);
         }
         if let Some(slot) = slot {
-            let log = &mut self.logs.records;
-            log.write_partial(&self.shared, tails.records, &mut self.scratch)?;
             self.sync(slot)?;
             if evicts {
-                for (log, begin) in self.logs.iter().zip(begins) {
-                    log.segments().evict(begin)?;
-                    self.shared.flusher(log.log()).evicted.set(begin);
+                for log in LogKind::ALL {
+                    let begin = begins[log];
+                    self.segments(log).evict(begin)?;
+                    self.shared.flusher(log).evicted.set(begin);
                 }
             }
             self.shared.complete(ticket);
@@ -217,6 +241,7 @@ impl Flusher {
                     begin,
                     checksum: self.checksum_below(log, tail)?,
                     resume: entry.resume,
+                    encoded: entry.encoded,
                 };
             }
             entry.begin = begin;
@@ -226,11 +251,18 @@ impl Flusher {
 
     /// Checksum of the bytes from the last chunk boundary to the tail.
     fn checksum_below(&mut self, log: LogKind, tail: Address) -> Result<u32> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let checksum = self.checksum_with(log, tail, &mut scratch);
+        self.scratch = scratch;
+        checksum
+    }
+
+    fn checksum_with(&self, log: LogKind, tail: Address, scratch: &mut [u8]) -> Result<u32> {
         let shared = &self.shared;
         let from = tail.align_down(shared.geometry.chunk_bytes);
-        let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
+        let (bytes, _) = scratch.split_at_mut((tail.0 - from.0) as usize);
         if shared.copy_staged(log, from, bytes) > from {
-            let segments = self.logs[log].segments();
+            let segments = self.segments(log);
             let list = segments.list()?;
             if !segments.read(&list, from, bytes)? {
                 return Err(segments.missing(&list, from, "the flusher wrote it and it is gone"));
@@ -240,21 +272,36 @@ impl Flusher {
     }
 
     fn allocate_ahead(&mut self) -> Result<(), Fault> {
-        for log in self.logs.iter_mut() {
-            log.allocate_ahead(&self.shared)?;
-        }
-        Ok(())
+        self.records.allocate_ahead(&self.shared)?;
+        let mut indexes = self.indexes.iter_mut();
+        indexes.try_for_each(|log| log.allocate_ahead(&self.shared))
     }
 
     /// Syncs what was written, then says so in a slot, then in the marks.
-    fn sync(&mut self, slot: PerLog<DurableLog>) -> Result<(), Fault> {
-        let written = PerLog::new(|log| self.logs[log].next());
-        for log in self.logs.iter_mut() {
-            log.sync(&self.shared)?;
+    fn sync(&mut self, mut slot: PerLog<DurableLog>) -> Result<(), Fault> {
+        let shared = &self.shared;
+        let [chunks, times] = &self.indexes;
+        let encoded = self.records.encoded();
+        let written = PerLog {
+            records: encoded,
+            chunks: chunks.next(),
+            times: times.next(),
+        };
+        self.records.sync(shared)?;
+        for log in &mut self.indexes {
+            log.sync(shared)?;
         }
+        // After the units: a slot before this one may need what the tail held of them.
+        let tail = slot.records.tail;
+        self.tail.hold(encoded, tail, |from, bytes| {
+            shared.staging.copy_out(LogKind::Records, from, bytes);
+            Ok(())
+        })?;
+        slot.records.encoded = encoded;
         if slot != self.slot {
-            self.durable.write(self.shared.epoch, End::Open, slot)?;
-            self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.durable.write(shared.epoch, End::Open, slot)?;
+            self.tail.named(encoded, tail);
+            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.slot = slot;
         self.last_sync = Instant::now();
@@ -281,8 +328,8 @@ impl Flusher {
     /// Cuts every log to its durable tail and records a clean stop there, with what the log has no record of. The writer has synced, and the
     /// thread has ended.
     pub fn finish(mut self, losses: &[PendingLoss]) -> Result<()> {
-        for (log, entry) in self.logs.iter().zip(self.slot) {
-            log.segments().cut(entry.tail)?;
+        for log in LogKind::ALL {
+            self.segments(log).cut(self.slot[log].tail)?;
         }
         // Both slots say so: where one is damaged later, the other is not of a time at which staging was needed.
         for _ in 0..2 {

@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::flusher::Flusher;
-use super::savings::ColumnSegments;
+use super::record_files::ColumnSegments;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{LossTable, PendingLoss};
-use crate::log::compaction::Compaction;
 use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
+use crate::log::files::segment::SegmentDir;
 use crate::log::files::storage::unlink_if_present;
 use crate::log::read::reader::LogReader;
 use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
@@ -359,7 +359,7 @@ impl Logs {
         self.shared.waits_for_space()
     }
 
-    /// Bytes of the segments of all logs that are allocated and not given up.
+    /// What the segments of all logs take on the disk that are not given up: of the index logs what is allocated, of the record log its files.
     pub fn segment_bytes(&self) -> u64 {
         let of_log = |log| {
             let begin = self
@@ -368,29 +368,27 @@ impl Logs {
             let allocated = self.shared.flusher(log).allocated.get();
             allocated.0.saturating_sub(begin.0)
         };
-        let addresses: u64 = LogKind::ALL.into_iter().map(of_log).sum();
-        addresses.saturating_sub(self.shared.savings.bytes())
+        let of_indexes: u64 = [LogKind::Chunks, LogKind::Times].map(of_log).iter().sum();
+        of_indexes + self.shared.files.bytes()
     }
 
-    /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
+    /// As `segment_bytes`, and what may be written before anybody looks again: both blocks, raw.
     pub fn segment_bytes_soon(&self) -> u64 {
-        let geometry = &self.shared.geometry;
-        let allocated = self.shared.flusher(LogKind::Records).allocated.get();
-        let first = self
-            .tail(LogKind::Records)
-            .align_down(geometry.segment(LogKind::Records));
-        let soon = first + geometry.written_bytes(LogKind::Records);
-        self.segment_bytes() + soon.0.saturating_sub(allocated.0)
+        self.segment_bytes() + 2 * self.shared.geometry.block(LogKind::Records)
     }
 
-    /// What of the record log is columns.
+    /// The segments of the record log.
     pub fn columns(&self) -> ColumnSegments {
-        self.shared.savings.columns()
+        self.shared.files.columns()
     }
 
-    /// Rewrites the record log's old segments as columns, on a thread that need not be the writer's.
-    pub fn compaction(&self) -> Compaction {
-        Compaction::beside(Arc::clone(&self.shared))
+    /// Writes the directories at the end of finished segments of the record log again that are damaged. It opens each of them.
+    pub fn mend(&self) -> Result<()> {
+        let Shared {
+            storage, dir, meta, ..
+        } = &*self.shared;
+        let folder = SegmentDir::new(Arc::clone(storage), dir, LogKind::Records, meta);
+        folder.mend_directories(self.flushed(LogKind::Records))
     }
 
     /// What the segments take when all but what is being written was given up.
@@ -412,8 +410,8 @@ impl Logs {
             let begin = begins[log].min(self.cursors[log].published);
             if begin > marks.begin.get() {
                 if log == LogKind::Records {
-                    // First, so that what is saved of a segment is not noted after it is given up.
-                    self.shared.savings.give_up_below(begin);
+                    // First, so that what is written of a segment is not noted after it is given up.
+                    self.shared.files.give_up_below(begin);
                 }
                 self.shared.staging.tell(log, Word::Begin, begin);
                 marks.begin.set(begin);

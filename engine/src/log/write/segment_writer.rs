@@ -6,10 +6,10 @@ use super::fault::Fault;
 use super::replacement::replace;
 use super::shared::Shared;
 use crate::error::{Error, Result};
-use crate::log::files::segment::SegmentDir;
-use crate::log::files::storage::{OpenMode, StorageFile};
+use crate::log::files::segment::{Draft, SegmentDir};
+use crate::log::files::storage::StorageFile;
 use crate::log::sync::Ordering;
-use crate::types::{Address, LogKind};
+use crate::types::Address;
 
 /// Files that wait for their sync; more are synced before the next one is begun.
 const UNSYNCED_FILES_MAX: usize = 8;
@@ -49,12 +49,36 @@ impl SegmentWriter {
         at.0 - self.segments.first_of(at).0
     }
 
-    /// Whether the file that holds `at` is the one that was written last.
-    pub fn is_current(&self, at: Address) -> bool {
-        let first = self.segments.first_of(at);
-        self.current
-            .as_ref()
-            .is_some_and(|current| current.first == first)
+    /// Makes segments until two blocks ahead of the writer are there, so that no address is published without one.
+    pub fn allocate_ahead(&self, shared: &Shared) -> Result<(), Fault> {
+        let log = self.segments.log();
+        let allocated = &shared.flusher(log).allocated;
+        let wanted = shared.writer(log).appended.get() + 2 * shared.geometry.block(log);
+        while allocated.get() < wanted {
+            let first = allocated.get();
+            self.allocate(first)?;
+            shared.counters.segments.fetch_add(1, Ordering::Relaxed);
+            allocated.set(first + self.segments.segment_bytes());
+            shared.notify();
+        }
+        Ok(())
+    }
+
+    /// Makes a segment that nothing is written to yet. Where the medium refuses it, another file takes its place as the next generation; if
+    /// that is refused too, it is tried again later: nothing is lost meanwhile, for the writer waits.
+    fn allocate(&self, first: Address) -> Result<(), Fault> {
+        let refused = match self.segments.provide(first) {
+            Ok(_) => return Ok(()),
+            Err(error) => match Fault::from(error) {
+                Fault::Final(error @ (Error::Io { .. } | Error::Damaged { .. })) => error,
+                fault => return Err(fault),
+            },
+        };
+        let draft = self.segments.draft(first);
+        draft.and_then(Draft::publish).map_err(Fault::Passing)?;
+        // Said when it is done: while nothing can be made it is tried again and again, and reported as trouble.
+        tracing::warn!("{refused}; another file has replaced the segment");
+        Ok(())
     }
 
     /// The segment file that holds `at`, open and counted as written to. All below `written` was written.
@@ -88,11 +112,7 @@ impl SegmentWriter {
         if self.unsynced.len() >= UNSYNCED_FILES_MAX {
             self.sync(shared, written)?;
         }
-        let mode = match self.segments.log() {
-            LogKind::Records => OpenMode::WriteDirect,
-            LogKind::Chunks | LogKind::Times => OpenMode::Write,
-        };
-        let file = self.segments.provide(first, mode)?;
+        let file = self.segments.provide(first)?;
         self.current = Some(SegmentFile {
             first,
             file: Arc::clone(&file),

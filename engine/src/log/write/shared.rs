@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::savings::Savings;
+use super::record_files::RecordFiles;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::Storage;
@@ -53,11 +53,12 @@ pub struct WriterMarks {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct FlusherMarks {
+    /// Below it bytes are in segments; of the record log, in units.
     pub flushed: Mark,
     pub durable: Mark,
     /// Blocks below it may be reused.
     pub released: Mark,
-    /// Below it segments are allocated and their names durable.
+    /// Below it segments have names that are durable; those of the index logs are allocated.
     pub allocated: Mark,
     /// Segments that lie wholly below it are gone.
     pub evicted: Mark,
@@ -93,13 +94,15 @@ pub struct Setup {
     pub dir: PathBuf,
     pub meta: DirMeta,
     pub epoch: u64,
-    pub savings: Savings,
+    pub files: RecordFiles,
 }
 
 /// Where one log begins in this epoch.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct LogStart {
     pub at: Address,
+    /// In segments so far; of the record log a unit's begin, from which on it is staged.
+    pub flushed: Address,
     /// Published and durable so far; from there to `at` is a gap.
     pub published: Address,
     /// From here on staging holds what segments hold too.
@@ -115,7 +118,7 @@ pub struct Shared {
     pub meta: DirMeta,
     pub geometry: Geometry,
     pub epoch: u64,
-    pub savings: Savings,
+    pub files: RecordFiles,
     pub staging: Staging,
     writer: PerLog<WriterMarks>,
     flusher: PerLog<FlusherMarks>,
@@ -142,7 +145,7 @@ impl Shared {
             dir,
             meta,
             epoch,
-            savings,
+            files,
         } = setup;
         let writer = logs.map(|log| WriterMarks {
             appended: Mark::new(log.at),
@@ -151,9 +154,9 @@ impl Shared {
             begin: Mark::new(log.begin),
         });
         let flusher = logs.map(|log| FlusherMarks {
-            flushed: Mark::new(log.at),
+            flushed: Mark::new(log.flushed),
             durable: Mark::new(log.published),
-            released: Mark::new(log.at),
+            released: Mark::new(log.flushed),
             allocated: Mark::new(log.allocated),
             evicted: Mark::new(log.begin),
         });
@@ -163,7 +166,7 @@ impl Shared {
             meta,
             geometry,
             epoch,
-            savings,
+            files,
             staging,
             writer,
             flusher,

@@ -1,4 +1,4 @@
-//! What threads that share a walk take from it: chunks in a row, whole units at best. A unit of a column segment is read and decoded once so, by one
+//! What threads that share a walk take from it: chunks in a row, whole units at best. A unit is read and decoded once so, by one
 //! thread, where two would do it twice.
 
 use super::walk::{Visitor, Walk};

@@ -32,7 +32,7 @@ const FILTERS: [(&str, &str); 14] = [
     ("event", "level NOT IN (1, 2, -3)"),
 ];
 
-/// Segments in columns, and behind them records that are not.
+/// Units of columns, and behind them records that are in none.
 fn world() -> World {
     let batch = |nth: u64| {
         Op::batch(
@@ -44,7 +44,7 @@ fn world() -> World {
     };
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(2)];
     ops.extend((0..90).map(batch));
-    ops.push(Op::Compact);
+    ops.push(Op::Sync);
     ops.extend((90..99).map(batch));
     World::of(&ops)
 }

@@ -12,7 +12,7 @@ use crate::query::{
 use crate::testkit::Scene;
 use crate::testkit::asked::{records, scan_of, whole};
 use crate::testkit::world::{Op, Spread, World, open};
-use crate::types::{Address, Key, LogKind, Timestamp, ValueRange};
+use crate::types::{Key, LogKind, Timestamp, ValueRange};
 
 /// Everything that is asked of a directory.
 #[derive(Clone, PartialEq, Debug)]
@@ -110,11 +110,15 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let tail = reader.tails().unwrap().tail.records;
     let base = tail.align_down(reader.meta().chunk_bytes.into());
     assert!(base < tail, "the last chunk is not full");
-    let segment_bytes = reader.meta().segment_bytes.records;
     let file = reader.path_of(LogKind::Records, base);
+    assert!(file.ends_with("tail"), "{}", file.display());
     let bytes = fs::read(&file).unwrap();
-    let place = |address: Address| (address.0 % segment_bytes) as usize;
-    for at in (place(base)..place(tail)).step_by(7) {
+    let begins = |at: &usize| {
+        let header = &bytes[*at..];
+        header.starts_with(b"TAIL") && header[16..24] == base.0.to_le_bytes()
+    };
+    let piece = (0..bytes.len() - 24).step_by(8).find(begins).unwrap();
+    for at in (piece..piece + 24 + 8).step_by(3) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
         fs::write(&file, &damaged).unwrap();

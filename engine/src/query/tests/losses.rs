@@ -11,7 +11,6 @@ use crate::query::losses::missing::missing_runs;
 use crate::query::{Loss, Poll, Snapshot, pending_since};
 use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source, parse_sources};
 use crate::testkit::Scene;
-use crate::testkit::scene::CHUNK;
 use crate::testkit::world::{Op, Spread, World};
 use crate::types::{ChunkNo, LogKind, SourceId, TimeRange, Timestamp};
 
@@ -245,11 +244,9 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     }
     world.close();
     let path = world.scene.segment(LogKind::Records, 0);
-    world.scene.change(&path, |bytes| {
-        for chunk in [3, 4, 77] {
-            bytes[chunk * CHUNK as usize + 20] ^= 1;
-        }
-    });
+    for unit in [1, 3] {
+        world.scene.flip_unit(&path, unit);
+    }
     world.scene.rebuild();
 
     let snapshot = world.scene.snapshot();
@@ -263,8 +260,8 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     assert_eq!(
         damaged,
         [
-            "damaged from address 12288 to 20480",
-            "damaged from address 315392 to 319488"
+            "damaged from address 65536 to 131072",
+            "damaged from address 196608 to 262144"
         ]
     );
     assert_eq!(told.iter().filter(|loss| loss.stage == "crash").count(), 3);

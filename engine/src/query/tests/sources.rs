@@ -79,10 +79,10 @@ fn expected(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, compacts in any::<bool>(), third in any::<bool>(), ahead in 0u64..60) {
+    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, is_closed in any::<bool>(), third in any::<bool>(), ahead in 0u64..60) {
         let mut world = World::of(&ops);
-        if compacts {
-            world.apply(&Op::CompactClosed);
+        if is_closed {
+            world.apply(&Op::Reopen);
         }
         let snapshot = world.snapshot();
         let wanted: Vec<(SourceId, Vec<usize>)> = snapshot
@@ -145,9 +145,9 @@ fn many_sources_with_few_records_each_have_all_their_rows() {
         first: ts(100, 3),
         last: ts(180, 40),
     };
-    for is_columns in [false, true] {
-        if is_columns {
-            assert!(world.compact_closed() > 0);
+    for is_closed in [false, true] {
+        if is_closed {
+            world.close();
         }
         for times in [TimeRange::ALL, part] {
             for wanted in [&wanted[..], &wanted[7..8], &wanted[20..60]] {

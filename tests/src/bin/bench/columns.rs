@@ -1,9 +1,8 @@
-//! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB and ClickHouse: what they take, and what questions cost.
+//! C1, C2 and C4 to C7: a directory, and the same rows in DuckDB and ClickHouse: what they take, and what questions cost.
 //!
 //! The demo's three sources, a host's gauges, and numbers that nothing compresses.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -12,21 +11,18 @@ use ingestd::client::Client;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use ingestd::demo::{self, DemoOptions};
-use loom_engine::compact::Compactor;
 use loom_engine::log::ColumnSegments;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::query::Directory;
 use loom_tests::seed::Seed;
 
 use super::cache::drop_cached;
-use super::clock::Stopwatch;
 use super::figures::rounded;
 use super::ingest::{LOGS, files_in, open_writer, place_in};
 use super::options::Sizes;
 use super::peer::{Peer, System};
 use super::table::{Line, Times};
 
-const LOG: &str = "[log]\nsegment = '32MiB'\nblock = '8MiB'\ncompact = 'off'\n";
+const LOG: &str = "[log]\nsegment = '32MiB'\nblock = '8MiB'\n";
 const RATE: u64 = 2_000_000;
 const GAUGES: &str = r#"[[source]]
 name = "gauges"
@@ -42,16 +38,13 @@ index = [{ name = "a", value = "a" }]
 const COUNTED_MOST: u64 = 100_000;
 const HOSTS: usize = 64;
 
-/// One set of records in all its forms.
+/// One set of records in all systems.
 struct Set {
     name: &'static str,
     sources: Vec<&'static str>,
     records: u64,
-    rows: PathBuf,
-    columns: PathBuf,
-    compacted: ColumnSegments,
-    /// Of the thread that compacted.
-    cpu: Duration,
+    dir: PathBuf,
+    units: ColumnSegments,
     duckdb: PathBuf,
     parquet_bytes: u64,
 }
@@ -68,14 +61,13 @@ struct Question {
 }
 
 /// All of it.
-pub fn both_forms(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+pub fn of_units(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
     let records = sizes.column_records;
     let demo = place.path().join("demo.loom");
     make_demo(&demo, records)?;
     let demo = Set::of("demo", demo, vec!["redis_request", "syscall", "packet"])?;
-    let mut lines = vec![compaction(&demo)];
-    lines.extend(sizes_of(&demo, "≤ 11")?);
+    let mut lines = sizes_of(&demo, "≤ 11")?;
     for (name, toml, owed) in [
         ("gauges", GAUGES, "≤ 18"),
         ("random", RANDOM, "≤ 1.01 × rows"),
@@ -145,22 +137,10 @@ fn make(dir: &Path, toml: &str, name: &str, records: u64) -> Result<()> {
 }
 
 impl Set {
-    /// Compacts a copy, and gives the rows to DuckDB.
-    fn of(name: &'static str, rows: PathBuf, sources: Vec<&'static str>) -> Result<Set> {
-        let columns = rows.with_extension("columns.loom");
-        let copied = Command::new("cp")
-            .arg("-a")
-            .arg(&rows)
-            .arg(&columns)
-            .status()?;
-        ensure!(copied.success(), "copying {}: {copied}", rows.display());
-        let watch = Stopwatch::start();
-        let mut compactor = Compactor::open(&columns, OsStorage::default())?;
-        let durable = compactor.durable()?;
-        while compactor.step(durable, || true)?.is_some() {}
-        let cpu = watch.cost().thread_cpu;
-        let directory = Directory::open(&columns)?;
-        let compacted = directory.status()?.columns;
+    /// Gives the rows to DuckDB.
+    fn of(name: &'static str, dir: PathBuf, sources: Vec<&'static str>) -> Result<Set> {
+        let directory = Directory::open(&dir)?;
+        let units = directory.status()?.columns;
         let snapshot = directory.snapshot()?;
         let mut records = 0;
         for source in &sources {
@@ -169,12 +149,10 @@ impl Set {
         let mut set = Set {
             name,
             records,
-            duckdb: rows.with_extension("duckdb"),
-            rows,
-            columns,
+            duckdb: dir.with_extension("duckdb"),
+            dir,
             sources,
-            compacted,
-            cpu,
+            units,
             parquet_bytes: 0,
         };
         set.share()?;
@@ -185,10 +163,10 @@ impl Set {
     fn share(&mut self) -> Result<()> {
         let mut duckdb = Peer::start(System::DuckDb, &self.duckdb)?;
         for source in &self.sources {
-            let scan = scan(&self.rows, source);
+            let scan = scan(&self.dir, source);
             let rows = format!("SELECT * EXCLUDE (dir, source, ts) FROM {scan}");
             duckdb.query(&format!("CREATE TABLE {source} AS {rows}"))?;
-            let file = self.rows.with_extension(format!("{source}.parquet"));
+            let file = self.dir.with_extension(format!("{source}.parquet"));
             let to = file.display();
             duckdb.query(&format!(
                 "COPY ({rows}) TO '{to}' (FORMAT parquet, COMPRESSION zstd)"
@@ -204,46 +182,21 @@ impl Set {
     }
 
     fn log_bytes(&self, log: &str) -> Result<u64> {
-        let files = files_in(&self.rows.join(log))?;
+        let files = files_in(&self.dir.join(log))?;
         Ok(files.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Bytes of all logs a record, as rows and as columns; and of the record log alone, as columns.
+    /// Bytes of all logs a record, as their addresses count and on the disk; and of the record log alone, on the disk.
     fn forms(&self) -> Result<(f64, f64, f64)> {
         let [records, chunks, times] = LOGS.map(|log| self.log_bytes(log));
-        let (records, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
-        // What nothing compresses stays rows.
-        let ratio = match self.compacted.rows_bytes {
-            0 => 1.0,
-            rows_bytes => self.compacted.bytes as f64 / rows_bytes as f64,
-        };
-        let columns = records * ratio;
-        Ok((records + indexes, columns + indexes, columns))
+        let (alone, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
+        let rows = self.a_record(self.units.rows_bytes);
+        Ok((rows + indexes, alone + indexes, alone))
     }
 }
 
 fn scan(dir: &Path, source: &str) -> String {
     format!("loom_scan('{}', '{source}')", dir.display())
-}
-
-fn compaction(set: &Set) -> Line {
-    let bytes = set.compacted.rows_bytes as f64;
-    // A record of the demo and its share of a chunk's header and trailer.
-    let records = bytes / 56.0;
-    Line {
-        target: "C3",
-        measure: "compaction, one thread".to_owned(),
-        loom: format!(
-            "{} M records/s of CPU",
-            rounded(records / 1e6 / set.cpu.as_secs_f64())
-        ),
-        owed: "≥ 12 M/s".to_owned(),
-        how: format!(
-            "{} segments of 32 MiB of the demo, synced",
-            set.compacted.segments
-        ),
-        ..Line::default()
-    }
 }
 
 fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
@@ -273,41 +226,37 @@ fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
     Ok(peers.map(line).into())
 }
 
-/// Questions to both forms and to DuckDB in turns, once all three agree.
+/// Questions to Loom, DuckDB and ClickHouse in turns, once all agree.
 fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
-    let mut loom = Peer::start(System::Loom, &set.rows)?;
+    let mut loom = Peer::start(System::Loom, &set.dir)?;
     let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
-    let mut clickhouse = Peer::start(System::ClickHouse, &set.rows.with_extension("clickhouse"))?;
+    let mut clickhouse = Peer::start(System::ClickHouse, &set.dir.with_extension("clickhouse"))?;
     clickhouse.query(&format!(
         "CREATE TABLE bench.syscall ENGINE = MergeTree ORDER BY ts_ns AS SELECT * FROM file('{}', 'Parquet') SETTINGS schema_inference_make_columns_nullable = 0",
-        set.rows.with_extension("syscall.parquet").display()
+        set.dir.with_extension("syscall.parquet").display()
     ))?;
     let mut lines = Vec::new();
     for question in questions(&mut duckdb)? {
         eprintln!("  {}", question.measure);
-        let of_form = |dir: &Path| question.loom.replace("DIR", &dir.display().to_string());
-        let forms = [of_form(&set.columns), of_form(&set.rows)];
+        let own = question.loom.replace("DIR", &set.dir.display().to_string());
         let expected = duckdb.query(&question.duckdb)?.rows;
-        for sql in &forms {
-            let found = loom.query(sql)?.rows;
-            ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
-        }
+        let found = loom.query(&own)?.rows;
+        ensure!(found == expected, "{own}: {found:?}, not {expected:?}");
         if let Some(sql) = &question.clickhouse {
             let found = clickhouse.query(sql)?.rows;
             ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
         }
-        let mut times: [Times; 4] = Default::default();
+        let mut times: [Times; 3] = Default::default();
         for _ in 0..sizes.runs {
-            let [columns, rows, of_duckdb, of_clickhouse] = &mut times;
-            columns.push(&loom.query(&forms[0])?);
-            rows.push(&loom.query(&forms[1])?);
+            let [columns, of_duckdb, of_clickhouse] = &mut times;
+            columns.push(&loom.query(&own)?);
             of_duckdb.push(&duckdb.query(&question.duckdb)?);
             if let Some(sql) = &question.clickhouse {
                 of_clickhouse.push(&clickhouse.query(sql)?);
             }
         }
-        let peers = ["its rows", System::DuckDb.name(), System::ClickHouse.name()];
-        let asked = 2 + usize::from(question.clickhouse.is_some());
+        let peers = [System::DuckDb.name(), System::ClickHouse.name()];
+        let asked = 1 + usize::from(question.clickhouse.is_some());
         lines.extend(lines_of(
             &question,
             &times,
@@ -317,15 +266,15 @@ fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
         if question.is_cold_too && sizes.cold_runs > 0 {
             let mut times: [Times; 2] = Default::default();
             for _ in 0..sizes.cold_runs {
-                for ((dir, sql), times) in
-                    [&set.columns, &set.rows].iter().zip(&forms).zip(&mut times)
-                {
-                    let mut loom = Peer::start(System::Loom, dir)?;
-                    drop_cached(dir)?;
-                    times.push(&loom.query(sql)?);
-                }
+                let [columns, of_duckdb] = &mut times;
+                let mut loom = Peer::start(System::Loom, &set.dir)?;
+                drop_cached(&set.dir)?;
+                columns.push(&loom.query(&own)?);
+                let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
+                drop_cached(&set.duckdb)?;
+                of_duckdb.push(&duckdb.query(&question.duckdb)?);
             }
-            lines.extend(lines_of(&question, &times, "cold", &["its rows"]));
+            lines.extend(lines_of(&question, &times, "cold", &peers));
         }
     }
     Ok(lines)

@@ -13,8 +13,6 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::Timestamp;
-use loom_engine::compact::Compactor;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
 use loom_tests::daemon::wait_until;
 use loom_tests::seed::Seed;
@@ -197,9 +195,6 @@ fn record(dir: &Path, shape: Shape) -> Result<()> {
         writer.tick()?;
     }
     writer.close()?;
-    let mut compactor = Compactor::open(dir, OsStorage::default())?;
-    let durable = compactor.durable()?;
-    while compactor.step(durable, || true)?.is_some() {}
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! P8 and C8: a steady rate for a while, and windows of a second at several distances back from now: of rows, and of rows that become columns meanwhile.
+//! P8 and C8: a steady rate for a while, and windows of a second at several distances back from now: of one source, and of the demo.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -76,11 +76,11 @@ pub fn of_rows(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// C8: by a daemon that records the demo and compacts.
+/// C8: by a daemon that records the demo.
 pub fn of_columns(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     /// One of the demo's sources.
     const SYSCALLS: &str = "syscall";
-    /// All of it, should the compactor fall behind.
+    /// All of it.
     const KEEP: &str = "48GiB";
     let place = place_in(folder)?;
     let dir = place.path().join("demo.loom");
@@ -103,14 +103,14 @@ pub fn of_columns(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     let mut lines = vec![Line {
         target: "C8",
         measure: format!(
-            "ingest of {} M records/s for {} s while queries run and segments become columns",
+            "ingest of {} M records/s for {} s while queries run",
             rounded(sizes.rate as f64 / 1e6),
             sizes.seconds
         ),
         loom: format!("{stored} records stored, none dropped"),
         owed: "nothing dropped".to_owned(),
         how: format!(
-            "`ingestd demo`; at the end {} segments were columns, {} GB of rows in {} GB, of {} GB in all; {} stalls, {} s in all",
+            "`ingestd demo`; at the end {} segments, {} GB of records in {} GB, of {} GB in all; {} stalls, {} s in all",
             status.column_segments,
             rounded(status.column_rows_bytes as f64 / 1e9),
             rounded(status.column_bytes as f64 / 1e9),

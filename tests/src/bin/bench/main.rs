@@ -75,7 +75,7 @@ fn main() -> Result<ExitCode> {
             report.part(part, measure);
         }
     };
-    part(Part::Columns, &|| columns::both_forms(folder, &sizes));
+    part(Part::Columns, &|| columns::of_units(folder, &sizes));
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
     part(Part::Readers, &|| readers::beside_ingest(folder, &sizes));

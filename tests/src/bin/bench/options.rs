@@ -86,7 +86,7 @@ pub enum Part {
     Large,
     /// P8: queries while records come in for minutes
     Lookback,
-    /// C8: the same while segments become columns
+    /// C8: the same of the demo's daemon
     ColumnLookback,
 }
 
@@ -106,7 +106,7 @@ pub struct Sizes {
     pub length_bytes: u64,
     pub query_records: u64,
     pub query_rate: u64,
-    /// Of the demo, as rows and as columns.
+    /// Of the demo.
     pub column_records: u64,
     pub live_rate: u64,
     /// The window of a chart.

@@ -1,0 +1,116 @@
+//! The end of a segment of the record log, where units are appended. With the last one goes the directory.
+
+use std::sync::Arc;
+
+use super::segment::SegmentDir;
+use super::storage::{StorageFile, write_at};
+use crate::error::Result;
+use crate::format::{SegmentDirectory, put_raw_unit};
+use crate::proven::at;
+use crate::types::Address;
+
+#[derive(Debug)]
+pub struct UnitAppender {
+    segments: SegmentDir,
+    file: Arc<dyn StorageFile>,
+    /// Of the segment.
+    first: Address,
+    /// Where its units begin, and where the next one goes.
+    starts: Vec<u64>,
+}
+
+impl UnitAppender {
+    /// Of the segment that holds `next`, whose file this is: behind the units below `next`. What stands there already is cut off. Units that are missing
+    /// become empty, and so damage.
+    pub fn find(
+        segments: &SegmentDir,
+        file: Arc<dyn StorageFile>,
+        next: Address,
+    ) -> Result<UnitAppender> {
+        let first = segments.first_of(next);
+        let unit_bytes = segments.unit_bytes();
+        assert!(
+            next.0.is_multiple_of(unit_bytes),
+            "units are appended from {next} on, a multiple of {unit_bytes}"
+        );
+        let count = ((next.0 - first.0) / unit_bytes) as usize;
+        let mut places = segments.places_of(first, Arc::clone(&file))?;
+        let mut appender = UnitAppender {
+            segments: segments.clone(),
+            starts: places.first_units(count)?,
+            file,
+            first,
+        };
+        if appender.file.bytes()? > appender.end() {
+            appender.file.truncate(appender.end())?;
+        }
+        if appender.next() < next {
+            tracing::error!(
+                "{}: the units from address {} to {next} are missing",
+                appender.file.path().display(),
+                appender.next()
+            );
+            appender.append_empty(next)?;
+        }
+        Ok(appender)
+    }
+
+    /// The address of the next unit; at the end of the segment it is full.
+    pub fn next(&self) -> Address {
+        let units = self.starts.len() as u64 - 1;
+        self.first + units * self.segments.unit_bytes()
+    }
+
+    /// How many bytes the file has.
+    pub fn file_bytes(&self) -> u64 {
+        let is_full = self.next() == self.first + self.segments.segment_bytes();
+        let directory = SegmentDirectory::bytes_of(self.starts.len() - 1).unwrap_or(0);
+        self.end() + if is_full { directory as u64 } else { 0 }
+    }
+
+    /// Where the next unit goes.
+    fn end(&self) -> u64 {
+        *at(&self.starts, self.starts.len() - 1)
+    }
+
+    pub fn is_of(&self, file: &Arc<dyn StorageFile>) -> bool {
+        Arc::ptr_eq(&self.file, file)
+    }
+
+    pub fn file(&self) -> &dyn StorageFile {
+        &*self.file
+    }
+
+    /// Appends the next unit, and behind the last one the directory. After an error it can be tried again.
+    pub fn append(&mut self, unit: &[u8]) -> Result<()> {
+        let start = self.end();
+        let end = start + unit.len() as u64;
+        write_at(&*self.file, unit, start)?;
+        let mut starts = self.starts.clone();
+        starts.push(end);
+        let units =
+            SegmentDirectory::units_of(self.segments.segment_bytes(), self.segments.chunk_bytes());
+        if starts.len() == units + 1 {
+            let mut directory = Vec::new();
+            let places = SegmentDirectory::new(starts.clone());
+            places.encode(self.segments.uuid(), self.first, &mut directory);
+            write_at(&*self.file, &directory, end)?;
+        }
+        self.starts = starts;
+        self.file.start_write_back(start, end - start);
+        Ok(())
+    }
+
+    /// Appends units without a record up to `next`, at most to the end of the segment.
+    pub fn append_empty(&mut self, next: Address) -> Result<()> {
+        let chunks = vec![0; self.segments.unit_bytes() as usize];
+        let end = next.min(self.first + self.segments.segment_bytes());
+        while self.next() < end {
+            let mut unit = Vec::new();
+            let (uuid, chunk_bytes) = (self.segments.uuid(), self.segments.chunk_bytes());
+            put_raw_unit(uuid, self.next(), chunk_bytes, &chunks, &mut unit);
+            self.append(&unit)?;
+        }
+        Ok(())
+    }
+}
