@@ -65,8 +65,9 @@ fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_conf
 
 /// The configuration of a directory of at most 8 MiB whose records must be archived first.
 fn archived(to: &Path) -> String {
-    let limit = "[retention]\nmax_bytes = '8MiB'\n";
     let to = to.display();
+    // Columns would fit into the limit, if the archiver takes longer than `compact_after`.
+    let limit = "compact = 'off'\n[retention]\nmax_bytes = '8MiB'\n";
     format!("{SMALL}{limit}[archive]\nto = '{to}'\nrequired = true\n{NUMBERS}")
 }
 
