@@ -275,6 +275,16 @@ mod tests {
         service.take(Signal::Logs, false, from, body).await
     }
 
+    /// The next refusal that a handler counts.
+    async fn next(noted: &Receiver<(usize, u64, String)>) -> (usize, u64, String) {
+        loop {
+            match noted.try_recv() {
+                Ok(counted) => break counted,
+                Err(_) => yield_now().await,
+            }
+        }
+    }
+
     #[test]
     fn refusals_are_counted_while_every_place_is_taken() {
         let Scene {
@@ -319,15 +329,9 @@ mod tests {
             opens,
             noted,
         } = scene();
-        let counted = async || loop {
-            match noted.try_recv() {
-                Ok((.., why)) => break why,
-                Err(_) => yield_now().await,
-            }
-        };
         runtime.block_on(async {
             service.turned_away(Signal::Logs, "slow");
-            assert_eq!(counted().await, "slow");
+            assert_eq!(next(&noted).await.2, "slow");
             // The handler counts still.
             let (done, is_done) = channel();
             let (refused, handle) = (Arc::clone(&service), tokio::runtime::Handle::current());
@@ -338,7 +342,7 @@ mod tests {
             });
             is_done.recv_timeout(Duration::from_secs(60)).unwrap();
             drop(opens);
-            assert_eq!(counted().await, "next");
+            assert_eq!(next(&noted).await.2, "next");
         });
     }
 
@@ -355,13 +359,7 @@ mod tests {
             for nth in [1, 2] {
                 take(Arc::clone(&service), b"x").await.unwrap();
                 service.turned_away(Signal::Logs, "why");
-                let counted = loop {
-                    match noted.try_recv() {
-                        Ok(counted) => break counted,
-                        Err(_) => yield_now().await,
-                    }
-                };
-                assert_eq!(counted, (nth, 1, "why".to_owned()));
+                assert_eq!(next(&noted).await, (nth, 1, "why".to_owned()));
                 let failed = take(Arc::clone(&service), b"").await.unwrap_err();
                 assert!(failed.message().contains("try again"), "{failed}");
             }
