@@ -120,12 +120,13 @@ test-otlp: $(EXTENSIONS) .clients-venv/complete tests/otlp/node/node_modules/.pa
 	cd tests/otlp/go && go build -o "$(CARGO_TARGET_DIR)/otlp/" ./collector tool
 	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .clients-venv/bin/python -m pytest tests/otlp
 
-# Redis and RocksDB, recorded live, as root: a part of test-clients.
+# Redis, RocksDB and a processor that is taken away, recorded live, as root: a part of test-clients.
 test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	.clients-venv/bin/ruff check tests/cases
 	.clients-venv/bin/ruff format --check tests/cases
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
+	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/offcpu/run.py
 
 .bench-venv/complete .clients-venv/complete .superset-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh

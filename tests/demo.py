@@ -1,8 +1,8 @@
-"""The demonstration: a daemon ingests, DuckDB's command line finds out why six requests are slow, and the truth is compared.
+"""The demonstration: a daemon ingests, DuckDB's command line finds out why six requests are slow, and the truth confirms it.
 
     .venv/bin/python tests/demo.py INGESTD
 
-Exits 0 and prints `six of six` where what the SQL found is what the generator hid, else 1.
+Exits 0 and prints `six of six` if the SQL finds exactly the requests that the generator hid, otherwise 1.
 """
 
 import csv
@@ -37,7 +37,7 @@ def run(ingestd, place):
     command = [ingestd, "demo", directory, "--seconds", str(SECONDS), "--rate", str(RATE), "--truth", truth]
     daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        # Each needle adds a line to the truth; what it says is not looked at before the SQL has ended.
+        # Each needle adds a line to the truth. Its content is not read before the SQL has ended.
         while daemon.poll() is None and lines(truth) < NEEDLES:
             time.sleep(0.1)
         asked = subprocess.run(

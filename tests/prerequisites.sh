@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says in one sentence what this machine lacks for a build or a test run, and what to install. Changes nothing.
+# Reports in one sentence what this machine is missing for a build or a test run, and what to install. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,14 +1,15 @@
-"""A daemon under everything at once, for as long as it is told: full rate, restarts, kills, retention at its limit, readers of all kinds.
+"""A daemon under all loads at once, for a given time: full rate, restarts, kills, retention at its limit, readers of all kinds.
 
     .venv/bin/python tests/soak.py INGESTD [--seconds 600] [--extension dist/duckdb-v2/loom.duckdb_extension]
 
-Readers are commands of ingestd, queries of DuckDB that start anew, and queries that go on for as long as they live: those are stopped and
-killed at random. Checked in each round: what producers were told equals what the log holds (received = stored + refused + dropped, exact after a kill);
-of the blocking source nothing is missing. At the end: `ingestd check`, the memory and the disk that it ever took. Prints a line a round and
-exits 0, or says what did not hold and exits 1, keeping the directory.
+Readers are commands of ingestd, queries of DuckDB in new processes, and queries in long-lived processes, which are stopped and killed at
+random. Each round checks that the counts that producers got equal those of the log (received = stored + refused + dropped, exact after a
+kill) and that nothing of the blocking source is missing. At the end it runs `ingestd check` and checks the most memory and disk that was
+used. Prints a line for each round and exits 0, or prints the first failure and exits 1, and keeps the directory.
 
-The accounts must add up: the shared memory of the daemon is its staging and its rings; the file system, which is the soak's own where root runs it,
-has lost what the directory's files take. Readers that are idle keep evicted files open, HELD_MAX at most; without readers DISK_MARGIN is allowed.
+The accounts must add up: the daemon's shared memory is its staging and its rings, and the file system, which is the soak's own if root runs
+it, has lost what the directory's files take. Idle readers keep evicted files open, at most HELD_MAX; without readers DISK_MARGIN is
+allowed.
 """
 
 import argparse
@@ -32,10 +33,11 @@ import loom_client  # noqa: E402
 
 MAX_BYTES = 640 << 20
 MEMORY_MAX = 160 << 20
-# What the file system may have lost beside the files: to readers, which keep what they read, and without them to one file that goes.
+# What the file system may have lost besides the files: to readers, which keep files open, and without readers to one file that is being
+# removed.
 HELD_MAX = 512 << 20
 DISK_MARGIN = 20 << 20
-# What the daemon may share beside its staging and its rings.
+# What the daemon may share besides its staging and its rings.
 SHARED_MARGIN = 1 << 20
 CONFIG = f"""
 [log]
@@ -70,17 +72,17 @@ BATCH = 2000
 
 
 class Failed(Exception):
-    """Something did not hold."""
+    """A check failed."""
 
 
 class Producer(threading.Thread):
-    """Pushes numbered records until it is told to rest; a kill of the daemon costs it what was not acknowledged."""
+    """Pushes numbered records until it is told to rest. A kill of the daemon loses only records that were not acknowledged."""
 
     def __init__(self, directory, name, number):
         super().__init__(daemon=True)
         self.directory, self.source, self.number = directory, name, number
         self.seq = self.acknowledged = 0
-        self.lost = 0  # refused and dropped, as syncs told
+        self.lost = 0  # refused and dropped, as reported by syncs
         self.unsure = 0  # records that were sent and not acknowledged when a connection ended
         self.running, self.resting, self.over = threading.Event(), threading.Event(), False
         self.error = None
@@ -94,7 +96,7 @@ class Producer(threading.Thread):
                     return
                 self.resting.clear()
                 self.push_until_rest()
-        except Exception as error:  # told by the main thread
+        except Exception as error:  # reported by the main thread
             self.error = error
             self.resting.set()
 
@@ -109,7 +111,7 @@ class Producer(threading.Thread):
                     client.push(self.source, body)
                     self.seq += BATCH
                     sent += BATCH
-                # Short by a byte, and so refused.
+                # A byte too short, and so refused.
                 layout = client.sources[self.source]
                 client._frame(0x03, layout.id, struct.pack("<H", 3) + b"bad")
                 sent += 1
@@ -127,7 +129,7 @@ class Producer(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Runs commands that read, over and over. One that fails is told."""
+    """Runs commands that read, over and over, and reports one that fails."""
 
     def __init__(self, commands):
         super().__init__(daemon=True)
@@ -168,7 +170,7 @@ while True:
 
 
 class Unlucky(threading.Thread):
-    """A process that queries without end, until it is stopped in the middle for a while, or killed; then the next one."""
+    """A process that queries without end, until it is stopped in the middle for a while, or killed and replaced by the next one."""
 
     def __init__(self, command, random):
         super().__init__(daemon=True)
@@ -196,7 +198,7 @@ class Unlucky(threading.Thread):
 
 
 def taken(folder):
-    """The bytes that the files of a folder take."""
+    """The bytes that the files of a folder take on the disk."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -208,7 +210,7 @@ def taken(folder):
 
 
 class Disk:
-    """A file system of the soak's own, so that what it loses is the directory's; without root the one of the place, which is not compared."""
+    """A file system of the soak's own, so that its losses are the directory's. Without root the place's is used and not compared."""
 
     def __init__(self, place):
         self.root, image = place / "disk", place / "disk.img"
@@ -229,7 +231,7 @@ class Disk:
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
     def held(self):
-        """What the file system has lost beside what its files take. Files come and go between the looks."""
+        """The bytes that the file system has lost besides those of its files. Files come and go between the readings."""
         if not self.mounted:
             return 0
         before, files, after = self.used(), taken(self.root), self.used()
@@ -267,13 +269,13 @@ class Soak:
         raise Failed("the daemon does not listen after a minute")
 
     def measure(self):
-        """Memory without the staging file, which the configuration bounds; disk as the segments take it, and what is held beside them."""
+        """Measures memory without staging, which the configuration bounds, the disk of the segments, and the bytes held besides them."""
         self.memory = max(self.memory, self.resident("RssAnon:"))
         self.disk = max(self.disk, self.segments())
         self.held = max(self.held, self.disk_of.held())
 
     def resident(self, kind):
-        """A part of the daemon's memory, as the kernel counts it. What is mapped twice counts once as `Pss_Shmem`."""
+        """A part of the daemon's memory, as the kernel counts it. Pages that are mapped twice count once as `Pss_Shmem`."""
         folder = Path(f"/proc/{self.daemon.pid}")
         name = "smaps_rollup" if kind.startswith("Pss") else "status"
         for line in (folder / name).read_text().splitlines():
@@ -285,7 +287,7 @@ class Soak:
         return sum(taken(self.directory / log) for log in ("records", "chunks", "times"))
 
     def add_up(self):
-        """What the daemon reports is what the system counts. Nobody pushes and nobody reads."""
+        """Checks that the daemon's figures equal the system's, while nothing is pushed or read."""
         deadline = time.monotonic() + 60
         while True:
             status = loom_client.connect(self.directory).status()
@@ -333,7 +335,7 @@ class Soak:
         return records
 
     def check_stored(self, producer, since, before):
-        """Of a source that waits, everything acknowledged since is stored once, in order, without a hole."""
+        """Checks that everything acknowledged since is stored once, in order and without a hole, for a source that waits."""
         table = self.export(producer.source, since)
         least, most, records, different = duckdb.connect().execute(
             f"SELECT min(seq), max(seq), count(*), count(DISTINCT seq) FROM {table} WHERE producer = {producer.number}"
@@ -384,12 +386,12 @@ class Soak:
         unsure = [producer.unsure - before for producer, before in zip(producers, unsure_before)]
         sent = sum(producer.seq for producer in producers)
         if number > 1 and self.export("waits", since, "--to") is None:
-            # Retention took what this round began with, and with it some of what it has to tell.
+            # Retention removed the first records of this round, and with them some of its losses.
             print(f"{number:4} {action:10} {sent:>12,} records in all, more in a round than is kept", flush=True)
             return
         self.exact += 1
         found = self.lost_since(since)
-        # Beside what was acknowledged, only what was under way when a connection ended can be among the losses.
+        # Besides the reported losses, only records that were under way when a connection ended can be among the losses.
         if not told <= found <= told + sum(unsure):
             raise Failed(f"{action}: {found} losses in the log, {told} were told, {unsure} are not known")
         if sum(unsure) and not killed and action != "stop":

@@ -39,12 +39,13 @@ class Metadata(MetadataHookInterface):
     def update(self, metadata: dict) -> None:
         """Add the description and the extras.
 
-        A package index shows the description alone, where links to other files would be dead. The explorer runs on the newest DuckDB that
-        Loom has a file for, because before 2.0 no version confines the extension to the directories.
+        A package index shows the description alone, where links to other files would be dead. The explorer and the server for
+        agents run on the newest DuckDB that Loom has a file for, because before 2.0 no version confines the extension to the directories.
         """
         metadata["readme"] = {"content-type": "text/markdown", "text": pages.alone((HERE / "README.md").read_text())}
         extras = {name: list(packages) for name, packages in self.config["extras"].items()}
-        extras["explore"].append(f"duckdb=={versions.NEWEST}")
+        for name in ("explore", "mcp"):
+            extras[name].append(f"duckdb=={versions.NEWEST}")
         metadata["optional-dependencies"] = extras
 
 

@@ -110,6 +110,10 @@ pub enum Callback {
     Execute,
     Partition,
     Progress,
+    Update,
+    Combine,
+    Finalize,
+    Evaluate,
 }
 
 /// Runs the body of one callback. A panic in it ends the query and nothing else.

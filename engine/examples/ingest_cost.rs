@@ -1,7 +1,7 @@
-//! What a record costs the thread that pushes it: `cargo run --release -p loom-engine --example ingest_cost -- --help`.
+//! Measures the cost of a record for the thread that pushes it: `cargo run --release -p loom-engine --example ingest_cost -- --help`.
 //!
-//! Prints one line a case: its thread's CPU time a record, bytes on disk a record, stalls. Cases are repeated in turn, so that runs of
-//! two builds of this program can be interleaved, and the median and both extremes are printed.
+//! Prints one line a case: its thread's CPU time a record, records a second until all is synced, bytes on disk a record, stalls. Cases are
+//! repeated in turn, so that runs of two builds of this program can be interleaved, and the median and both extremes are printed.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -13,7 +13,7 @@ use loom_engine::ingest::{Batch, Writer, WriterOptions};
 use loom_engine::schema::parse_sources;
 
 const HELP: &str = "ingest_cost [FOLDER=.] [key=value]...: records (millions), runs, mode (push|batch), batch, payload, indexes, sources, \
-bins (auto|edges)";
+encoders, rate (millions a second), bins (auto|edges)";
 
 struct Case {
     folder: PathBuf,
@@ -23,6 +23,9 @@ struct Case {
     payload: usize,
     indexes: usize,
     sources: usize,
+    encoders: usize,
+    /// Records a second.
+    rate: Option<f64>,
     edges: bool,
 }
 
@@ -35,6 +38,8 @@ fn main() {
         payload: 48,
         indexes: 1,
         sources: 1,
+        encoders: 1,
+        rate: None,
         edges: false,
     };
     for argument in std::env::args().skip(1) {
@@ -50,6 +55,8 @@ fn main() {
             Some(("payload", bytes)) => case.payload = bytes.parse().unwrap(),
             Some(("indexes", indexes)) => case.indexes = indexes.parse().unwrap(),
             Some(("sources", sources)) => case.sources = sources.parse().unwrap(),
+            Some(("encoders", encoders)) => case.encoders = encoders.parse().unwrap(),
+            Some(("rate", millions)) => case.rate = Some(1e6 * millions.parse::<f64>().unwrap()),
             Some(("bins", bins)) => case.edges = bins == "edges",
             Some((key, _)) => panic!("{key}? {HELP}"),
         }
@@ -60,16 +67,18 @@ fn main() {
     let ns = |run: &Run| run.cpu.as_nanos() as f64 / case.records as f64;
     let [first, middle, last] = [0, runs.len() / 2, runs.len() - 1].map(|at| runs.get(at).unwrap());
     println!(
-        "{} batch={} payload={} indexes={} sources={}: {:.2} ns ({:.2} to {:.2}), {:.1} M/s; wall {:.0} MB/s; {:.2} B on disk; stalls {} {:?}",
+        "{} batch={} payload={} indexes={} sources={} encoders={}: {:.2} ns ({:.2} to {:.2}), {:.1} M/s; wall {:.1} M/s, {:.0} MB/s; {:.2} B on disk; stalls {} {:?}",
         if case.edges { "edges" } else { "auto" },
         case.batch,
         case.payload,
         case.indexes,
         case.sources,
+        case.encoders,
         ns(middle),
         ns(first),
         ns(last),
         1e3 / ns(middle),
+        case.records as f64 / 1e6 / middle.wall.as_secs_f64(),
         middle.disk_bytes as f64 / 1e6 / middle.wall.as_secs_f64(),
         middle.disk_bytes as f64 / case.records as f64,
         middle.stalls,
@@ -131,7 +140,9 @@ impl Case {
             .tempdir_in(&self.folder)
             .unwrap();
         let dir = place.path().join("cost.loom");
-        let mut writer = Writer::open(&dir, WriterOptions::default()).unwrap();
+        let mut options = WriterOptions::default();
+        options.log.encoders = self.encoders;
+        let mut writer = Writer::open(&dir, options).unwrap();
         let sources: Vec<SourceId> = (0..self.sources)
             .map(|name| {
                 let defs = parse_sources(&self.definition(name)).unwrap();
@@ -160,6 +171,10 @@ impl Case {
                 }
             }
             left = left.saturating_sub(4096);
+            if let Some(rate) = self.rate {
+                let due = Duration::from_secs_f64((self.records - left) as f64 / rate);
+                std::thread::sleep(due.saturating_sub(began.elapsed()));
+            }
             if left % (16 * 4096) < 4096 {
                 writer.tick().unwrap();
             }

@@ -1,7 +1,6 @@
-//! What can go wrong, as one enum: each message names the thing, what was found, and what to do.
+//! All errors as one enum: each message names the thing, the fault, and the remedy.
 //!
-//! Foreign bytes (files, catalogs, definitions, payloads) give an `Error`; only a broken invariant of the engine's
-//! own asserts.
+//! Foreign bytes (files, catalogs, definitions, payloads) give an `Error`; only a broken invariant of the engine's own asserts.
 
 use std::fmt;
 use std::io;
@@ -29,7 +28,7 @@ pub enum Error {
     Replaced { path: PathBuf },
 
     /// The directory was written in another format version.
-    #[error("{} has format version {found}, this build reads version {supported}; use the Loom that wrote it, or load its data into a new directory", path.display())]
+    #[error("{} has format version {found}, this build reads version {supported}; export its records with the Loom that wrote it, and load them into a new directory", path.display())]
     Format {
         path: PathBuf,
         found: u64,
@@ -44,11 +43,11 @@ pub enum Error {
         what: String,
     },
 
-    /// A file that is not what it should be, as a whole or outside the logs. `what` says what to do, where anything can be done.
+    /// A damaged file, as a whole or outside the logs. `what` includes the remedy, if there is one.
     #[error("{}: damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 
-    /// The system refuses the memory for what a file holds.
+    /// The system refuses the memory for the content of a file.
     #[error(
         "{}: {bytes} bytes of memory are needed to read it, and the system refuses them; ask with fewer threads or for less at a time, or \
          allow the process more memory",
@@ -56,7 +55,7 @@ pub enum Error {
     )]
     Memory { path: PathBuf, bytes: usize },
 
-    /// A line of the catalog, counted from 0 and shown from 1, that does not verify or contradicts those before it. `of_catalog` adds which file.
+    /// A line of the catalog that does not verify or contradicts those before it, counted from 0 and shown from 1. `of_catalog` adds the file.
     #[error("catalog, line {}: {what}", line + 1)]
     Catalog { line: u64, what: String },
 
@@ -64,7 +63,7 @@ pub enum Error {
     #[error("{0}")]
     Schema(String),
 
-    /// `hint` ends the sentence: what the name may have meant, or what there is.
+    /// `hint` ends the sentence: similar names, or all names.
     #[error("unknown source '{name}'; {hint}")]
     UnknownSource { name: String, hint: String },
 
@@ -75,7 +74,7 @@ pub enum Error {
         hint: String,
     },
 
-    /// Something is asked of a source that takes no more records.
+    /// A request to a source that takes no more records.
     #[error("source '{name}' is closed; define it again to reopen it")]
     SourceClosed { name: String },
 
@@ -116,7 +115,7 @@ pub enum Error {
     #[error("{0}")]
     Options(String),
 
-    /// The disk takes nothing now, because space or the like is missing; the flusher goes on trying.
+    /// The disk accepts nothing now, for example because it is full; the flusher tries again.
     #[error("cannot write to disk now, and tries again: {0}")]
     Waiting(String),
 
@@ -168,12 +167,12 @@ pub enum Error {
     Interrupted,
 }
 
-/// Who has the lock of a directory, by what its file says. Whoever may read the directory can take the lock without saying so.
+/// The holder of a directory's lock according to its file. Anyone who may read the directory can take the lock without an entry there.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LockHolder {
-    /// The process that says so.
+    /// The process in the file.
     Named(u32),
-    /// The process that says so does not run.
+    /// The process in the file does not run.
     NotNamed(u32),
     Unknown,
 }
@@ -193,7 +192,7 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// How a payload contradicts its source's layout.
+/// A payload that contradicts its source's layout.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PayloadError {
     #[error("the payload has {found} bytes, its layout needs at least {least}")]
@@ -232,7 +231,7 @@ impl Error {
         }
     }
 
-    /// Whether something cannot be read, or is not what it should be. What else there is may still answer.
+    /// Whether something cannot be read or is damaged, so that other data may still answer.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -240,12 +239,12 @@ impl Error {
         )
     }
 
-    /// Whether bytes were read that are not what they should be: reading them again gives the same, which a failed system call may not.
+    /// Whether damaged bytes were read. Reading them again gives the same, which is not sure after a failed system call.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corrupt { .. } | Error::Damaged { .. })
     }
 
-    /// What is wrong, without the place.
+    /// The fault without the place.
     pub fn what(&self) -> String {
         match self {
             Error::Corrupt { what, .. } | Error::Damaged { what, .. } => what.clone(),
@@ -254,7 +253,7 @@ impl Error {
         }
     }
 
-    /// Says of a bad line in which directory's catalog it stands.
+    /// Adds the directory's catalog to the error of a bad line.
     pub fn of_catalog(self, dir: &Path) -> Error {
         match self {
             Error::Catalog { line, what } => Error::Damaged {
@@ -265,7 +264,7 @@ impl Error {
         }
     }
 
-    /// A catalog that lost lines; `what` says how that is known.
+    /// Reports a catalog that lost lines; `what` is the evidence.
     pub fn cut_catalog(dir: &Path, what: &str) -> Error {
         Error::Damaged {
             path: dir.join(CATALOG_NAME),
@@ -278,7 +277,7 @@ impl Error {
     }
 }
 
-/// Gives the failure of a system call the path it concerned.
+/// Adds the path to a failed system call.
 pub trait IoContext<T> {
     fn at(self, path: &Path) -> Result<T>;
 }
@@ -291,7 +290,7 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// As many as hold these bytes.
+/// Rounds up to MiB.
 fn mebibytes(bytes: u64) -> u64 {
     bytes.div_ceil(MEBIBYTE)
 }
@@ -310,13 +309,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_catalog_is_counted_from_1_and_told_with_its_file() {
+    fn a_line_of_the_catalog_is_counted_from_1_and_shown_with_its_file() {
         let what = "it is torn".to_owned();
         let error = Error::Catalog { line: 0, what };
         assert_eq!(error.to_string(), "catalog, line 1: it is torn");
         let error = error.of_catalog(Path::new("dir"));
-        let told = "dir/catalog: damaged: line 1: it is torn";
-        assert_eq!(error.to_string(), told);
+        let expected = "dir/catalog: damaged: line 1: it is torn";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -1,32 +1,28 @@
-//! The engine of Loom: complete high-frequency telemetry in append-only hybrid logs, summarised as it is written and
-//! queried live from other processes.
+//! The engine of Loom: complete high-frequency telemetry in append-only hybrid logs, summarised as it is written and queried live from other processes.
 //!
 //! `FORMAT.md` specifies every byte. The modules stand in the order in which data flows.
 
-// What every module speaks of.
+// Shared types and errors.
 pub mod error;
 mod memory;
 pub mod proven;
 pub mod types;
 
-// What bytes mean, and how they stand.
+// The meaning of bytes, and their encoding.
 pub mod format;
 pub mod schema;
 
-// Where bytes stand: the three logs, and the nodes in two of them.
+// The storage of bytes: the three logs, and the nodes in two of them.
 pub mod log;
 mod nodes;
 
-// The way in.
+// Writing.
 pub mod ingest;
 
-// The way out.
+// Reading.
 pub mod query;
 
-// What is old, column by column.
-pub mod compact;
-
-// All of it held against FORMAT.md.
+// The comparison of all of it with FORMAT.md.
 pub mod check;
 
 #[cfg(any(test, feature = "testkit"))]

@@ -1,20 +1,20 @@
-//! Memory whose size a file decides. It is asked for, and where the system refuses it the caller gets an error: a failed allocation of the
-//! standard library ends the process, which is often the user's.
+//! Allocates memory whose size depends on a file, and returns an error if the system refuses it. A failed allocation of the standard library would end the
+//! process, which is often the user's.
 //!
-//! Readers and decoders call this for everything that grows with a file, a chunk or a row group.
+//! Readers and decoders use this for everything that grows with a file, a chunk or a row group.
 
 use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// The system has no memory of so many bytes for this process.
+/// The system refuses this many bytes of memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NoMemory {
     pub bytes: usize,
 }
 
 impl NoMemory {
-    /// The error for what was read of a file.
+    /// Adds the file whose content needs the memory.
     pub fn of(self, path: impl Into<PathBuf>) -> Error {
         Error::Memory {
             path: path.into(),
@@ -23,7 +23,7 @@ impl NoMemory {
     }
 }
 
-/// Room for so many more elements.
+/// Reserves room for `more` elements.
 pub fn reserve<T>(elements: &mut Vec<T>, more: usize) -> Result<(), NoMemory> {
     let all = elements.len().saturating_add(more);
     let reserved = elements.try_reserve(more);
@@ -32,28 +32,28 @@ pub fn reserve<T>(elements: &mut Vec<T>, more: usize) -> Result<(), NoMemory> {
     })
 }
 
-/// Has so many elements; those that are new are the default.
+/// Resizes to `count` elements; new ones are the default.
 pub fn resize<T: Copy + Default>(elements: &mut Vec<T>, count: usize) -> Result<(), NoMemory> {
     reserve(elements, count.saturating_sub(elements.len()))?;
     elements.resize(count, T::default());
     Ok(())
 }
 
-/// So many elements, all of them the default, in no more memory than they take.
+/// Allocates exactly `count` default elements.
 pub fn zeroed<T: Copy + Default>(count: usize) -> Result<Vec<T>, NoMemory> {
     let mut elements = exact(count)?;
     elements.resize(count, T::default());
     Ok(elements)
 }
 
-/// The same elements, in no more memory than they take.
+/// Copies the elements into exactly the memory that they need.
 pub fn copied<T: Copy>(from: &[T]) -> Result<Vec<T>, NoMemory> {
     let mut elements = exact(from.len())?;
     elements.extend_from_slice(from);
     Ok(elements)
 }
 
-/// Fails where so many bytes cannot be had now: before work of a library that asks for them piece by piece and ends the process where one is refused.
+/// Fails if this many bytes are not available now. It precedes work of a library that allocates piece by piece and ends the process if one is refused.
 pub fn require(bytes: usize) -> Result<(), NoMemory> {
     exact::<u8>(bytes).map(drop)
 }
@@ -71,11 +71,11 @@ fn exact<T>(count: usize) -> Result<Vec<T>, NoMemory> {
 mod tests {
     use super::*;
 
-    /// More than any address space.
+    /// This exceeds any address space.
     const BEYOND: usize = usize::MAX / 8;
 
     #[test]
-    fn what_the_system_refuses_is_an_error_that_names_the_file_and_the_bytes() {
+    fn refused_memory_is_an_error_that_names_the_file_and_the_bytes() {
         let refused = zeroed::<u64>(BEYOND / 8).unwrap_err();
         let said = refused.of("dir/records/0.col").to_string();
         assert!(said.starts_with("dir/records/0.col: "), "{said}");
@@ -91,12 +91,12 @@ mod tests {
         assert_eq!(resize(&mut some, BEYOND), Err(NoMemory { bytes: BEYOND }));
         assert_eq!(some, [1, 2]);
         assert!(require(BEYOND).is_err());
-        // Of more bytes than can be counted, too.
+        // The size in bytes overflows here.
         assert!(zeroed::<u64>(usize::MAX).is_err());
     }
 
     #[test]
-    fn what_can_be_had_is_as_it_was_asked_for() {
+    fn granted_memory_has_the_requested_size() {
         let mut some = zeroed::<u16>(3).unwrap();
         resize(&mut some, 5).unwrap();
         assert_eq!(some, [0; 5]);

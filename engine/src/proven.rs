@@ -1,7 +1,7 @@
 //! Access to places that the surrounding code has proven to exist. Every module and crate uses it.
 //!
-//! Where the proof is wrong, the code panics with the place and the length: a broken invariant never becomes wrong bytes.
-//! Foreign bytes (files, sockets, arguments) are not proven: read them with `get`, and return an `Error`.
+//! If the proof is wrong, the code panics with the place and the length: a broken invariant never becomes wrong bytes. Foreign bytes (files, sockets,
+//! arguments) are not proven: read them with `get`, and return an `Error`.
 
 use std::fmt::Debug;
 use std::slice::SliceIndex;

@@ -1,7 +1,7 @@
 //! The quantities and names that every other module uses: addresses, ids, times, keys and sums.
 //!
-//! Each is a type of its own so that no signature holds a pair of bare integers. Keys carry the order of the
-//! values they stand for (FORMAT.md, *Keys*), so all pruning compares plain `u64`s.
+//! Each is a type of its own, so no signature holds a pair of bare integers. Keys have the order of their values (FORMAT.md, *Keys*), so all pruning compares
+//! plain `u64`s.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Index, IndexMut};
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 /// The catalog's file in a directory.
 pub const CATALOG_NAME: &str = "catalog";
-/// The built-in source of what was lost.
+/// The built-in source of losses.
 pub const LOSSES_SOURCE: &str = "loom_losses";
-/// The built-in source of what a daemon did.
+/// The built-in source of a daemon's metrics.
 pub const METRICS_SOURCE: &str = "loom_metrics";
-/// The built-in source of what rules found.
+/// The built-in source of alerts.
 pub const ALERTS_SOURCE: &str = "loom_alerts";
-/// The built-in source of how far rules were evaluated.
+/// The built-in source of the progress of rules.
 pub const RULES_SOURCE: &str = "loom_rules";
-/// The states of alerts: the labels of the field `state` of `loom_alerts`, which has no others, by their numbers from 1 on.
+/// The states of alerts: all labels of the field `state` of `loom_alerts`, by their numbers from 1.
 pub const ALERT_STATES: [&str; 9] = [
     "firing",
     "resolved",
@@ -30,7 +30,7 @@ pub const ALERT_STATES: [&str; 9] = [
     "pinning",
     "clock stepped",
 ];
-/// The states of rules: the labels of the field `state` of `loom_rules`, which has no others, by their numbers from 0 on.
+/// The states of rules: all labels of the field `state` of `loom_rules`, by their numbers from 0.
 pub const RULE_STATES: [&str; 3] = ["normal", "pending", "firing"];
 
 /// A byte position in a log, counted from 0 and never reused.
@@ -41,9 +41,8 @@ pub const RULE_STATES: [&str; 3] = ["normal", "pending", "firing"];
 pub struct Address(pub u64);
 
 impl Address {
-    /// The first byte of a log.
     pub const ZERO: Address = Address(0);
-    /// Above every byte that a log can hold.
+    /// This lies above every byte that a log can hold.
     pub const MAX: Address = Address(u64::MAX);
 
     /// The chunk that holds this byte of the record log.
@@ -90,12 +89,12 @@ impl fmt::Display for Address {
 pub struct ChunkNo(pub u64);
 
 impl ChunkNo {
-    /// The address of the chunk's first byte; saturates, for ordinals that come from foreign bytes.
+    /// The address of the chunk's first byte. It saturates, because ordinals may come from foreign bytes.
     pub const fn address(self, chunk_bytes: u32) -> Address {
         Address(self.0.saturating_mul(chunk_bytes as u64))
     }
 
-    /// Past the last of `following` that follow it with none left out.
+    /// The end of the consecutive chunks that begin with this one and continue in `following`.
     pub fn row_end(self, following: impl Iterator<Item = ChunkNo>) -> ChunkNo {
         let expected = self.0.saturating_add(1);
         let follow = following.zip(expected..);
@@ -142,9 +141,7 @@ impl fmt::Display for IndexId {
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The earliest time that can be expressed.
     pub const MIN: Timestamp = Timestamp(i64::MIN);
-    /// The latest time that can be expressed.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 }
 
@@ -162,12 +159,10 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Every time.
     pub const ALL: TimeRange = TimeRange {
         first: Timestamp::MIN,
         last: Timestamp::MAX,
     };
-    /// No time.
     pub const EMPTY: TimeRange = TimeRange {
         first: Timestamp::MAX,
         last: Timestamp::MIN,
@@ -184,33 +179,28 @@ impl TimeRange {
         }
     }
 
-    /// The first time after it, where there is one.
+    /// The first time after it; `None` if there is none.
     pub const fn end(self) -> Timestamp {
         Timestamp(self.last.0.saturating_add(1))
     }
 
-    /// Whether no time lies in it.
     pub const fn is_empty(self) -> bool {
         self.first.0 > self.last.0
     }
 
-    /// Whether `time` lies in it.
     #[inline]
     pub const fn contains(self, time: Timestamp) -> bool {
         self.first.0 <= time.0 && time.0 <= self.last.0
     }
 
-    /// Whether every time of `other` lies in it.
     pub const fn covers(self, other: TimeRange) -> bool {
         other.is_empty() || (self.first.0 <= other.first.0 && other.last.0 <= self.last.0)
     }
 
-    /// Whether some time lies in both.
     pub fn overlaps(self, other: TimeRange) -> bool {
         !self.intersect(other).is_empty()
     }
 
-    /// The times that lie in both.
     pub fn intersect(self, other: TimeRange) -> TimeRange {
         TimeRange {
             first: self.first.max(other.first),
@@ -225,7 +215,7 @@ pub struct Key(pub u64);
 
 /// The sign bit of an `i64` or `f64`.
 const SIGN: u64 = 1 << 63;
-/// What every NaN becomes: quiet and positive.
+/// Every NaN becomes this one: quiet and positive.
 const NAN_BITS: u64 = 0x7FF8_0000_0000_0000;
 
 impl Key {
@@ -244,7 +234,7 @@ impl Key {
         Key(value as u64 ^ SIGN)
     }
 
-    /// -0.0 becomes 0.0, and every NaN the greatest key that a float has.
+    /// -0.0 becomes 0.0, and every NaN becomes the greatest key of a float.
     #[inline]
     pub const fn from_f64(value: f64) -> Key {
         let bits = if value.is_nan() {
@@ -285,39 +275,32 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    /// Every key.
     pub const ALL: ValueRange = ValueRange {
         min: Key::MIN,
         max: Key::MAX,
     };
-    /// No key.
     pub const EMPTY: ValueRange = ValueRange {
         min: Key::MAX,
         max: Key::MIN,
     };
 
-    /// Whether no key lies in it.
     pub const fn is_empty(self) -> bool {
         self.min.0 > self.max.0
     }
 
-    /// Whether `key` lies in it.
     #[inline]
     pub const fn contains(self, key: Key) -> bool {
         self.min.0 <= key.0 && key.0 <= self.max.0
     }
 
-    /// Whether every key of `other` lies in it.
     pub const fn covers(self, other: ValueRange) -> bool {
         other.is_empty() || (self.min.0 <= other.min.0 && other.max.0 <= self.max.0)
     }
 
-    /// Whether some key lies in both.
     pub fn overlaps(self, other: ValueRange) -> bool {
         !self.intersect(other).is_empty()
     }
 
-    /// The keys that lie in both.
     pub fn intersect(self, other: ValueRange) -> ValueRange {
         ValueRange {
             min: self.min.max(other.min),
@@ -326,15 +309,14 @@ impl ValueRange {
     }
 }
 
-/// Which of the three hybrid logs of a directory.
+/// One of the three hybrid logs of a directory.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum LogKind {
-    /// The record log.
     Records = 0,
     /// The chunk index: summaries and roll-ups.
     Chunks = 1,
-    /// The timestamp index: one entry a node.
+    /// The timestamp index: one entry for each node.
     Times = 2,
 }
 
@@ -376,7 +358,7 @@ pub struct PerLog<T> {
 }
 
 impl<T> PerLog<T> {
-    /// What `make` gives for each log, in the order of publication.
+    /// Calls `make` for each log, in the order of publication.
     pub fn new(make: impl FnMut(LogKind) -> T) -> PerLog<T> {
         LogKind::ALL.map(make).into()
     }
@@ -452,7 +434,7 @@ impl<T> IndexMut<LogKind> for PerLog<T> {
     }
 }
 
-/// How the keys of an index decode, and how its sums add.
+/// The type of an index's values, which decides the decoding of keys and the arithmetic of sums.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueKind {
@@ -471,7 +453,6 @@ pub enum Sum {
 }
 
 impl Sum {
-    /// The sum of no values.
     pub const fn zero(kind: ValueKind) -> Sum {
         match kind {
             ValueKind::Unsigned | ValueKind::Signed => Sum::Int(0),
@@ -482,7 +463,6 @@ impl Sum {
         }
     }
 
-    /// The sum of no values of the same kind.
     pub const fn zero_alike(&self) -> Sum {
         match self {
             Sum::Int(_) => Sum::zero(ValueKind::Signed),
@@ -490,7 +470,6 @@ impl Sum {
         }
     }
 
-    /// Adds the value that `key` stands for.
     #[inline]
     pub fn add_key(&mut self, kind: ValueKind, key: Key) {
         match kind {
@@ -500,11 +479,11 @@ impl Sum {
         }
     }
 
-    /// The sum of many values of one kind; what `add_key` makes of them one by one. Keys are fewer than 2^32.
+    /// The sum of fewer than 2^32 keys of one kind, as `add_key` computes it one by one.
     pub fn of_keys(kind: ValueKind, keys: &[Key]) -> Sum {
         match kind {
             ValueKind::Unsigned => Sum::Int(total(keys)),
-            // A key is the value and 2^63.
+            // A key is the value plus 2^63.
             ValueKind::Signed => Sum::Int(total(keys) - ((keys.len() as i128) << 63)),
             ValueKind::Float => {
                 let mut sum = Sum::zero(kind);
@@ -514,7 +493,7 @@ impl Sum {
         }
     }
 
-    /// Adds a sum of the same kind. Sums that foreign bytes claim may exceed 128 bits: those wrap.
+    /// Adds a sum of the same kind. Sums in foreign bytes may exceed 128 bits; these wrap.
     #[inline]
     pub fn merge(&mut self, other: &Sum) {
         match *other {
@@ -531,7 +510,7 @@ impl Sum {
         match *self {
             Sum::Int(value) => value as f64,
             Sum::Float { sum, compensation } if sum.is_finite() => sum + compensation,
-            // Which sign a sum that is not a number has depends on the order.
+            // The sign of a NaN depends on the order of additions.
             Sum::Float { sum, .. } if sum.is_nan() => f64::NAN,
             Sum::Float { sum, .. } => sum,
         }
@@ -548,7 +527,7 @@ impl Sum {
     /// Adds a value to a sum of floats.
     ///
     /// # Panics
-    /// The sum is of integers.
+    /// Panics if the sum is of integers.
     #[inline]
     pub fn add_float(&mut self, value: f64) {
         let Sum::Float { sum, compensation } = self else {
@@ -566,7 +545,7 @@ impl Sum {
     }
 }
 
-/// The sum of the numbers that keys are, half by half, so that no addition carries.
+/// The sum of the keys as numbers, half by half, so that no addition carries.
 #[inline]
 fn total(keys: &[Key]) -> i128 {
     let (lower, upper) = keys.iter().fold((0u64, 0u64), |(lower, upper), key| {

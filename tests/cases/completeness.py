@@ -1,9 +1,9 @@
-"""Up to which rate each recorder has every call of a program: Loom, a raw file by the same probes, `perf trace`, `bpftrace` printing.
+"""Finds the highest rate at which each recorder has every call of a program: Loom, a raw file by the same probes, `perf trace`, `bpftrace`.
 
     sudo .venv/bin/python tests/cases/completeness.py [--rates 100000 1000000] [--seconds 3] [--threads 1]
 
-A program calls getppid evenly in time, and counts its calls. A recorder is complete at a rate if it has each call in each round. Prints a
-table in Markdown: of each recorder and rate, the share that it has, and the rate that the program reached while it was recorded.
+A program calls getppid evenly in time, and counts its calls. A recorder is complete at a rate if it has every call in every round. Prints a
+table in Markdown: for each recorder and rate, the share of calls that it has, and the rate that the program reached while it was recorded.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 import scene
 from scene import CASES, holds
 
-# The fields that Loom records too, of each call when it returns.
+# The fields that Loom records too, for each call when it returns.
 BPFTRACE = """
 tracepoint:syscalls:sys_enter_getppid /pid == cpid/ { @entered[tid] = nsecs; }
 tracepoint:syscalls:sys_exit_getppid /pid == cpid/ {
@@ -27,7 +27,7 @@ tracepoint:syscalls:sys_exit_getppid /pid == cpid/ {
 
 
 def run() -> None:
-    """Measure all recorders at all rates, in turns."""
+    """Measure all recorders at all rates, in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rates", type=int, nargs="+", default=[10_000, 100_000, 300_000, 1_000_000, 2_000_000])
     parser.add_argument("--seconds", type=float, default=3)
@@ -57,7 +57,7 @@ def run() -> None:
 
 
 def by_loom(place: Path, program: list[object]) -> tuple[dict, int]:
-    """Record as a user does; what the program did, and how many calls Loom has."""
+    """Record as a user does. Return the program's counts, and the number of calls in Loom."""
     directory = place / "calls.loom"
     with scene.waiting(*program) as process:
         with scene.recording(directory, "syscalls", "--pid", process.pid, "--syscall", "getppid") as record:
@@ -78,12 +78,12 @@ def by_raw(place: Path, program: list[object]) -> tuple[dict, int]:
 def by_perf(place: Path, program: list[object]) -> tuple[dict, int]:
     """Record by `perf trace`, which starts the program."""
     command = ["perf", "trace", "-e", "getppid", "-o", place / "perf", "--", CASES, *program]
-    # A call that another thread interrupts has two lines, of which the second has the result.
+    # A call that another thread interrupts has two lines. The second has the result.
     return started_by(command), lines(place / "perf", r"getppid\(.*\) += ")
 
 
 def by_perf_stat(place: Path, program: list[object]) -> tuple[dict, int]:
-    """Count by `perf stat`, which starts the program and keeps no record: the calls are those that it counts."""
+    """Count by `perf stat`, which starts the program and keeps no record. Its count is the number of calls."""
     command = ["perf", "stat", "-x,", "-e", "syscalls:sys_exit_getppid", "-o", place / "perf", "--", CASES, *program]
     done = started_by(command)
     return done, int(re.search(r"^(\d+),", (place / "perf").read_text(), re.MULTILINE)[1])
@@ -97,7 +97,7 @@ def by_bpftrace(place: Path, program: list[object]) -> tuple[dict, int]:
 
 
 def started_by(command: list[object]) -> dict:
-    """Run a recorder that starts the program; what the program did."""
+    """Run a recorder that starts the program, and return the program's counts."""
     ended = subprocess.run([str(word) for word in command], input="go\n", capture_output=True, text=True)
     found = re.search(r'{"calls".*}', ended.stdout)
     holds(found is not None, f"{command[0]} ended with {ended.returncode}: {ended.stderr}")
@@ -111,7 +111,7 @@ def lines(file: Path, pattern: str) -> int:
 
 
 def print_table(names: list[str], rates: list[int], seen: dict[tuple[str, int], list[tuple[float, float]]]) -> None:
-    """Print the shares and the rates reached, medians, and the greatest rate at which all rounds had all."""
+    """Print the shares and the rates reached, as medians, and the greatest rate at which every round was complete."""
     print("| recorder | complete up to | " + " | ".join(f"{rate:,}/s" for rate in rates) + " |")
     print("|---" * (len(rates) + 2) + "|")
     for name in names:

@@ -1,11 +1,11 @@
-"""What recording costs the program that is recorded: the throughput of Redis and RocksDB, beside a raw file by the same probes.
+"""Measures the cost of recording for the recorded program: the throughput of Redis and RocksDB, beside a raw file by the same probes.
 
     sudo .venv/bin/python tests/cases/probe_effect.py [--rounds 25] [--seconds 2]
 
-Each round runs the load four times, in another order each: nothing records it; its events go to a raw file; to Loom; to Loom with queries
-every second. Runs are short and rounds many, since a round's runs are compared with each other, and a machine changes its pace in minutes.
-Prints a table in Markdown: medians (least to greatest). Of the cost beyond the raw file, the median of the rounds' differences with its
-interval of 95 % confidence, by the ranks of the differences, so that a round that something disturbed counts as one.
+Each round runs the load four times, each time in another order: without a recorder, with its events going to a raw file, to Loom, and to
+Loom with queries every second. Runs are short and rounds are many, because a round's runs are compared with each other, and a machine
+changes its pace within minutes. Prints a table in Markdown: medians (least to greatest). The cost beyond the raw file is the median of the
+rounds' differences with its interval of 95 % confidence, by the ranks of the differences, so that a disturbed round counts only once.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def run() -> None:
 
 @contextlib.contextmanager
 def redis() -> Iterator[Callable[[float], float]]:
-    """Run a Redis; a function that loads it, the first time for about so many seconds, then with as many requests, and gives the rate."""
+    """Run a Redis. Give a function that loads it for some seconds, and later with as many requests, and returns the rate."""
     requests: list[int] = []
 
     def bench(count: int) -> float:
@@ -81,7 +81,7 @@ def redis() -> Iterator[Callable[[float], float]]:
 
 @contextlib.contextmanager
 def rocksdb() -> Iterator[Callable[[float], float]]:
-    """Fill a database; a function that reads it for so many seconds and gives the rate."""
+    """Fill a database. Give a function that reads it for a number of seconds and returns the rate."""
     with scene.folder(None) as place:
         database = [f"--db={place}/database", *DATABASE]
 
@@ -99,7 +99,7 @@ def rocksdb() -> Iterator[Callable[[float], float]]:
 
 @dataclasses.dataclass
 class Recorded:
-    """What a recorder did in one run."""
+    """The work of a recorder in one run."""
 
     events: int = 0
     cpu_ns: float = 0
@@ -119,18 +119,18 @@ def cpu_time(process: subprocess.Popen, recorded: Recorded) -> Iterator[None]:
 
 
 def measure(name: str, load: Callable[[float], float], filters: list[str], more: list[str], options: argparse.Namespace) -> None:
-    """Run the load in all ways, in turns, and print the lines of a table."""
+    """Run the load in all ways, in turn, and print the lines of a table."""
     load(options.seconds)
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     done: dict[str, list[Recorded]] = {way: [] for way in WAYS}
     for turn in range(options.rounds):
         order = WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]
-        # Every other time backwards, so that none has always the same one before it.
+        # Every other time backward, so that no way always follows the same one.
         for way in order if turn // len(WAYS) % 2 == 0 else order[::-1]:
             with tempfile.TemporaryDirectory(prefix="loom-case-", dir=".") as place, recorder(way, Path(place), filters, more) as recorded:
                 rates[way].append(load(options.seconds))
             done[way].append(recorded)
-            # What a run has left to be written is not paid by the next.
+            # The writes that are left by a run must not slow down the next one.
             os.sync()
             print(f"{name}, round {turn + 1}, {way}: {rates[way][-1]:,.0f} a second, {recorded.events:,} events", file=sys.stderr)
     # A round's runs are close in time, so each is compared with its own round's.
@@ -149,7 +149,7 @@ def measure(name: str, load: Callable[[float], float], filters: list[str], more:
 def interval(points: list[float]) -> str:
     """Write a median with its interval of 95 % confidence: between the k-th least and the k-th greatest of n figures."""
     ordered, n = sorted(points), len(points)
-    # A median lies below the k-th least with the chance that fewer than k of n coins show heads.
+    # A median is below the k-th least with the chance that fewer than k of n coins show heads.
     below = [sum(math.comb(n, heads) for heads in range(k)) / 2**n for k in range(n)]
     k = max(k for k in range(n) if below[k] <= 0.025)
     if k == 0:
@@ -165,7 +165,7 @@ def spread(figures: list[float], form: str, unit: str = "") -> str:
 
 @contextlib.contextmanager
 def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iterator[Recorded]:
-    """Record one way while the block runs; what it gives is complete after that."""
+    """Record in one way while the block runs. The result is complete after the block."""
     recorded = Recorded()
     if way == "nothing":
         yield recorded
@@ -189,7 +189,7 @@ def recorder(way: str, place: Path, filters: list[str], more: list[str]) -> Iter
 
 @contextlib.contextmanager
 def queries(directory: Path) -> Iterator[None]:
-    """Ask every second, in a process of its own as a dashboard is."""
+    """Ask every second, in a process of its own like a dashboard."""
     command = [sys.executable, __file__, "--ask", directory]
     with scene.started(command) as process:
         yield

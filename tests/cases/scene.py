@@ -1,6 +1,6 @@
-"""What the cases share: programs that are started and ended in order, a daemon, a recording, and questions in DuckDB's command line.
+"""The common parts of the cases: programs that start and end in order, a daemon, a recording, questions in DuckDB's command line.
 
-Every program is real; what is missing is one sentence with the package that has it. All of it needs root.
+Every program is real. A missing one is reported in one sentence with the package that has it. Everything needs root.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ INGESTD = Path(os.environ.get("INGESTD", RELEASE / "ingestd"))
 CASES = RELEASE / "cases"
 DUCKDB = ROOT / ".venv/bin/duckdb"
 EXTENSION = ROOT / "dist/duckdb-v1/loom.duckdb_extension"
-# Small blocks, so that small runs have chunks on disk too.
+# The blocks are small, so that small runs have chunks on disk too.
 CONFIG = '[log]\nblock = "8MiB"\n'
 
 
 class CaseError(Exception):
-    """Something is missing, or did not hold."""
+    """Something is missing, or a check failed."""
 
 
 def main(run: Callable[[], None]) -> None:
-    """Run a case; a failure is one line, and status 1."""
+    """Run a case. A failure prints one line and exits with status 1."""
     try:
         run()
     except (CaseError, subprocess.CalledProcessError) as error:
@@ -47,7 +47,7 @@ def holds(condition: bool, otherwise: object) -> None:
 
 
 def require(packages: dict[str, str]) -> None:
-    """Fail if a program is missing, or this user is not root; `packages` has programs with Debian's packages that have them."""
+    """Fail if a program is missing or this user is not root. `packages` maps programs to the Debian packages that have them."""
     for program, package in packages.items():
         holds(shutil.which(program) is not None, f"{program} is missing; install the package '{package}'")
     for built in (INGESTD, CASES, EXTENSION):
@@ -77,7 +77,7 @@ def started(command: list[object], ending: signal.Signals = signal.SIGTERM, **op
 
 
 def stop(process: subprocess.Popen, ending: signal.Signals = signal.SIGTERM) -> None:
-    """End a program by a signal; one that does not end in a minute is killed."""
+    """End a program by a signal, or kill it if it does not end within a minute."""
     if process.poll() is None:
         process.send_signal(ending)
     try:
@@ -108,7 +108,7 @@ def daemon(directory: Path, config: str = CONFIG) -> Iterator[None]:
 
 @contextlib.contextmanager
 def recording(directory: Path, *captures: object) -> Iterator[subprocess.Popen]:
-    """Record: what happens in the block is recorded; `recorded` ends it."""
+    """Record while the block runs. `recorded` ends the recording."""
     command = [INGESTD, "record", directory, *captures]
     with started(command, signal.SIGINT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         line = process.stderr.readline()
@@ -117,7 +117,7 @@ def recording(directory: Path, *captures: object) -> Iterator[subprocess.Popen]:
 
 
 def recorded(process: subprocess.Popen) -> str:
-    """End a recording as Ctrl-C does; what it printed."""
+    """End a recording like Ctrl-C, and return its output."""
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     holds(process.returncode == 0, f"ingestd record ended with {process.returncode}: {errors}")
@@ -126,7 +126,7 @@ def recorded(process: subprocess.Popen) -> str:
 
 @contextlib.contextmanager
 def waiting(*arguments: object) -> Iterator[subprocess.Popen]:
-    """Start a program of `cases` that is set up; `go` on its standard input begins it."""
+    """Start a program of `cases` that is set up. `go` on its standard input begins it."""
     with started([CASES, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         holds(process.stdout.readline() == "ready\n", f"cases {arguments[0]} did not start")
         yield process
@@ -140,7 +140,7 @@ def result(process: subprocess.Popen) -> dict:
 
 
 def command_line(*arguments: str) -> str:
-    """Run DuckDB's command line with Loom; what it printed."""
+    """Run DuckDB's command line with Loom, and return its output."""
     command = [DUCKDB, "-unsigned", "-batch", "-no-init", "-cmd", f"LOAD '{EXTENSION}'", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     holds(done.returncode == 0 and not done.stderr, f"duckdb: {done.stderr}")
@@ -148,7 +148,7 @@ def command_line(*arguments: str) -> str:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with Loom. The extension for earlier versions: WHERE prunes nothing, so a scan is a plain one."""
+    """Open a DuckDB with Loom, using the extension for earlier versions: WHERE does not prune there, so a scan is a plain one."""
     db = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     db.execute(f"LOAD '{EXTENSION}'; SET TimeZone = 'UTC'")
     return db
@@ -164,6 +164,6 @@ def records(directory: Path, source: str) -> int:
 
 
 def losses(directory: Path) -> list[tuple]:
-    """Return what is known to be missing of a directory."""
+    """Return the known losses of a directory."""
     with connect() as db:
         return db.execute(f"FROM loom_losses('{directory}')").fetchall()

@@ -1,9 +1,9 @@
 """Questions that the guard of a served host must refuse, and harmless ones that it must answer, with their answers.
 
-`test_guard.py` asks them of a served host, and the wheel's tests of the guard alone in DuckDB 2.0.
+`test_guard.py` asks a served host, and the wheel's tests ask the guard alone in DuckDB 2.0.
 """
 
-# What the names in braces stand for, `attack` says. A refusal names the first thing that no list of the guard holds.
+# `attack` replaces the names in braces. A refusal names the first thing that is not in a list of the guard.
 REFUSED = {
     "a file as text": "FROM read_text('{secret}')",
     "a file as bytes": "FROM read_blob('{secret}')",
@@ -148,10 +148,10 @@ REFUSED = {
     "a long question": "SELECT " + "1 + " * 500_000 + "1",
 }
 
-# The kinds of functions that a question calls in FROM; an expression calls the others.
+# The kinds of functions that a question calls in FROM. An expression calls the others.
 IN_FROM = {"table", "table_macro"}
 
-# Macros of DuckDB that a question may call: each is an expression over its arguments.
+# Macros of DuckDB that a question may call. Each is an expression over its arguments.
 MACROS = {"if", "list_max", "list_min", "list_sum", "nullif", "split_part"}
 
 

@@ -1,4 +1,4 @@
-"""What the tests of a fleet share: Loom directories, hosts that `ingestd serve` serves, and clients of them.
+"""The common parts of the tests of a fleet: Loom directories, hosts that `ingestd serve` serves, and clients of them.
 
 INGESTD names the daemon's program. Everything is real: daemons, served DuckDBs on loopback ports, and the wheel.
 """
@@ -30,7 +30,7 @@ __all__ = ["ingestd"]
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-tests-0123456789"
 RECORDS = 400_000
-# The program itself: PyPI's command of that name is a script that starts it.
+# The program itself, because PyPI's command of that name is a script that starts it.
 DUCKDB = str(Path(duckdb_cli.__file__).parent / "duckdb")
 
 # Every host that was started.
@@ -69,7 +69,7 @@ class Host:
         assert self.process.wait(20) == 0
 
     def kill(self) -> None:
-        """Kill it as a crash would; its server ends with it."""
+        """Kill it as a crash would. Its server ends with it."""
         self.process.kill()
         self.process.wait(20)
 
@@ -88,7 +88,7 @@ def serve(
     duckdb: str | Path = DUCKDB,
     folders: Sequence[Path] | None = None,
 ) -> subprocess.Popen:
-    """Start `ingestd serve`; its log is a pipe. `mode` is that of the token's file, `folders` have the extensions."""
+    """Start `ingestd serve`; its log is a pipe. `mode` is that of the token's file, and `folders` hold the extensions."""
     (place / "token").touch()
     (place / "token").chmod(mode)
     (place / "token").write_text(token + "\n")
@@ -106,7 +106,7 @@ def end_all() -> None:
 
 
 def extension_folders() -> list[Path]:
-    """Return the folders of Loom's file and of those that Quack needs, in this environment."""
+    """Return the folders of Loom's extension and of those that Quack needs, in this environment."""
     return [Path(file).parent for file in (loom_duckdb.extension_path(), extension_file("httpfs"), extension_file("quack"))]
 
 
@@ -125,7 +125,7 @@ def latest_scan(host: Host) -> int:
 
 
 def cpu_ticks(pid: int) -> int:
-    """Return how long a process has computed, for itself and in the kernel."""
+    """Return the CPU time of a process, in user space and in the kernel."""
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
 
 
@@ -144,7 +144,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Host]]:
-    """Return a function that serves a directory; all end with the session."""
+    """Return a function that serves a directory. All hosts end with the session."""
     started: list[Host] = []
 
     def host(directory: Path, *options: str) -> Host:
@@ -173,7 +173,7 @@ def load(tmp_path_factory: pytest.TempPathFactory, ingestd: str) -> Callable[...
 
 
 def requests(seed: int, records: int = RECORDS) -> str:
-    """Write the rows of requests: a request each 0.1 ms, whose latency has a long tail that differs by seed."""
+    """Write the rows of requests: a request each 0.1 ms, with a latency whose long tail differs by seed."""
     return f"""SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, i AS id, CASE WHEN i % 3 = 0 THEN 'SET' ELSE 'GET' END AS op,
         (100 / sqrt((hash(i + {seed} * 1_000_003) % 1_000_000 + 1) / 1_000_000))::UINTEGER AS latency_us
         FROM range({records}) AS numbers(i)"""
@@ -233,7 +233,7 @@ def spark() -> Iterator[SparkSession]:
 class CountingProxy:
     """Passes TCP connections on to a port, and counts the bytes both ways.
 
-    While it is silent, or after so many bytes, it passes nothing on.
+    While it is silent, or once it has passed a given number of bytes, it passes nothing on.
     """
 
     def __init__(self, port: int) -> None:

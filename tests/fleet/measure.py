@@ -1,12 +1,12 @@
-"""Measures what a question to a fleet costs for each host, and what an archive and Spark cost for each record.
+"""Measures the cost of a question to a fleet for each host, and the cost of an archive and of Spark for each record.
 
 tests/FLEET.md has its figures.
 
     INGESTD=target/release/ingestd .fleet-venv/bin/python tests/fleet/measure.py
 
-Two real hosts answer first, through a proxy that counts. Then more and more stand-ins, in a process of
-their own, replay one host's answers at once: what is left is the client's own part. With `records`, it measures the archiver on the
-records of the demonstration, and Spark with one partition, from the directory and from a host.
+Two real hosts answer first, through a proxy that counts. Then more and more stand-ins, in a process of their own, replay one host's answers
+at once, which shows the client's own part. With `records`, it measures the archiver on the records of the demonstration, and Spark with one
+partition, from the directory and from a host.
 """
 
 import multiprocessing
@@ -38,7 +38,7 @@ SIZES = [50, 100, 200]
 TRIALS = 5
 # A minute of requests, 10,000 a second.
 RECORDS = 600_000
-# Of the demonstration: records a second, and seconds.
+# The demonstration: records a second, and seconds.
 RATE, SECONDS = 500_000, 20
 
 QUESTIONS: dict[str, Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]] = {
@@ -50,7 +50,7 @@ QUESTIONS: dict[str, Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]] = {
 
 
 class TimedFleet(loom_duckdb.Fleet):
-    """A fleet that adds up how long it waits for hosts: the rest of a question is merging."""
+    """A fleet that adds up the time it waits for hosts. The rest of a question is merging."""
 
     asking_s = 0.0
 
@@ -98,7 +98,7 @@ def of_records() -> None:
 
 
 def spark(served: Host) -> None:
-    """Read three columns of a source with one task, and none of its records; print rows a second of the difference."""
+    """Read three columns of a source with one task, and then none of its records; print rows a second of the difference."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "localhost")
     session = session.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
@@ -132,7 +132,7 @@ def host(place: Path, seed: int) -> Host:
 
 
 def real(hosts: dict[str, Host]) -> None:
-    """Ask two real hosts: bytes on the wire with the heads of HTTP, and the time."""
+    """Ask two real hosts, and print the bytes on the wire with the heads of HTTP, and the time."""
     print(f"{'two hosts':<24}{'bytes/host':>12}{'ms':>8}")
     for name, question in QUESTIONS.items():
         proxies = {name: CountingProxy(each.port) for name, each in hosts.items()}
@@ -151,7 +151,7 @@ def record(recorded: Host) -> Answers:
 
 
 def standins(answers: Answers, hosts_n: int) -> None:
-    """Ask so many stand-ins, in another process."""
+    """Ask this many stand-ins in another process."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
     process = context.Process(target=replay, args=(answers, hosts_n, far), daemon=True)
@@ -173,7 +173,7 @@ def replay(answers: Answers, hosts_n: int, started: Connection) -> None:
 
 
 def timed(fleet: TimedFleet, question: Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]) -> tuple[float, float, float]:
-    """Ask once unmeasured, then several times: the median of the time, the mean of the CPU time, the median of merging; all in ms."""
+    """Ask once unmeasured, then several times. Return three ms: the median time, the mean CPU time, and the median of merging."""
     question(fleet)
     cpu, walls, mergings = cpu_ms(), [], []
     for _ in range(TRIALS):
@@ -185,7 +185,7 @@ def timed(fleet: TimedFleet, question: Callable[[loom_duckdb.Fleet], loom_duckdb
 
 
 def cpu_ms() -> float:
-    """Return how long the client has computed: this process, and the one from which it asks."""
+    """Return the CPU time of the client: of this process, and of the one from which it asks."""
     asking = sum(map(cpu_ticks, askers())) / os.sysconf("SC_CLK_TCK")
     return (time.process_time() + asking) * 1000
 

@@ -1,4 +1,4 @@
-"""A program that asks a host which stays silent, and ends just as the host closes its connections. `test_failing.py` runs it."""
+"""A program that asks a silent host, and ends just as the host closes its connections. `test_failing.py` runs it."""
 
 import atexit
 import socket
@@ -11,7 +11,7 @@ held: list[socket.socket] = []
 
 
 def close_all() -> None:
-    """Wake up whoever still waits for an answer."""
+    """Wake up threads that still wait for an answer."""
     for connection in held:
         connection.close()
 

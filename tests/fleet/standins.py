@@ -1,7 +1,7 @@
-"""Stand-ins for hosts, at the level of the wire: they replay what a real host answered, late, or fail in a way that is asked for.
+"""Stand-ins for hosts, at the level of the wire: they replay a real host's answers, late if asked, or fail in a given way.
 
 Quack is HTTP: each message is a POST, whose answer is the next message. `Recorder` passes messages on to a host and keeps the answers by
-question; `StandIn` gives them to everybody who asks the same. A token is not checked. The scale's tests and `measure.py` use both.
+question; `StandIn` gives them to every client that asks the same. The token is not checked. The scale's tests and `measure.py` use both.
 """
 
 import http.client
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 
-# The kind of a message is its third byte; after it a session has its name, except in the greeting, whose answer gives that name.
+# The kind of a message is its third byte, followed by the name of its session, except in the greeting, whose answer gives that name.
 GREETING, QUESTION, FETCH, FAREWELL = 1, 3, 7, 11
 NAME = slice(6, 38)
-# After this mark a question has the length and the text of its SQL.
+# This mark is followed by the length and the text of a question's SQL.
 MARK = b"\xff\xff\x01\x00"
 
 
 @dataclass
 class Answers:
-    """What a host answered: to a greeting, to a farewell, and to each question, of which all but the first were fetched."""
+    """A host's answers: to a greeting, to a farewell, and to each question. All answers to a question except the first were fetched."""
 
     greeting: bytes = b""
     farewell: bytes = b""
@@ -46,7 +46,7 @@ class Server:
         self._server.server_close()
 
     def answer(self, message: bytes) -> bytes | None:
-        """Return the answer to a message; None closes the connection in its middle."""
+        """Return the answer to a message, or None to close the connection in its middle."""
         raise NotImplementedError
 
     def count(self, sent: int) -> None:
@@ -58,7 +58,7 @@ class Server:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer is one write: a head that waits for the rest would wait for the client's acknowledgement.
+    # An answer is one write, because a head that waits for the rest would wait for the client's acknowledgement.
     wbufsize = -1
     server_of: Server
 
@@ -110,7 +110,7 @@ class Recorder(Server):
 
 @dataclass
 class Behaviour:
-    """How a stand-in answers questions: so much later; and with what it fails, if it does: with the first question that has this text."""
+    """The behaviour of a stand-in: the delay of its answers, and its failure, if any, at the first question that has a given text."""
 
     delay_s: float = 0
     breaks_at: bytes | None = None
@@ -121,7 +121,7 @@ class StandIn(Server):
     """Replays recorded answers."""
 
     def __init__(self, answers: Answers, behaviour: Behaviour | None = None) -> None:
-        """Take what to answer, and how."""
+        """Take the answers and the behaviour."""
         self.answers, self.behaviour = answers, behaviour or Behaviour()
         self._left: dict[bytes, list[bytes]] = {}
         super().__init__()
@@ -137,12 +137,12 @@ class StandIn(Server):
         if kind == QUESTION:
             time.sleep(self.behaviour.delay_s)
             if self.behaviour.silent_at is not None and self.behaviour.silent_at in message:
-                # Longer than every client waits.
+                # No client waits as long.
                 time.sleep(600)
             if self.behaviour.breaks_at is not None and self.behaviour.breaks_at in message:
                 return None
             first, *fetched = self.answers.to[message.partition(MARK)[2]]
-            # A client fetches in several threads, each until it gets the short answer that there is no more.
+            # A client fetches in several threads, each until it gets the short answer that ends the rows.
             self._left[session] = sorted(fetched, key=len)
             return first
         left = self._left[session]

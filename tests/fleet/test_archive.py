@@ -1,4 +1,4 @@
-"""Other engines read an archive as it stands: ClickHouse, Iceberg, Spark and DuckLake find the records and values that Loom has."""
+"""Other engines read an archive in place: ClickHouse, Iceberg, Spark and DuckLake find the same records and values as Loom."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from loom_duckdb.files import load_statement
 from conftest import ROOT, requests
 
 RECORDS = 200_000
-# The rank of the quantile 0.9999, from 0: engines round ranks in ways of their own.
+# The rank of the quantile 0.9999, from 0. Engines round ranks in different ways.
 RANK = 199_980 - 1
 LAST_U64 = 2**64 - 1
 
@@ -41,7 +41,7 @@ def archive(directory: Path, ingestd: str) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(directory: Path) -> tuple:
-    """Ask Loom for what the others must find: records, p99.99, sum of ids, the least unsigned number, the greatest time in nanoseconds."""
+    """Ask Loom for the expected answers: records, p99.99, sum of ids, the least unsigned number, the greatest time in nanoseconds."""
     with loom_duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         found = db.execute(

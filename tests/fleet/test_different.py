@@ -1,4 +1,4 @@
-"""Hosts whose sources or indexes differ: what cannot be merged is refused before it is, with the names of the hosts."""
+"""Hosts whose sources or indexes differ: what cannot be merged is refused first, with the names of the hosts."""
 
 import subprocess
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def test_no_statement_merges_indexes_that_are_defined_differently(differing: dic
     else:
         said = f"the hosts define the index {index} of request in different ways: narrow unlike wide"
     if "top" in statement:
-        # It looks at all fields too, and may meet their difference first.
+        # It reads all fields too, and may find their difference first.
         said = f"{said}|{FIELDS_DIFFER}"
     with pytest.raises(duckdb.Error, match=said):
         sql_fleet(differing).execute(statement.format(index=index)).fetchall()

@@ -1,4 +1,4 @@
-"""The statements of *Many hosts* in `sql/README.md` run as they stand there, but for the ports."""
+"""The statements of *Many hosts* in `sql/README.md` run as they are written, except for the ports."""
 
 import contextlib
 import os
@@ -90,5 +90,5 @@ def test_the_example_of_three_finds_the_slow_host(ingestd: str, tmp_path: Path) 
     assert ended.returncode == 0, ended
     found = re.findall(r"(ada|bob|eve) +│ (\d+) ", ended.stdout)
     assert found == [("eve", "200")], ended.stdout
-    # It ends what it started, and leaves nothing.
+    # The example ends the processes that it started, and leaves no file.
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Hosts that are dead, silent, of another version, or not the right ones: what their clients see."""
+"""Hosts that are dead, silent, of another version, or not the right ones, as their clients see them."""
 
 import json
 import os
@@ -16,6 +16,12 @@ import loom_duckdb
 
 from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, requests, serve
 from daemon import until
+
+
+def other_version(found: int) -> str:
+    """Return the refusal of the version that follows the version of this build."""
+    remedy = "export its records with the Loom that wrote it"
+    return f"format version {found + 1}, this build reads version {found}; {remedy}"
 
 
 def test_a_dead_host_is_named_or_missing_in_the_answer_and_answers_after_a_restart(
@@ -67,7 +73,7 @@ def test_a_host_that_is_killed_in_mid_query_is_named_and_its_next_server_answers
 
 
 def forge_version(directory: Path, version: int) -> None:
-    """Write another format version into `loom.json` and its copy, with the checksum that it has."""
+    """Write another format version into `loom.json` and its copy, with the right checksum."""
     for name in ("loom.json", "loom.json.copy"):
         content = json.loads((directory / name).read_text())
         del content["checksum"]
@@ -94,7 +100,7 @@ def test_a_directory_of_another_format_version_is_not_served(directories: dict[s
     with serve(copy, tmp_path, free_port()) as process:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert f"copy.loom/loom.json has format version {found + 1}, this build reads version {found}; use the Loom that wrote it" in said
+    assert f"copy.loom/loom.json has {other_version(found)}" in said
 
 
 def test_a_host_whose_directory_got_another_format_version_is_named_with_versions_and_remedy(
@@ -106,7 +112,7 @@ def test_a_host_whose_directory_got_another_format_version_is_named_with_version
     hosts = {"left": pair["left"].address, "newer": host.address}
     assert loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us").table["count"].to_pylist() == [800_000]
     forge_version(copy, found + 1)
-    said = rf"no answer from newer .*has format version {found + 1}, this build reads version {found}; use the Loom that wrote it"
+    said = rf"no answer from newer .*has {other_version(found)}"
     with pytest.raises(loom_duckdb.FleetError, match=said):
         loom_duckdb.Fleet(hosts, TOKEN).aggregate("request", "latency_us")
     answer = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True).aggregate("request", "latency_us")
@@ -119,10 +125,11 @@ def test_a_host_that_stays_silent_is_named_after_the_timeout(pair: dict[str, Hos
     proxy = CountingProxy(pair["left"].port)
     proxy.silent.set()
     fleet = loom_duckdb.Fleet(
-        {"left": pair["left"].address, "slow": f"quack:localhost:{proxy.port}"}, TOKEN, allow_missing=True, timeout_s=2
+        {"left": pair["left"].address, "slow": f"quack:localhost:{proxy.port}"}, TOKEN, allow_missing=True, timeout_s=8
     )
+    # Enough for a host that answers on a busy machine.
     answer = fleet.sql("SELECT 1 AS one")
-    assert answer.missing == {"slow": "no answer within 2 s (timeout_s)"}
+    assert answer.missing == {"slow": "no answer within 8 s (timeout_s)"}
     assert answer.table.to_pylist() == [{"host": "left", "one": 1}]
 
 
@@ -164,7 +171,7 @@ def test_a_mistake_of_the_question_is_reported_once_and_blames_no_host(
 
 
 def test_a_question_that_one_host_refuses_names_this_host(pair: dict[str, Host], fleet: loom_duckdb.Fleet) -> None:
-    # Fails on the host that has this request, as no request is as slow on the other.
+    # The question fails on the host that has this request, because no request is as slow on the other.
     (least, host), (most, _) = sorted(
         (each.ask("SELECT max(latency_us) FROM host_scan('request')")[0][0], name) for name, each in pair.items()
     )
@@ -220,7 +227,7 @@ def test_tls_by_stunnel_encrypts_and_only_a_trusted_certificate_is_accepted(pair
     made, key = certificate(tmp_path)
     stranger, _ = certificate(tmp_path / "other")
     port = free_port()
-    # As the page on security has it.
+    # The settings of the page on security.
     settings = (
         f"foreground = yes\npid =\n[loom]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{pair['left'].port}\ncert = {made}\nkey = {key}\n"
     )

@@ -1,4 +1,4 @@
-"""The answers of many hosts, from Python and from SQL, equal those of one DuckDB over the records of all."""
+"""The answers of many hosts, from Python and from SQL, equal those of one DuckDB over all of their records."""
 
 import subprocess
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def all_records(directories: dict[str, tuple[Path, int | None]], source: str) ->
 
 
 def sql_fleet(hosts: dict[str, str]) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB as the page says: a secret for each host, the hosts, and `sql/fleet.sql`."""
+    """Open a DuckDB as the page shows: a secret for each host, the hosts, and `sql/fleet.sql`."""
     db = client()
     db.execute("SET TimeZone = 'UTC'")
     for name, address in hosts.items():

@@ -1,4 +1,4 @@
-"""A token grants questions about one Loom directory: every other thing that its holder tries is refused, or harmless."""
+"""A token grants questions about one Loom directory. Everything else that its holder tries is refused or harmless."""
 
 import contextlib
 import subprocess
@@ -17,7 +17,7 @@ from conftest import DUCKDB, ROOT, TOKEN, Host, client, free_port, requests
 
 @pytest.fixture(scope="module")
 def victim(load: Callable[..., Path], hosted: Callable[..., Host], tmp_path_factory: pytest.TempPathFactory) -> tuple[Host, dict[str, str]]:
-    """Serve a directory, beside one that is not served and a file; return what the names in attacks stand for."""
+    """Serve a directory beside one that is not served and a file. Return the replacements of the names in attacks."""
     place = tmp_path_factory.mktemp("attack")
     (place / "secret.csv").write_text("word\nsecret\n")
     host = hosted(load("served", requests(1, 1000), "--index", "latency_us"))
@@ -32,7 +32,7 @@ def victim(load: Callable[..., Path], hosted: Callable[..., Host], tmp_path_fact
 
 
 def attack(question: str, names: dict[str, str]) -> str:
-    """Put the names into an attack."""
+    """Replace the names in an attack."""
     for name, value in names.items():
         question = question.replace("{" + name + "}", value)
     return question
@@ -127,7 +127,7 @@ def test_a_function_of_the_hosts_catalog_is_allowed_by_its_name_and_its_kind(vic
 
 @contextlib.contextmanager
 def unguarded(directory: Path, place: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-    """Serve a directory by the files that `ingestd serve` runs, with a guard that lets everything pass; give a client, and the address."""
+    """Serve a directory with the files that `ingestd serve` runs, with a guard that lets everything pass. Give a client and the address."""
     address = f"quack:localhost:{free_port()}"
     loads = f"LOAD '{loom_duckdb.extension_path()}'; {load_statement('httpfs')}; {load_statement('quack')};\n"
     variables = f"SET VARIABLE host_listen = '{address}'; SET VARIABLE host_token = '{TOKEN}';\n"

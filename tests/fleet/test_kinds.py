@@ -14,7 +14,7 @@ from test_fleet import sql_fleet
 
 QUANTILES = [0.0, 0.3, 0.5, 0.95, 1.0]
 
-# `value` and `"` are names that the questions must not confuse with their own; the numbers of `op` lie in bins that are wider than one.
+# The questions must not confuse `value` and `"` with their own names. The numbers of `op` are in bins that are wider than one.
 SOURCE = """
 [[source]]
 name = 'kinds'
@@ -35,7 +35,7 @@ KINDS = ["big", "due", "op", "f", "value", 'a "b"']
 
 
 def rows(seed: int) -> str:
-    """Write rows; floats have infinities and NaN, nanoseconds differ in the last digits alone, a number of `op` has no label."""
+    """Write rows. Floats have infinities and NaN, nanoseconds differ only in the last digits, and a number of `op` has no label."""
     return f"""SELECT 18446744073709551615::UBIGINT - r % 1000 AS big,
             make_timestamp_ns(1_700_000_000_000_000_000 + (r % 1000)::BIGINT) AS due,
             ['GET', 'SET', '1003', '1015'][(r % 4)::INT + 1] AS op,
@@ -67,7 +67,7 @@ def addresses(directories: dict[str, Path], hosted: Callable[..., Host]) -> dict
 
 @pytest.fixture(scope="module")
 def expected(directories: dict[str, Path]) -> Callable[[str], list[str]]:
-    """Return a function that gives the quantiles of a field over the records of both, as text; a label is its number."""
+    """Return a function that gives the quantiles of a field over the records of both, as text. A label is given as its number."""
     db = loom_duckdb.connect()
     db.execute(f"CREATE TABLE records AS FROM loom_scan({[str(each) for each in directories.values()]}, 'kinds', labels := false)")
 

@@ -1,4 +1,4 @@
-"""Mistakes of those who ask a fleet: each is named, with the remedy, before or in place of an answer."""
+"""A client's mistakes: each is named with its remedy before an answer, or instead of one."""
 
 import subprocess
 from collections.abc import Callable

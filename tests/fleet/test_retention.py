@@ -1,4 +1,4 @@
-"""Retention that removes records while a question reads them: an error that says what to do, and no answer that is not whole."""
+"""Retention removes records while a question reads them: the client gets an error that says what to do, and never a partial answer."""
 
 import signal
 import subprocess
@@ -25,13 +25,13 @@ segment = "64KiB"
 [[source]]
 name = 'request'
 time = 'own'
-field = [{ name = 'id', type = 'i64' }]
+field = [{ name = 'id', type = 'i64' }, { name = 'noise', type = 'u64' }, { name = 'more', type = 'u64' }]
 index = [{ name = 'id', value = 'id' }]
 """
 
 
 class Live:
-    """A directory with small files, whose daemon removes most of them when it is asked to."""
+    """A directory with small files, whose daemon removes most of them on request."""
 
     def __init__(self, place: Path, ingestd: str) -> None:
         """Start the daemon."""
@@ -47,13 +47,15 @@ class Live:
         """Record requests with these ids."""
         file = self._configuration.with_name(f"{first}.parquet")
         with loom_duckdb.connect() as db:
-            db.execute(f"COPY (SELECT ts, id FROM ({requests(1, end)}) WHERE id >= {first}) TO '{file}'")
+            # Columns do not make the noise smaller.
+            rows = f"SELECT ts, id, hash(id) AS noise, hash(id + 1) AS more FROM ({requests(1, end)}) WHERE id >= {first}"
+            db.execute(f"COPY ({rows}) TO '{file}'")
             command = [self.ingestd, "load", self.directory, "--source", "request", "--ts", "ts", file]
             subprocess.run(command, check=True, capture_output=True)
             until(lambda: records(db, self.directory, "request") == end)
 
     def evict(self) -> None:
-        """Remove all but the last megabyte."""
+        """Remove everything except the last megabyte."""
         self._configuration.write_text(CONFIGURATION.replace("[[source]]", "[retention]\nmax_bytes = '1MiB'\n\n[[source]]"))
         self.daemon.send_signal(signal.SIGHUP)
         until(lambda: "evicted" in self._log.read_text())

@@ -1,4 +1,4 @@
-"""Fifty hosts: time is that of the slowest, failures are named, bytes are counted. A real host answers first, and stand-ins replay it."""
+"""Fifty hosts: the slowest determines the time, failures are named, bytes are counted. Stand-ins replay a real host's answers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Recorded:
         self.answers: Answers = recorder.answers
 
     def expected(self, copies: int) -> tuple[list[int], dict[str, object]]:
-        """Return what so many copies of the directory hold together: the quantiles, and the aggregate."""
+        """Return the answers over this many copies of the directory: the quantiles, and the aggregate."""
         db = loom_duckdb.connect()
         db.execute(f"CREATE VIEW records AS SELECT latency_us FROM loom_scan('{self.directory}', 'request'), range({copies})")
         (quantiles,) = db.execute(f"SELECT quantile_disc(latency_us, {QUANTILES}) FROM records").fetchone()
@@ -52,7 +52,7 @@ def recorded(load: Callable[..., Path], hosted: Callable[..., Host]) -> Recorded
 
 @pytest.fixture
 def standins(recorded: Recorded) -> Iterator[Callable[[dict[str, Behaviour]], dict[str, StandIn]]]:
-    """Return a function that starts fifty stand-ins, of which some behave in another way."""
+    """Return a function that starts fifty stand-ins, some of which behave in another way."""
     started: list[StandIn] = []
 
     def start(different: dict[str, Behaviour], delay_s: float = 0) -> dict[str, StandIn]:
@@ -85,7 +85,7 @@ def test_each_of_fifty_hosts_sends_as_few_bytes_as_one(standins: Callable) -> No
     loom_duckdb.Fleet({name: host.address for name, host in hosts.items()}, TOKEN).quantiles("request", "latency_us", TAIL)
     each = [host.bytes for host in hosts.values()]
     assert 1000 < min(each) <= max(each) < 20_000
-    # The number of a question takes a byte or two.
+    # The number of a question takes one or two bytes.
     assert max(each) - min(each) < 20
 
 

@@ -1,4 +1,4 @@
-"""`ingestd serve`: what a start refuses, what its server may take, and what follows when the server ends."""
+"""`ingestd serve`: the starts that it refuses, the limits of its server, and the events after the server ends."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ENDLESS = "SELECT count(*) FROM host_scan('request') AS a, host_scan('request') 
 
 
 def refused(process: subprocess.Popen) -> str:
-    """Return what a host that does not start says."""
+    """Return the message of a host that does not start."""
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1, said
     return said
@@ -130,7 +130,7 @@ def test_a_host_in_another_time_zone_means_the_same_times_as_the_others(
 
 
 def ask_in_vain(host: Host, question: str) -> tuple[threading.Thread, list[str]]:
-    """Ask from another thread a question that fails; wait until the server computes. The list gets the error."""
+    """Ask from another thread a question that fails, and wait until the server computes. The list gets the error."""
     errors: list[str] = []
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""The fixtures that the tests share."""
 
 from collections.abc import Iterator
 from pathlib import Path

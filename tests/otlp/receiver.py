@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 30
 
 
 class Receiver:
-    """A running daemon: the address where it receives, and what it has stored."""
+    """A running daemon: its address for OTLP, and its stored records."""
 
     def __init__(self, directory: Path, address: str) -> None:
         """Load DuckDB's extension."""
@@ -25,22 +25,22 @@ class Receiver:
         self.database.execute(f"LOAD '{EXTENSION}'")
 
     def ask_all(self, sql: str) -> list[tuple]:
-        """Give all rows; DIR stands for the directory."""
+        """Return all rows. DIR is replaced by the directory."""
         return self.database.execute(sql.replace("DIR", f"'{self.directory}'")).fetchall()
 
     def ask(self, sql: str) -> tuple:
-        """Give the only row."""
+        """Return the only row."""
         (row,) = self.ask_all(sql)
         return row
 
     def losses(self) -> int:
-        """How many records are counted as lost."""
+        """Return the number of records that are counted as lost."""
         return self.ask("SELECT coalesce(sum(records), 0) FROM loom_losses(DIR)")[0]
 
 
 @contextlib.contextmanager
 def receiving(place: Path, more: str = "") -> Iterator[Receiver]:
-    """Run a daemon, and stop it in the end; `more` stands in its `[otlp]`."""
+    """Run a daemon, and stop it at the end. `more` is added to its `[otlp]`."""
     directory, config = place / "o.loom", place / "o.toml"
     config.write_text(f'[otlp]\nlisten = ["127.0.0.1:0"]\npromote = [{{ name = "http.route" }}]\n{more}\n')
     command = [os.environ["INGESTD"], "run", directory, "--config", config]
@@ -50,7 +50,7 @@ def receiving(place: Path, more: str = "") -> Iterator[Receiver]:
 
 @contextlib.contextmanager
 def running(command: list, log: Path, pattern: str) -> Iterator[str]:
-    """Run a server; give the first group of the pattern in its log, which says that it is ready. Stop it in the end, without an error."""
+    """Run a server. Give the first group of the pattern in its log, which means that it is ready. Stop it at the end, without an error."""
     with log.open("w") as errors:
         program = subprocess.Popen(command, stderr=errors)
 

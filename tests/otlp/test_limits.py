@@ -1,4 +1,4 @@
-"""What a client of gRPC learns when a limit refuses its request: RESOURCE_EXHAUSTED, with the time after which it may come again.
+"""The answer that a client of gRPC gets if a limit refuses its request: RESOURCE_EXHAUSTED, with the time after which it may try again.
 
 INGESTD names the daemon's program.
 """
@@ -27,7 +27,7 @@ def limited(tmp_path: Path) -> Iterator[Receiver]:
 
 
 def gauges(*series: int, text: str = "") -> ExportMetricsServiceRequest:
-    """One point of each of these series."""
+    """Return a request with one point of each of these series."""
     request = ExportMetricsServiceRequest()
     resource = request.resource_metrics.add()
     for key, value in (("service.name", "shop"), ("service.instance.id", "i1")):
@@ -63,7 +63,7 @@ def test_a_limit_of_new_series_says_when_to_come_again_and_known_series_go_on(li
     (detail,) = status.details
     assert detail.Unpack(retry)
     assert retry.retry_delay.seconds == 60
-    # What a limit refuses a part of is taken, and the answer has the rest.
+    # If a limit refuses only a part, the rest is stored and the answer counts the refused part.
     partial = send(limited, gauges(0, 102)).partial_success
     assert (partial.rejected_data_points, "series_max" in partial.error_message) == (1, True)
     assert send(limited, gauges(*known)).partial_success.rejected_data_points == 0
@@ -73,7 +73,7 @@ def test_a_limit_of_new_series_says_when_to_come_again_and_known_series_go_on(li
 
 def test_a_request_that_is_too_long_is_refused_and_counted(limited: Receiver) -> None:
     refusal = refused(limited, gauges(1, text="x" * (100 << 10)))
-    # No retry helps: a client that is told RESOURCE_EXHAUSTED without a time drops the request, as it does with OUT_OF_RANGE.
+    # No retry helps. A client that gets RESOURCE_EXHAUSTED without a time drops the request, as it does with OUT_OF_RANGE.
     assert refusal.code() in {grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert DETAILS not in {key for key, _ in refusal.trailing_metadata()}
     assert send(limited, gauges(1)).partial_success.rejected_data_points == 0

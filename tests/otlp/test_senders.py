@@ -1,4 +1,4 @@
-"""OpenTelemetry's own SDKs send to a real daemon, over gRPC and HTTP, protobuf and JSON: counts are equal, and attributes whole.
+"""OpenTelemetry's own SDKs send to a real daemon, over gRPC and HTTP, protobuf and JSON: counts are equal, and attributes are whole.
 
 INGESTD names the daemon's program.
 """
@@ -31,7 +31,7 @@ ATTRIBUTES = {"http.route": "/pay", "n": 7, "ratio": 0.5, "is_new": True, "tags"
 
 
 def send_json(address: str) -> None:
-    """Send the same from JavaScript, whose SDK has JSON for HTTP."""
+    """Send the same from JavaScript, whose SDK sends JSON over HTTP."""
     sender = Path(__file__).parent / "node/send.mjs"
     node = shutil.which("node")
     assert node, "there is no Node.js"
@@ -46,7 +46,7 @@ def exporters(protocol: str, address: str) -> tuple:
 
 
 def send(protocol: str, address: str) -> None:
-    """Send spans, logs within them, a counter and a histogram, and wait until all is answered."""
+    """Send spans, logs within them, a counter and a histogram, and wait until everything is answered."""
     spans, logs, metrics = exporters(protocol, address)
     resource = Resource.create({"service.name": "shop", "service.instance.id": protocol})
     tracers = TracerProvider(resource=resource)

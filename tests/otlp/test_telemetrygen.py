@@ -1,4 +1,4 @@
-"""OpenTelemetry's `telemetrygen` sends to a real daemon, directly and through a Collector: counts are equal, and attributes whole.
+"""OpenTelemetry's `telemetrygen` sends to a real daemon, directly and through a Collector: counts are equal, and attributes are whole.
 
 INGESTD names the daemon's program, and OTLP_SENDERS the folder with the programs that `go` builds here.
 """
@@ -15,12 +15,12 @@ from receiver import Receiver, running
 
 TIMEOUT_SECONDS = 120
 WORKERS = 3
-# Of each worker.
+# For each worker.
 TRACES = LOGS = POINTS = 100
 CHILDREN = 2
-# Of one series.
+# For one series.
 IN_A_ROW = 1000
-# As `telemetrygen` has it.
+# The default of `telemetrygen`.
 BATCH = 100
 
 RESOURCE = {"service.namespace": "shops", "service.instance.id": "till-1", "zones": ["north", "south"], "replicas": 3, "is_new": False}
@@ -36,7 +36,7 @@ LABELS = {
     "counts": "[1,2]",
     "note": "é = ü, [x]",
 }
-# What the job and the instance do not say of the resource.
+# The attributes of the resource besides its job and its instance.
 TARGET_INFO = {
     "__name__": "target_info",
     "job": LABELS["job"],
@@ -45,7 +45,7 @@ TARGET_INFO = {
     "replicas": "3",
     "is_new": "false",
 }
-# All points of `telemetrygen` are of ten samples, and ten points in a row have this sum.
+# Each point of `telemetrygen` has ten samples, and ten points in a row have this sum.
 HISTOGRAM_COUNT = 10
 HISTOGRAM_SUM_OF_TEN = 46_965
 HISTOGRAM_BUCKETS = 16
@@ -65,7 +65,7 @@ every_way = pytest.mark.parametrize("way", [*DIRECT, *EXPORTERS])
 
 
 def send(way: str, receiver: Receiver, place: Path, signal: str, *options: str, batch: int = BATCH) -> str:
-    """Send until all is answered; what the sender reports of the answers."""
+    """Send until everything is answered, and return the sender's report of the answers."""
     if way in DIRECT:
         return generate(receiver.address, signal, *DIRECT[way], *options)
     exporter = EXPORTERS[way](receiver.address)
@@ -80,7 +80,7 @@ def send(way: str, receiver: Receiver, place: Path, signal: str, *options: str, 
         },
     }
     file, log = place / "collector.yaml", place / "collector.log"
-    # JSON is YAML.
+    # JSON is valid YAML.
     file.write_text(json.dumps(config))
     with running([program("collector"), file], log, r'Starting GRPC server.*"endpoint": "([^"]+)"') as address:
         assert refused(generate(address, signal, *options)) == 0
@@ -92,7 +92,7 @@ def program(name: str) -> Path:
 
 
 def generate(address: str, signal: str, *options: str) -> str:
-    """Run `telemetrygen`; what it reports."""
+    """Run `telemetrygen`, and return its report."""
     given = ["--service", "shop", "--batch-size", str(BATCH), "--rate", "0", "--workers", str(WORKERS)]
     given += [f"--otlp-attributes={name}={json.dumps(value, ensure_ascii=False)}" for name, value in RESOURCE.items()]
     given += [f"--telemetry-attributes={name}={json.dumps(value, ensure_ascii=False)}" for name, value in ATTRIBUTES.items()]
@@ -101,24 +101,24 @@ def generate(address: str, signal: str, *options: str) -> str:
 
 
 def refused(report: str) -> int:
-    """How many records are refused, by a report of `telemetrygen` or of the Collector."""
+    """Return the number of refused records in a report of `telemetrygen` or of the Collector."""
     counts = re.findall(r"\((\d+) [a-z ]+ rejected\)", report) + re.findall(r'"dropped_[a-z_]+": (\d+)', report)
     return sum(int(count) for count in counts)
 
 
 def distinct(receiver: Receiver, source: str, *columns: str) -> list[tuple]:
-    """Give each combination of the columns, the promoted attribute, and the other attributes."""
+    """Return each combination of the columns, the promoted attribute, and the other attributes."""
     rows = receiver.ask_all(f"SELECT DISTINCT {', '.join(columns)}, \"{PROMOTED}\", attributes, resource FROM loom_scan(DIR, '{source}')")
     return sorted({(*row[:-2], *(whole(json.loads(text)) for text in row[-2:])) for row in rows})
 
 
 def whole(attributes: dict) -> str:
-    """Write attributes in one order."""
+    """Write attributes in a fixed order."""
     return json.dumps(attributes, sort_keys=True)
 
 
 def kept(own: dict[str, str]) -> tuple[str, str, str]:
-    """Give the last three columns of `distinct`; `own` are the attributes that `telemetrygen` adds by itself."""
+    """Return the last three columns of `distinct`. `own` are the attributes that `telemetrygen` adds itself."""
     others = {name: value for name, value in ATTRIBUTES.items() if name != PROMOTED}
     return ATTRIBUTES[PROMOTED], whole({**others, **own}), whole({"service.name": "shop", **RESOURCE})
 
@@ -137,7 +137,7 @@ def test_spans_are_whole_and_joined(receiver: Receiver, tmp_path: Path, way: str
         "JOIN loom_scan(DIR, 'spans') p ON (c.trace_id, c.parent_span_id) = (p.trace_id, p.span_id) WHERE p.parent_span_id IS NULL"
     )
     assert receiver.ask(joined) == (children, child_ns, child_ns, CHILDREN * child_ns, CHILDREN * child_ns)
-    # Only the first span of a worker has no other to link to.
+    # Only the first span of a worker has no other span to link to.
     linked = (
         "SELECT count(*) FROM (SELECT unnest(CAST(links AS JSON[])) AS link FROM loom_scan(DIR, 'spans')) "
         "JOIN loom_scan(DIR, 'spans') ON trace_id = link->>'trace_id' AND span_id = link->>'span_id'"
@@ -167,13 +167,13 @@ def test_logs_are_whole_and_join_their_span(receiver: Receiver, tmp_path: Path, 
 
 
 def points(metric: str, kind: str, *options: str) -> list[str]:
-    """Give options for data points that are each of a series of their own: the label `timebox` numbers them."""
+    """Return options for data points that each have a series of their own: the label `timebox` numbers them."""
     unique = ["--unique-timeseries", "--unique-timeseries-duration", "1h"]
     return ["--otlp-metric-name", metric, "--metric-type", kind, "--metrics", str(POINTS), *unique, *options]
 
 
 def values(receiver: Receiver, series: str) -> list[float]:
-    """Give the values of a metric, one of each point, after a look at their labels."""
+    """Check the labels of a metric, and return its values, one of each point."""
     rows = receiver.ask_all(f"SELECT labels, value FROM loom_series(DIR, '{series}')")
     for labels, _ in rows:
         assert {name: text for name, text in labels.items() if name not in ("timebox", "le")} == {"__name__": series, **LABELS}
@@ -182,7 +182,7 @@ def values(receiver: Receiver, series: str) -> list[float]:
 
 
 def check_resource(receiver: Receiver) -> None:
-    """Check that the resource is whole, and stored once for a time."""
+    """Check that the resource is whole, and stored once for each time."""
     rows = receiver.ask_all("SELECT labels, value FROM loom_series(DIR, 'target_info')")
     assert rows
     assert all(row == (TARGET_INFO, 1) for row in rows)
@@ -221,7 +221,7 @@ def test_points_of_one_series_are_stored_or_counted_as_refused(receiver: Receive
     lost = refused(send(way, receiver, tmp_path, "metrics", *options))
     stored, greatest = receiver.ask("SELECT count(DISTINCT value), max(value) FROM loom_series(DIR, 'sold_total')")
     assert stored + lost == POINTS
-    # Seldom do two fall into one millisecond; then the later is refused.
+    # Two points rarely fall into one millisecond; then the later one is refused.
     assert lost < POINTS / 10
     assert greatest >= POINTS - 1 - lost
     assert receiver.losses() == lost

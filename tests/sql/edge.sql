@@ -1,5 +1,5 @@
 -- load: --fields edge.toml --ts t
--- Few records with everything that is at an end of its type, 97 of each, at times before the epoch, far ahead, and at both ends of time.
+-- Few records with all values at the ends of their types, 97 of each, at times before the epoch, far ahead, and at both ends of time.
 SELECT t::BIGINT AS t, u::UBIGINT AS u, f::DOUBLE AS f, s::FLOAT AS s, due::TIMESTAMP_NS AS due, n::INTEGER AS n FROM (
     VALUES
         (-9_223_372_036_854_775_808, 0, 'nan', 'nan', '1677-09-22 00:00:00', NULL),

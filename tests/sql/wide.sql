@@ -1,5 +1,5 @@
 -- load: --fields wide.toml --ts t
--- Every kind of key, ascending with time, one row a millisecond from 2026-01-01: a condition on any of them is about few chunks.
+-- Every kind of key, ascending with time, one row a millisecond from 2026-01-01. A condition on any of them matches rows in few chunks.
 SELECT
     1_767_225_600_000_000_000 + i * 1_000_000 AS t,
     (i * 10)::UBIGINT AS u,

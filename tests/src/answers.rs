@@ -1,11 +1,11 @@
-//! Whether Loom's answer to a question is DuckDB's.
+//! Compares Loom's answer to a question with DuckDB's.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::duckdb::{Row, Session};
 use crate::question::Question;
 
-/// Asks both forms and gives the number of rows that they agree on.
+/// Asks both forms and returns the number of rows, on which they agree.
 pub fn compare(session: &mut Session, question: &Question) -> Result<usize> {
     let plain = session
         .query(&question.plain)
@@ -35,7 +35,7 @@ pub fn compare(session: &mut Session, question: &Question) -> Result<usize> {
     Ok(loom.len())
 }
 
-/// True where the rows are equal, but for the sum and the average, which may differ by what the last two columns allow.
+/// True if the rows are equal, except for the sum and the average, which may differ by the tolerances in the last two columns.
 fn nearly(found: &Row, expected: &Row, columns: [usize; 2]) -> bool {
     let Some((answer, tolerances)) = expected.split_at_checked(expected.len() - columns.len())
     else {
@@ -53,14 +53,14 @@ fn nearly(found: &Row, expected: &Row, columns: [usize; 2]) -> bool {
     found.len() == answer.len() && pairs.all(alike)
 }
 
-/// Keys of an index know one zero (FORMAT.md), which is equal to the other.
+/// Keys of an index have only one zero (FORMAT.md), so both zeros compare as equal.
 fn unsigned_zero(value: &Option<String>) -> Option<&str> {
     value
         .as_deref()
         .map(|text| if text == "-0.0" { "0.0" } else { text })
 }
 
-/// A NaN is one whatever its sign: the sign of a sum that is none follows the order in which it was added up.
+/// All NaNs are equal, whatever their sign: the sign of a NaN sum depends on the order in which it was added up.
 fn within(
     found: Option<&String>,
     expected: Option<&String>,

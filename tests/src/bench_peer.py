@@ -1,10 +1,10 @@
 """One system of the benchmark in a process of its own: a JSON request a line in, a JSON answer a line out.
 
-`bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `sums` with `sql` whose columns
-`t` and `v` are a time and a number, and `origin`, in seconds. Both may have `seconds`: the question is repeated for that long,
-the median counts, and all answers must be the same. `ingest` of `records` payloads that are taken in turns from the file
-`payloads`. Wall and CPU seconds are of the work alone: a query's end when all rows are in memory, as Arrow, for `sums` as
-NumPy's arrays, which are made sooner of few rows, and of Prometheus as numbers; sums themselves are not counted.
+`bench_peer.py SYSTEM PATH EXTENSION`. Requests: `start`; `query` with `sql`; `sums` with `sql`, whose columns `t` and `v` are a time and a
+number, and `origin`, in seconds. Both may have `seconds`: then the question is repeated for that long, the median counts, and all answers
+must be the same. `ingest` takes `records` payloads in turn from the file `payloads`. Wall and CPU seconds cover only the work itself: a
+query ends when all rows are in memory, as Arrow, for `sums` as NumPy's arrays, which are made sooner from few rows, and from Prometheus as
+numbers. The sums themselves are not counted.
 """
 
 import http.client
@@ -28,7 +28,7 @@ RECORD = numpy.dtype(
 )
 BATCH_ROWS = 122_880
 ROWS_SHOWN = 16
-# A copy of the few rows that come back is no matter.
+# A copy of the few rows that come back does not matter.
 warnings.filterwarnings("ignore", message="Arrow output on a DB-API result")
 
 
@@ -50,7 +50,7 @@ def text_of(value):
 
 
 def told(table):
-    """Few rows as they are; of many the number, and each integer column's sum."""
+    """Returns few rows unchanged; of many, their number and the sum of each integer column."""
     if table.num_rows <= ROWS_SHOWN:
         columns = [column.to_pylist() for column in table.columns]
         return [[text_of(value) for value in row] for row in zip(*columns)]
@@ -90,7 +90,7 @@ class DuckDb:
     def __init__(self, path, extension):
         import duckdb
 
-        # Several processes may read a file that is whole.
+        # Several processes may read a file that already exists.
         whole = path != ":memory:" and pathlib.Path(path).exists()
         self.db = duckdb.connect(path, read_only=whole, config={"allow_unsigned_extensions": "true"})
         self.db.execute(f"LOAD '{extension}'")
@@ -102,7 +102,7 @@ class DuckDb:
         return timer.answer(told(table))
 
     def sums(self, sql, origin):
-        """The number of rows, the sum of `v`, and that of `v` times the whole seconds from `origin` to `t`."""
+        """Returns the number of rows, the sum of `v`, and the sum of `v` times the whole seconds from `origin` to `t`."""
         with Timer() as timer:
             columns = self.db.execute(sql).fetchnumpy()
         values = columns["v"]
@@ -162,7 +162,7 @@ class ClickHouse:
 class Prometheus:
     """A server at an address.
 
-    A query is requests of its API as JSON: a range has `start`, `end` and `step`; of samples those `above` a threshold count.
+    A query is a list of requests to its API as JSON. A range has `start`, `end` and `step`; of samples, those `above` a threshold count.
     """
 
     def __init__(self, address, extension):
@@ -261,7 +261,7 @@ SYSTEMS = {
 
 
 def near(one, other):
-    """Threads add up in any order."""
+    """Compares with a tolerance, because threads add up in any order."""
     return math.isclose(float(one), float(other), rel_tol=1e-9, abs_tol=0.002)
 
 
@@ -293,7 +293,7 @@ def answer(system, request):
 
 
 def main():
-    # What a library prints must not stand between answers.
+    # Output of a library must not come between answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     system = None
@@ -302,7 +302,7 @@ def main():
             if system is None:
                 system = SYSTEMS[sys.argv[1]](*sys.argv[2:])
             reply = answer(system, json.loads(line))
-        except Exception as error:  # whatever it is, it belongs into the report
+        except Exception as error:  # any error belongs in the report
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=answers, flush=True)
 

@@ -1,4 +1,4 @@
-//! `ingestd` as a user runs it: what a command prints, and how it ends. Everything here fails by panicking.
+//! Runs `ingestd` as a user does: the output of a command, and its exit status. Everything here fails by panicking.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::machine;
 
-/// How a command ended, and what it printed.
+/// The exit status and the output of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -42,11 +42,11 @@ pub fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A process that ends with the value.
+/// A process that is killed when the value is dropped.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts a program whose output nobody reads.
+    /// Starts a program and discards its output.
     pub fn start(command: &mut Command) -> Running {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
         Running(quiet.stderr(Stdio::null()).spawn().unwrap())
@@ -60,7 +60,7 @@ impl Drop for Running {
     }
 }
 
-/// Writes `key.pem` and `cert.pem` of a server on this machine.
+/// Writes `key.pem` and `cert.pem` for a server on this machine.
 pub fn certificate(folder: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem";
     let name = "-subj /CN=loom -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
@@ -90,14 +90,14 @@ impl Ended {
         self
     }
 
-    /// Holds what is on standard output.
+    /// Checks the standard output.
     #[track_caller]
     pub fn prints(self, out: &str) -> Ended {
         assert_eq!(self.out, out, "{}", self.err);
         self
     }
 
-    /// Holds that these words are in what it printed.
+    /// Checks that the output contains these words.
     #[track_caller]
     pub fn says(self, words: &str) -> Ended {
         says(&self.all(), words);
@@ -115,25 +115,25 @@ impl From<Output> for Ended {
     }
 }
 
-/// Holds that a text has these words.
+/// Checks that a text contains these words.
 #[track_caller]
 pub fn says(text: &str, words: &str) {
     assert!(text.contains(words), "'{words}' is not in: {text}");
 }
 
-/// A path as a word of a command.
+/// A path as an argument of a command.
 pub fn word(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Writes a file, and gives its path as a word of a command.
+/// Writes a file and returns its path as an argument of a command.
 pub fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     word(&path).to_owned()
 }
 
-/// The declarations of fields such as `n i64, s utf8?`; a question mark makes one nullable.
+/// Declares fields such as `n i64, s utf8?`; a question mark makes one nullable.
 pub fn fields(of: &str) -> String {
     let field = |field: &str| {
         let (name, ty) = field.rsplit_once(' ').unwrap();
@@ -144,7 +144,7 @@ pub fn fields(of: &str) -> String {
     of.split(", ").map(field).collect()
 }
 
-/// The declaration of a source of such fields.
+/// Declares a source with such fields.
 pub fn source(name: &str, of: &str) -> String {
     format!("[[source]]\nname = {name:?}\n{}", fields(of))
 }
@@ -156,7 +156,7 @@ pub fn declared(path: &Path, name: &str, fields: &str) -> String {
     word(&toml).to_owned()
 }
 
-/// Asks until there is an answer; a minute is long enough for anything.
+/// Repeats until there is an answer, for at most a minute, which is enough for anything.
 #[track_caller]
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -175,7 +175,7 @@ pub fn until(mut holds: impl FnMut() -> bool) {
     eventually(|| holds().then_some(()));
 }
 
-/// The rows of a table, a line each, with bars between their cells.
+/// The rows of a table with one line each and bars between the cells.
 pub fn table<const CELLS: usize>(text: &str) -> Vec<[&str; CELLS]> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines

@@ -1,6 +1,6 @@
-//! A daemon of a test's own, and the other commands of `ingestd`.
+//! A daemon for one test, and the other commands of `ingestd`.
 //!
-//! A `Daemon` is ready when its socket takes connections, and dies with the value that holds it.
+//! A `Daemon` is ready when its socket accepts connections, and is killed when the value is dropped.
 
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::machine;
 
-/// How long a condition that must come true is waited for, on a machine that is busy.
+/// How long to wait for a condition that must become true, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Daemon {
@@ -23,7 +23,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `ingestd run` on `dir` with the TOML text `config`, and waits until it can be spoken to.
+    /// Starts `ingestd run` on `dir` with the TOML text `config`, and waits until its socket accepts connections.
     pub fn start(dir: &Path, config: &str) -> Result<Daemon> {
         let file = configuration(dir, config)?;
         let mut command = Command::new(machine::ingestd()?);
@@ -31,7 +31,7 @@ impl Daemon {
         Daemon::spawn(command, dir)
     }
 
-    /// Starts a command that runs a daemon on `dir`, and waits until it can be spoken to.
+    /// Starts a command that runs a daemon on `dir`, and waits until its socket accepts connections.
     pub fn spawn(command: Command, dir: &Path) -> Result<Daemon> {
         match Daemon::spawn_or_end(command, dir)? {
             Ok(daemon) => Ok(daemon),
@@ -43,7 +43,7 @@ impl Daemon {
         }
     }
 
-    /// The same, of a daemon that may end before it can be spoken to: then how it ended.
+    /// As `spawn`, for a daemon that may end before its socket accepts connections. Then it returns the exit status.
     pub fn spawn_or_end(mut command: Command, dir: &Path) -> Result<Result<Daemon, ExitStatus>> {
         let log = dir.with_extension("log");
         let process = command
@@ -76,7 +76,7 @@ impl Daemon {
         &self.dir
     }
 
-    /// A client of it, which sends what it is given over the socket.
+    /// A client of the daemon. It sends its records over the socket.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.dir)?)
     }
@@ -85,7 +85,7 @@ impl Daemon {
         Ok(kill_process(self.pid(), signal)?)
     }
 
-    /// The process's number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -108,7 +108,7 @@ impl Daemon {
         Ok(self.process.wait()?)
     }
 
-    /// The orderly end, as an operator asks for it; fails where the daemon does not report success.
+    /// Stops the daemon as an operator does. Fails if the daemon does not report success.
     pub fn stop(self) -> Result<()> {
         let log = self.dir.with_extension("log");
         let status = self.end(Signal::TERM)?;
@@ -120,7 +120,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The death that no program can prepare for.
+    /// Kills the daemon with a signal that no program can handle.
     pub fn kill(self) -> Result<()> {
         self.end(Signal::KILL).map(drop)
     }
@@ -140,7 +140,7 @@ pub fn configuration(dir: &Path, config: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Runs a command of `ingestd` and gives its standard output; fails where it does not succeed.
+/// Runs a command of `ingestd` and returns its standard output. Fails if the command does.
 pub fn ingestd<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<String> {
     let mut command = Command::new(machine::ingestd()?);
     command.args(arguments);
@@ -157,7 +157,7 @@ pub fn ingestd<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Resul
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// Asks `condition` again and again until it holds; false where it does not in a minute.
+/// Repeats `condition` until it holds. Returns false if it does not hold within a minute.
 pub fn wait_until(mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {

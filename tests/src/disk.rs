@@ -1,5 +1,5 @@
-//! Small file systems of a test's own: one of ext4 in a file, mounted through a loop device, whose power can fail, or that turns read-only under
-//! its users; and one in memory, which fills and grows.
+//! Small file systems for one test. One is ext4 in a file, mounted through a loop device; its power can fail, and it can turn read-only
+//! under its users. The other is in memory; it can fill up and grow.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))
 ";
 
-/// One at a time: a mount namespace that is made meanwhile would keep the other file systems mounted too.
+/// One at a time: a mount namespace that is created meanwhile would keep the other file systems mounted too.
 static ONE: Mutex<()> = Mutex::new(());
 
 pub struct Disk {
@@ -27,7 +27,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A new file system with room for `mib` MiB; `None` where this machine cannot have one, which is an error where `CI` is set.
+    /// A new file system with room for `mib` MiB; `None` if this machine cannot have one, which is an error if `CI` is set.
     pub fn mount(test: &str, mib: u64) -> Result<Option<Disk>> {
         if !machine::has(test, &["mkfs.ext4", "mount", "umount", "unshare"])? {
             return Ok(None);
@@ -54,20 +54,20 @@ impl Disk {
         self.place.path().join("image")
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn at(&self) -> PathBuf {
         self.place.path().join("mounted")
     }
 
-    /// Takes the power away: what was not synced is lost once the file system is mounted again.
+    /// Takes the power away: everything that was not synced is lost once the file system is mounted again.
     pub fn fail_power(&self) -> Result<()> {
-        // The plain interpreter: what starts another one first takes its time.
+        // The interpreter itself, because a wrapper that starts another one takes longer.
         run(Command::new(machine::python()?)
             .args(["-c", SHUT_DOWN])
             .arg(self.at()))
     }
 
-    /// An error that the kernel answers by making the file system read-only for everybody who has files open in it.
+    /// Reports an error to the kernel, which makes the file system read-only for every process that has files open in it.
     pub fn make_read_only(&self) -> Result<()> {
         let output = Command::new("findmnt")
             .args(["-n", "-o", "SOURCE"])
@@ -87,7 +87,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What a start of the machine does: the journal is replayed.
+    /// Mounts it again, as a start of the machine does: the journal is replayed.
     pub fn mount_again(&mut self) -> Result<()> {
         run(Command::new("mount")
             .args(["-o", "loop,errors=remount-ro"])
@@ -101,19 +101,19 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.mounted {
-            // Detached, for a test that failed may still hold files.
+            // A lazy unmount, because a failed test may still hold files open.
             let _gone_or_not = Command::new("umount").arg("-l").arg(self.at()).status();
         }
     }
 }
 
-/// A file system in memory, mounted while the value lives.
+/// A file system in memory. It is mounted as long as the value lives.
 pub struct MemoryDisk {
     at: TempDir,
 }
 
 impl MemoryDisk {
-    /// One of this size, as `mount` reads it; `None` where this machine cannot have one, which is an error where `CI` is set.
+    /// A file system of this size, as `mount` reads it; `None` if this machine cannot have one, which is an error if `CI` is set.
     pub fn mount(test: &str, size: &str) -> Result<Option<MemoryDisk>> {
         let at = tempfile::tempdir()?;
         let options = format!("size={size}");
@@ -130,7 +130,7 @@ impl MemoryDisk {
         self.at.path()
     }
 
-    /// Gives it another size, as `mount` reads it.
+    /// Changes its size, given as `mount` reads it.
     pub fn grow(&self, size: &str) -> Result<()> {
         let options = format!("remount,size={size}");
         run(Command::new("mount").args(["-o", &options]).arg(self.at()))
@@ -139,7 +139,7 @@ impl MemoryDisk {
 
 impl Drop for MemoryDisk {
     fn drop(&mut self) {
-        // Detached, for a reader of this thread may still hold a segment.
+        // A lazy unmount, because a reader of this thread may still hold a segment.
         let _gone_or_not = Command::new("umount").arg("-l").arg(self.at()).status();
     }
 }

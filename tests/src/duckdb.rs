@@ -1,7 +1,7 @@
 //! DuckDB sessions, each in a process of its own: releases of DuckDB 2 through Python, DuckDB 1 through its command line.
 //!
-//! Both answer in the same form: every value as DuckDB's own text of it (`::VARCHAR`), NULL as `None`, in UTC. So one test
-//! runs against both, and a difference between clients' printing never looks like a difference between answers.
+//! Both answer in the same form: every value as DuckDB's own text of it (`::VARCHAR`), NULL as `None`, in UTC. So one test runs against
+//! both, and a difference between clients' printing never looks like a difference between answers.
 
 use std::fmt;
 use std::fs::File;
@@ -18,21 +18,21 @@ use tempfile::NamedTempFile;
 use crate::machine;
 use crate::script::statements;
 
-/// The versions of DuckDB, each with the extension file made for it.
+/// A version of DuckDB, with the extension file that was built for it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Version {
     /// The newest release of DuckDB 2 in `duckdb-ext/versions.toml`.
     V2,
-    /// An earlier release of it.
+    /// An earlier release of DuckDB 2.
     Earlier(&'static str),
     V1,
 }
 
 impl Version {
-    /// The newest of each C API.
+    /// The newest version of each C API.
     pub const ALL: [Version; 2] = [Version::V2, Version::V1];
 
-    /// These and all earlier releases.
+    /// All versions, with the earlier releases.
     pub fn every() -> Result<Vec<Version>> {
         #[derive(Deserialize)]
         struct Versions {
@@ -79,7 +79,7 @@ impl Version {
     }
 }
 
-/// What a session is connected to.
+/// The database of a session.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Database<'a> {
     Memory,
@@ -89,7 +89,7 @@ pub enum Database<'a> {
 
 pub type Row = Vec<Option<String>>;
 
-/// What DuckDB said instead of an answer.
+/// DuckDB's error message.
 #[derive(Debug)]
 pub struct QueryError(pub String);
 
@@ -101,7 +101,7 @@ impl fmt::Display for QueryError {
 
 impl std::error::Error for QueryError {}
 
-/// One connection in a process of its own, which ends with the session.
+/// One connection in a process of its own. The process ends with the session.
 pub struct Session {
     version: Version,
     process: Child,
@@ -118,12 +118,12 @@ impl Session {
         Session::open_in(version, Path::new("."), Database::Memory)
     }
 
-    /// One of each version.
+    /// A session of each version.
     pub fn all() -> Result<Vec<Session>> {
         Version::ALL.into_iter().map(Session::open).collect()
     }
 
-    /// The same, which finds relative paths in `folder`.
+    /// As `open`, with relative paths resolved in `folder`.
     pub fn open_in(version: Version, folder: &Path, database: Database<'_>) -> Result<Session> {
         let mut session = Session::start(version, folder, database)?;
         let extension = version.extension();
@@ -133,7 +133,7 @@ impl Session {
         Ok(session)
     }
 
-    /// A session of DuckDB alone.
+    /// A session of DuckDB without the extension.
     pub fn plain(version: Version) -> Result<Session> {
         Session::start(version, Path::new("."), Database::Memory)
     }
@@ -180,7 +180,7 @@ impl Session {
             statements: 0,
         };
         session.query("SET TimeZone = 'UTC'")?;
-        // The command line is started by a script, which stays between.
+        // The command line is started by a script, which stays as its parent.
         if let Some(started) = first_child(session.pid)? {
             session.pid = started;
         }
@@ -191,12 +191,12 @@ impl Session {
         self.version
     }
 
-    /// The process that the connection is in.
+    /// The process of the connection.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Runs one statement. What selects is asked for as text; anything else runs as it is.
+    /// Runs one statement. A query returns its values as text; any other statement runs unchanged.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, QueryError> {
         self.statements += 1;
         let asked = if selects(sql) {
@@ -216,7 +216,7 @@ impl Session {
         })
     }
 
-    /// Runs the statements of a script and gives the last one's rows.
+    /// Runs the statements of a script and returns the last one's rows.
     pub fn script(&mut self, sql: &str) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for statement in statements(sql) {
@@ -227,7 +227,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Makes the macros of `sql/macros.sql`, where the extension has not made them.
+    /// Defines the macros of `sql/macros.sql` in DuckDB 1, where the extension cannot define them.
     pub fn with_macros(mut self) -> Result<Session> {
         if self.version == Version::V1 {
             self.script(&std::fs::read_to_string(
@@ -237,7 +237,7 @@ impl Session {
         Ok(self)
     }
 
-    /// Attaches a Loom directory: by the pragma, or by the statements that are given where there is none.
+    /// Attaches a Loom directory, in DuckDB 1 by running the statements that a query returns.
     pub fn attach(&mut self, dir: &Path, name: Option<&str>) -> Result<Vec<Row>, QueryError> {
         let name = name.map(|name| format!("'{name}'"));
         match (self.version.is_v2(), name) {
@@ -265,7 +265,7 @@ impl Session {
         self.attach_by(dir, &arguments)
     }
 
-    /// Attaches a Loom directory with these further arguments, as the version writes them.
+    /// Attaches a Loom directory with these further arguments, in the version's syntax.
     pub fn attach_by(&mut self, dir: &Path, arguments: &str) -> Result<Vec<Row>, QueryError> {
         let dir = dir.display();
         if self.version.is_v2() {
@@ -278,20 +278,20 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// All values of an answer but NULLs, row by row.
+    /// All values of an answer except NULLs, row by row.
     pub fn cells(&mut self, sql: &str) -> Result<Vec<String>> {
         let rows = self.query(sql).with_context(|| sql.to_owned())?;
         Ok(rows.into_iter().flatten().flatten().collect())
     }
 
-    /// The same of whole numbers.
+    /// As `cells`, for whole numbers.
     pub fn numbers(&mut self, sql: &str) -> Result<Vec<u64>> {
         let cells = self.cells(sql)?.into_iter();
         let number = |cell: String| cell.parse().with_context(|| format!("{cell}: {sql}"));
         cells.map(number).collect()
     }
 
-    /// The one value of a query that gives one.
+    /// The value of a query that returns exactly one.
     pub fn value(&mut self, sql: &str) -> Result<String> {
         let rows = self.query(sql).with_context(|| sql.to_owned())?;
         let value = rows
@@ -342,7 +342,7 @@ impl Session {
         })
     }
 
-    /// What the process has written to its standard error since this was last asked.
+    /// The text that the process has written to its standard error since the last call.
     fn said(&mut self) -> Result<String> {
         let mut text = Vec::new();
         self.errors.read_to_end(&mut text)?;
@@ -364,7 +364,7 @@ enum Answer {
     Error(String),
 }
 
-/// A JSON object's values in the order in which they stand; names may repeat, as columns of a result may.
+/// The values of a JSON object in their order. Names may repeat, like the columns of a result.
 struct JsonRow(Row);
 
 impl<'de> Deserialize<'de> for JsonRow {
@@ -402,7 +402,7 @@ fn bare(sql: &str) -> &str {
     sql.trim().trim_end_matches(';')
 }
 
-/// True for statements that may stand as a subquery.
+/// True for statements that can be used as a subquery.
 fn selects(sql: &str) -> bool {
     let first = sql
         .lines()

@@ -1,8 +1,8 @@
-"""Damages a small Loom directory in every way that it is told, and asks DuckDB about it, all in this one process.
+"""Damages a small Loom directory in every way that its input lists, and asks DuckDB about it, all in this one process.
 
     every_byte.py EXTENSION DIR < JSON
 
-Memory is capped for the whole process, and each damage has ten seconds: then a signal ends it.
+Memory is limited for the whole process, and each damage has ten seconds before a signal ends the process.
 """
 
 import json
@@ -15,8 +15,8 @@ import duckdb
 
 ADDRESS_SPACE_BYTES = 4 << 30
 SECONDS = 10
-# Where damage keeps no other chunk from being read: the logs, and what has a copy.
-CONFINED = ("records", "chunks", "times", "catalog", "catalog.copy", "loom.json", "loom.json.copy")
+# Damage to these files keeps no other chunk from being read: the logs, and files that have a copy.
+CONFINED = ("records", "tail", "chunks", "times", "catalog", "catalog.copy", "loom.json", "loom.json.copy")
 
 
 def main():
@@ -30,7 +30,7 @@ def main():
     looker = Looker(connection, written, told["chunk_bytes"])
     looker.look(directory, None)
     wrong = []
-    # Another name each time: what the extension remembers of a directory, it remembers by its path.
+    # Each damage uses another name, because the extension caches a directory by its path.
     name = directory
     for ordinal, damage in enumerate(told["damages"]):
         fresh = f"{directory}.{ordinal}"
@@ -77,7 +77,7 @@ class Looker:
         self.errors = 0
 
     def ask(self, sql, directory):
-        """Rows, or the text of an ordinary error that names the directory."""
+        """Returns rows, or the text of an ordinary error that names the directory."""
         try:
             rows = self.connection.execute(sql).fetchall()
         except (duckdb.IOException, duckdb.BinderException, duckdb.InvalidInputException) as error:
@@ -117,7 +117,7 @@ class Looker:
         for function in ("loom_sources", "loom_indexes", "loom_status", "loom_losses", "loom_snapshot"):
             self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {function}('{directory}')", directory)
         self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM loom_chunks('{directory}', source := 'r')", directory)
-        for call in ("loom_histogram('{}', 'r', 'n')", "loom_heat('{}', 'r', 'n')", "loom_estimate('{}', 'r', index := 'n')"):
+        for call in ("loom_histogram('{}', 'r', 'n')", "loom_heat('{}', 'r', 'n')", "loom_why('{}', 'r', 'n', NULL, NULL, 100, NULL)", "loom_estimate('{}', 'r', index := 'n')"):
             self.ask(f"SELECT COLUMNS(*)::VARCHAR FROM {call.format(directory)}", directory)
         rows = self.ask(f"SELECT addr, n, mark FROM loom_top('{directory}', 'r', 'n', 50)", directory)
         if not isinstance(rows, str):
@@ -134,7 +134,7 @@ class Looker:
                 raise Wrong(f"row {n} was not written at {address}")
 
     def around(self, directory, damage):
-        """The chunks that were not hit, one by one: all of their rows come."""
+        """Checks that chunks that were not hit give all of their rows, one by one."""
         chunks = {}
         for address, (n, _) in self.written.items():
             chunks.setdefault(address // self.chunk_bytes, []).append(n)

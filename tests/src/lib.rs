@@ -1,13 +1,12 @@
-//! What the tests of the whole system share: where the built programs stand, a daemon of their own, DuckDB sessions of both
-//! versions that Loom serves, seeded randomness, and random questions.
+//! The common parts of the tests of the whole system: the paths of the built programs, a daemon for one test, DuckDB sessions of both
+//! versions that Loom serves, seeded random numbers, and random questions.
 //!
-//! `machine` says what this machine has and what must be skipped for want of it; `daemon` runs daemons, `command` the other
-//! commands of `ingestd`;
-//! `duckdb` asks SQL of DuckDB 2 and of the command line of DuckDB 1; `seed` draws numbers that a printed seed repeats; `mixed`
-//! and `world` make rows, `table` says how they look, `question` asks about them, and `answers` compares what comes back;
-//! `script` cuts SQL into statements, `page` a Markdown page into its examples; `small` is a directory whose every byte can be damaged.
-//! `probe` makes records that describe themselves, `producer` pushes them and remembers what it was told, `strace` fails and kills a daemon
-//! at its system calls, `disk` is a file system to lose.
+//! `machine` knows the programs of this machine and skips tests whose programs are missing. `daemon` runs daemons, `command` the other
+//! commands of `ingestd`. `duckdb` sends SQL to DuckDB 2 and to the command line of DuckDB 1. `seed` draws numbers that a printed seed
+//! repeats. `mixed` and `world` generate rows, `table` describes them, `question` asks about them, and `answers` compares the results.
+//! `script` cuts SQL into statements, and `page` a Markdown page into its examples. `small` is a directory whose every byte can be damaged.
+//! `probe` generates records that describe themselves; `producer` pushes them and remembers the acknowledgements. `strace` fails and kills
+//! a daemon at its system calls, and `disk` is a file system that can be lost.
 
 pub mod answers;
 pub mod command;

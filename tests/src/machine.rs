@@ -1,7 +1,6 @@
-//! What stands where on this machine: the checkout, the built programs, the Python environment of the tests, and which other
-//! programs are installed.
+//! The paths on this machine: the checkout, the built programs, the Python environment of the tests, and the other installed programs.
 //!
-//! A test that needs a program which is missing says so and passes, except where `CI` is set: there a skip is a failure.
+//! A test that needs a missing program reports that and passes. If `CI` is set, it fails instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ pub fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-/// The built `ingestd`: the one `INGESTD` names, else the one beside the running test.
+/// The built `ingestd`: the one that `INGESTD` names, otherwise the one beside the running test.
 pub fn ingestd() -> Result<PathBuf> {
     let path = match std::env::var_os("INGESTD") {
         Some(path) => PathBuf::from(path),
@@ -34,7 +33,7 @@ pub fn ingestd() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The built library for C programs, which stands beside `ingestd`.
+/// The built library for C programs, beside `ingestd`.
 pub fn client_library() -> Result<PathBuf> {
     let path = ingestd()?.with_file_name("libloom_client.so");
     ensure!(
@@ -76,7 +75,7 @@ fn environment(program: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// True where all `programs` are installed. Otherwise says which is not, and fails where `CI` is set.
+/// True if all `programs` are installed. Otherwise reports the missing one, and fails if `CI` is set.
 pub fn has(test: &str, programs: &[&str]) -> Result<bool> {
     let missing: Vec<&str> = programs
         .iter()
@@ -90,7 +89,7 @@ pub fn has(test: &str, programs: &[&str]) -> Result<bool> {
     Ok(false)
 }
 
-/// Says that `test` did not run, and why; an error where `CI` is set.
+/// Reports that `test` did not run, and why. Fails if `CI` is set.
 pub fn skip(test: &str, reason: &str) -> Result<()> {
     if std::env::var_os("CI").is_some() {
         bail!("{test} was skipped, and CI skips nothing: {reason}");
@@ -99,7 +98,7 @@ pub fn skip(test: &str, reason: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is free on the file system of a path.
+/// The free bytes on the file system of a path.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let disk = rustix::fs::statvfs(path)?;
     Ok(disk.f_bavail * disk.f_frsize)

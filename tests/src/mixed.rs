@@ -1,12 +1,12 @@
-//! Random rows of mixed types: every type that Parquet and Loom share, with NULLs, NaN, infinities and extreme values, at
-//! times that are nearly in order. `questions` asks about them.
+//! Random rows of mixed types: every type that Parquet and Loom share, with NULLs, NaN, infinities and extreme values, at times that are
+//! nearly in order. `question` asks about them.
 
 use std::sync::Arc;
 
 use crate::seed::Seed;
 use crate::table::{Column, Index, Kind, Table, Times};
 
-/// A column, and how to draw a value of it that some rows hold.
+/// A column, and how to draw one of its values.
 struct Made {
     name: &'static str,
     kind: Kind,
@@ -104,18 +104,18 @@ pub fn table(dir: &str) -> Table {
     }
 }
 
-/// A number whose logarithm is even: most are near `least`, a few 2^`octaves` above.
+/// A number whose logarithm is uniform: most are near `least`, a few 2^`octaves` above.
 fn tail(seed: &mut Seed, least: i64, octaves: i64) -> i64 {
     let octave = seed.between(0, octaves);
     (least << octave) + seed.between(0, least << octave)
 }
 
-/// A float that decimal text holds exactly.
+/// A float that decimal text represents exactly.
 fn float(numerator: i64, divisor: u32) -> String {
     format!("{:?}::DOUBLE", numerator as f64 / f64::from(divisor))
 }
 
-/// The `SELECT` that makes `rows` rows; the same rows for the same `seed`.
+/// The `SELECT` that generates `rows` rows. The same `seed` gives the same rows.
 pub fn rows_sql(rows: u64, seed: u64) -> String {
     let step_ns = SPAN_NS / i64::try_from(rows.max(1)).unwrap_or(i64::MAX);
     let offset = seed % 1_000_000_007;
@@ -139,7 +139,7 @@ pub fn rows_sql(rows: u64, seed: u64) -> String {
     )
 }
 
-/// The columns that `load` is asked to index.
+/// The columns that `load` is told to index.
 pub fn indexes() -> impl Iterator<Item = &'static str> {
     COLUMNS
         .iter()
@@ -147,7 +147,7 @@ pub fn indexes() -> impl Iterator<Item = &'static str> {
         .map(|made| made.name)
 }
 
-/// The view of the Parquet file that has the columns that Loom gives: `ts`, `ts_ns` and the fields.
+/// A view of the Parquet file with Loom's columns: `ts`, `ts_ns` and the fields.
 pub fn view_sql(parquet: &str) -> String {
     format!(
         "CREATE VIEW plain AS SELECT make_timestamp(t // 1000)::TIMESTAMPTZ AS ts, t AS ts_ns, * EXCLUDE t

@@ -1,4 +1,4 @@
-//! The examples of a Markdown page: fenced blocks, each with the table or the message that stands below it.
+//! The examples of a Markdown page: fenced blocks, each with the table or the message below it.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use crate::machine::root;
 
 /// A fenced block.
 pub struct Example {
-    /// The fence's line, from 1.
+    /// The line of the fence, from 1.
     pub line: usize,
     pub language: String,
     pub text: String,
     /// The lines, from 0, of the table below it.
     pub table: Option<Range<usize>>,
-    /// A block of `text` below it.
+    /// The block of `text` below it.
     pub message: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub fn examples(page: &str) -> Vec<Example> {
         };
         let inside = lines.iter().skip(at + 1);
         let text: Vec<&str> = inside.take_while(|line| **line != FENCE).copied().collect();
-        // Past the closing fence and a blank line.
+        // Skips the closing fence and a blank line.
         let below = at + 1 + text.len() + 1 + 1;
         match (language, found.last_mut()) {
             ("text", Some(former)) if former.language == "sql" => {
@@ -51,7 +51,7 @@ pub fn examples(page: &str) -> Vec<Example> {
     found
 }
 
-/// The first block of a language behind a heading of a page of the repository, or in all of it.
+/// The first block of a language behind a heading of a page of the repository, or in the whole page.
 pub fn block(page: &str, heading: &str, language: &str) -> Result<String> {
     let text = std::fs::read_to_string(root().join(page))?;
     let section = text.split_once(heading).map(|(_, section)| section);
@@ -67,7 +67,7 @@ fn table(lines: &[&str], from: usize) -> Option<Range<usize>> {
     (height > 0).then_some(from..from + height)
 }
 
-/// An answer as a page shows it.
+/// An answer in the form in which a page shows it.
 pub fn markdown(names: &[String], rows: &[Row]) -> Vec<String> {
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
     let mut lines = vec![line(names), format!("|{}", "---|".repeat(names.len()))];

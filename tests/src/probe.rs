@@ -1,17 +1,17 @@
-//! Records that describe themselves: each holds its number, and every further word follows from it.
+//! Records that describe themselves: each holds its number, from which every further word follows.
 //!
-//! So one query over a snapshot shows whether a record is torn (its words disagree), missing or there twice (the numbers are not
-//! 0 … n-1, once each).
+//! So one query over a snapshot shows whether a record is torn (its words disagree), missing or repeated (the numbers are not 0 … n-1, once
+//! each).
 
 use anyhow::{Context, Result, ensure};
 
 use crate::duckdb::Session;
 
-/// Words after the number; with it a payload has 64 bytes.
+/// Words after the number. With the number a payload has 64 bytes.
 const WORDS: usize = 7;
 pub const PAYLOAD_BYTES: usize = 8 * (1 + WORDS);
 
-/// What word `word` differs by from the number, in all its bytes.
+/// The difference between word `word` and the number; it is in all bytes.
 const fn mask(word: usize) -> u64 {
     0x0123_4567_89AB_CDEF_u64.rotate_left(9 * word as u32 + 5)
 }
@@ -34,7 +34,7 @@ pub fn append(number: u64, payloads: &mut Vec<u8>) {
     }
 }
 
-/// The number of the record with this payload; `None` where its words disagree.
+/// The number of the record with this payload; `None` if its words disagree.
 pub fn number(payload: &[u8]) -> Option<u64> {
     let (words, []) = payload.as_chunks::<8>() else {
         return None;
@@ -45,12 +45,12 @@ pub fn number(payload: &[u8]) -> Option<u64> {
     words.eq(expected).then_some(number)
 }
 
-/// Which records a query is over: `, at := …` and the like, or nothing for all that are visible.
+/// A scan with parameters such as `, at := …`, or without any, of all visible records.
 pub fn scan(dir: &str, parameters: &str) -> String {
     format!("loom_scan('{dir}', 'probe'{parameters})")
 }
 
-/// Fails unless `from` holds whole records with the numbers 0 … n-1, once each. Gives n.
+/// Fails unless `from` holds whole records with the numbers 0 … n-1, once each. Returns n.
 pub fn count_sound(session: &mut Session, from: &str) -> Result<u64> {
     let torn: Vec<String> = (0..WORDS)
         .map(|word| format!("xor(xor(w{word}, {}::UBIGINT), number)", mask(word)))

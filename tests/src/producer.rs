@@ -1,7 +1,8 @@
-//! A producer with a list of its own: what it pushed, what a sync acknowledged and when, and where it pushed what is no record.
+//! A producer that keeps a list: the records that it pushed, those that a sync acknowledged and when, and where it pushed payloads that are
+//! no records.
 //!
-//! Whatever then happens to the daemon or the host, `Life` says what must be there and what may be, and `Holding` what is: read by the
-//! engine, in which every record must be whole, in order of its number, and no older than the one before.
+//! Whatever happens then to the daemon or the host, `Life` knows which records must be there and which may be. `Holding` knows which are
+//! there: the engine reads them, and every record must be whole, in the order of its number, and no older than the one before.
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::probe;
 /// A payload that fits no layout of the source.
 const MISFIT: [u8; 3] = *b"bad";
 
-/// What a sync told.
+/// The acknowledgement of a sync.
 #[derive(Copy, Clone, Debug)]
 pub struct Ack {
     pub at: Instant,
@@ -28,16 +29,16 @@ pub struct Ack {
     pub refused: u64,
 }
 
-/// What one connection pushed.
+/// The list of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
     first: u64,
-    /// Every number from `first` to below it may have reached the daemon.
+    /// Records with the numbers from `first` up to this one may have reached the daemon.
     pub pushed: u64,
     pub acks: Vec<Ack>,
-    /// The last of what was acknowledged as durable.
+    /// Records below this number were acknowledged as durable.
     pub durable: u64,
-    /// For each misfit the number of the record that followed it.
+    /// For each misfit, the number of the record that followed it.
     misfits: Vec<u64>,
 }
 
@@ -52,7 +53,7 @@ impl Life {
         }
     }
 
-    /// Connects, and goes on pushing as `push` says until that returns false or the daemon is gone.
+    /// Connects and calls `push` until it returns false or the daemon is gone.
     pub fn live(
         &mut self,
         dir: &Path,
@@ -65,7 +66,7 @@ impl Life {
         }
     }
 
-    /// Connects, pushes so many records, and waits for them to be acknowledged.
+    /// Connects, pushes `records` records, and waits until they are acknowledged.
     pub fn push(&mut self, dir: &Path, records: u64) -> Result<()> {
         self.live(dir, |pushing| {
             pushing.push(records)?;
@@ -96,8 +97,8 @@ impl Life {
         self.acks.last().map_or(self.first, |ack| ack.below)
     }
 
-    /// How many misfits the ledger may count where a directory holds this: those before the last record at least, unless retention took some
-    /// of what this life pushed, and with it what the log told of it.
+    /// How many misfits the ledger may count if a directory holds these records: at least those before the last record. If retention
+    /// removed some of this life's records, it may have removed losses too, so none is required.
     pub fn refused(&self, holding: &Holding) -> RangeInclusive<u64> {
         let before = self.misfits.iter().filter(|next| **next < holding.end);
         let told = self.acks.last().map_or(0, |ack| ack.refused);
@@ -108,7 +109,7 @@ impl Life {
         least..=self.misfits.len() as u64
     }
 
-    /// Fails unless what is there is all that was acknowledged, and no more than was pushed.
+    /// Fails unless all acknowledged records are there, and no more than were pushed.
     pub fn hold(&self, there: u64) -> Result<()> {
         let range = self.acknowledged()..=self.pushed.max(self.first);
         ensure!(
@@ -119,7 +120,7 @@ impl Life {
     }
 }
 
-/// A connection, and the life that it writes down.
+/// A connection, and the life that it records.
 pub struct Pushing<'a> {
     pub client: Client,
     source: loom_engine::SourceId,
@@ -128,7 +129,7 @@ pub struct Pushing<'a> {
 }
 
 impl Pushing<'_> {
-    /// The next `records` records, as one batch.
+    /// Pushes the next `records` records as one batch.
     pub fn push(&mut self, records: u64) -> Result<(), ClientError> {
         let from = self.life.pushed;
         self.payloads.clear();
@@ -139,7 +140,7 @@ impl Pushing<'_> {
             .push_batch(self.source, Shape::Fixed { record_bytes }, &self.payloads)
     }
 
-    /// A payload that must be refused.
+    /// Pushes a payload that must be refused.
     pub fn push_misfit(&mut self) -> Result<(), ClientError> {
         self.life.misfits.push(self.life.pushed);
         self.client.push(self.source, &MISFIT)
@@ -157,7 +158,8 @@ impl Pushing<'_> {
         Ok(())
     }
 
-    /// The source of the probe waits and refuses misfits alone, so everything else must be stored, unless the log fails.
+    /// The source of the probe waits when the log is full and refuses only misfits, so everything else must be stored, unless the log
+    /// fails.
     fn note(&mut self, Synced { counts, .. }: Synced) -> Result<(), ClientError> {
         let life = &mut *self.life;
         let (records, misfits) = (life.pushed - life.first, life.misfits.len() as u64);
@@ -182,7 +184,7 @@ impl Pushing<'_> {
     }
 }
 
-/// True where the daemon has gone, or says that its log fails.
+/// True if the daemon is gone or reports that its log fails.
 fn is_end(error: &ClientError) -> bool {
     matches!(
         error,
@@ -196,21 +198,21 @@ fn is_end(error: &ClientError) -> bool {
     )
 }
 
-/// What a directory holds of the probe.
+/// The probe's records in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holding {
-    /// Numbers of the records, without a hole: retention may have taken the first ones.
+    /// The number of the first record. There is no hole, but retention may have removed the first ones.
     pub oldest: u64,
     pub end: u64,
     /// Misfits in the ledger.
     pub refused: u64,
-    /// Losses of which nobody knows how many they are: gaps.
+    /// Losses of an unknown number of records: gaps.
     pub unknown: u64,
 }
 
 impl Holding {
     pub fn of(dir: &Path) -> Result<Holding> {
-        /// A daemon that runs may evict while this reads: what is there is then less.
+        /// A running daemon may evict records during the reading, which is then repeated.
         const LOOKS_MOST: usize = 100;
         let directory = Directory::open(dir)?;
         for _ in 1..LOOKS_MOST {
@@ -235,7 +237,7 @@ impl Holding {
         };
         for loss in snapshot.losses(&Poll::never())? {
             match loss.records {
-                // What a log that failed could not take is entered too, for another reason.
+                // The ledger also has records that a failed log could not take, with another reason.
                 Some(records) if loss.reason == LossReason::Malformed.label() => {
                     holding.refused += records
                 }
@@ -281,7 +283,7 @@ impl Holding {
     }
 }
 
-/// Waits until every loss that the daemon knows of is in the log.
+/// Waits until every loss that the daemon knows is in the log.
 pub fn losses_recorded(dir: &Path) -> Result<()> {
     let client = Client::connect(dir)?;
     let recorded = crate::daemon::wait_until(|| {

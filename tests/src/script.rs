@@ -1,7 +1,7 @@
-//! Cuts a text of SQL into its statements.
+//! Cuts SQL text into its statements.
 
-/// The statements of a script, without what ends them. Comments stay with the statement that they stand above; what is nothing
-/// but comments is no statement.
+/// The statements of a script without their semicolons. Comments belong to the statement below them; comments without a statement are
+/// dropped.
 pub fn statements(sql: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut from, mut at, mut is_bare) = (0, 0, true);
@@ -23,7 +23,7 @@ pub fn statements(sql: &str) -> Vec<&str> {
     found.into_iter().map(str::trim).collect()
 }
 
-/// How many bytes the quoted text at the beginning has. A doubled quote ends one and begins another.
+/// The length of the quoted text at the beginning, in bytes. A doubled quote ends one text and begins another.
 fn quoted(text: &str, quote: char) -> usize {
     text.get(1..)
         .and_then(|rest| rest.find(quote))

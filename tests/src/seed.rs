@@ -1,4 +1,4 @@
-//! Random numbers that a printed seed repeats. Every randomised test takes its `Seed` here and says it.
+//! Random numbers that a printed seed repeats. Every randomised test takes its `Seed` here and prints it.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,7 +7,7 @@ use loom_engine::testkit::Random;
 pub struct Seed(Random);
 
 impl Seed {
-    /// The seed of the environment's `LOOM_SEED`, else a new one; printed either way, so that a failure can be repeated.
+    /// The seed from the environment's `LOOM_SEED`, otherwise a new one. Both are printed, so that a failure can be repeated.
     pub fn announced(test: &str) -> Seed {
         let given = std::env::var("LOOM_SEED")
             .ok()
@@ -29,7 +29,7 @@ impl Seed {
         self.0.next()
     }
 
-    /// A number in `low..high`; `low` where the range is empty.
+    /// A number in `low..high`; `low` if the range is empty.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         let width = high.saturating_sub(low).max(1).unsigned_abs();
         low.saturating_add_unsigned(self.draw() % width)
@@ -39,7 +39,7 @@ impl Seed {
         self.draw() % 100 < percent
     }
 
-    /// One of `choices`; panics where there are none.
+    /// One of `choices`. Panics if there are none.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         *self.0.pick(choices)
     }

@@ -17,7 +17,7 @@ def main():
             result = connection.execute(json.loads(line))
             rows = result.fetchall() if result.description else []
             answer = {"rows": [[value if value is None else str(value) for value in row] for row in rows]}
-        except Exception as error:  # whatever it is, the test that asked must see it
+        except Exception as error:  # any error must reach the test
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -1,29 +1,33 @@
-//! A directory of a few KiB whose every row is known, and every way to damage one byte or one length of it.
+//! A directory of a few KiB with known rows, and every way to damage one byte or one length of it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
-use loom_engine::compact::Compactor;
+use anyhow::{Context, Result};
 use loom_engine::ingest::Writer;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::parse_sources;
-pub use loom_engine::testkit::is_columns;
-use loom_engine::testkit::{compact, options};
+use loom_engine::testkit::options;
 use tempfile::TempDir;
 
 use crate::seed::Seed;
 
 pub const CHUNK_BYTES: u64 = 4 << 10;
 pub const SEGMENT_BYTES: u64 = 64 << 10;
-/// Of a directory in columns: two units.
+/// A segment of two units.
 const SEGMENT_BYTES_IN_COLUMNS: u64 = 2 * UNIT_BYTES;
-/// Rows that a unit stands for.
+/// The bytes of the record log that a unit holds.
 const UNIT_BYTES: u64 = 16 * CHUNK_BYTES;
+/// The file with the chunks that are not in a unit yet, in two areas.
+pub const TAIL: &str = "tail";
+const TAIL_AREA_BYTES: usize = 2 * UNIT_BYTES as usize;
+/// The bytes before the content of a piece of the tail.
+const PIECE_HEADER_BYTES: usize = 24;
+/// A sync after this many records waits for the encoder, so that no unit is written raw.
+const RECORDS_TO_SYNC: u64 = 1000;
 
-/// The source `r` has the number of each record and a mark that follows from it, the source `t` a text between.
+/// The source `r` holds the number of each record and a mark that follows from it; the source `t` holds texts between them.
 const SOURCES: &str = "
 [[source]]
 name = 'r'
@@ -44,7 +48,7 @@ name = 'text'
 type = 'utf8'
 ";
 
-/// What every row's mark must be.
+/// The mark of row `n`.
 pub fn mark_of(n: u64) -> u64 {
     (n ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -55,27 +59,19 @@ pub struct Small {
     pub dir: PathBuf,
     pub rows: BTreeMap<u64, u64>,
     segment_bytes: u64,
-    /// What is said of each file by its path in the directory, in order.
+    /// The content of each file by its path in the directory, in order.
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
 impl Small {
-    /// With so many records of `r`; a chunk takes some 150.
+    /// A directory with `records` records of `r`. A chunk holds some 150.
     pub fn new(records: u64) -> Result<Small> {
         Small::of(records, SEGMENT_BYTES)
     }
 
-    /// The same with two units of columns in each segment that is full, and at least one such segment.
+    /// As `new`, with two units in each full segment.
     pub fn in_columns(records: u64) -> Result<Small> {
-        let mut small = Small::of(records, SEGMENT_BYTES_IN_COLUMNS)?;
-        compact(Compactor::open(&small.dir, OsStorage::default())?)?;
-        small.files.clear();
-        collect(&small.dir, Path::new(""), &mut small.files)?;
-        ensure!(
-            small.files.iter().any(|(file, _)| is_columns(file)),
-            "no columns"
-        );
-        Ok(small)
+        Small::of(records, SEGMENT_BYTES_IN_COLUMNS)
     }
 
     fn of(records: u64, segment_bytes: u64) -> Result<Small> {
@@ -91,6 +87,9 @@ impl Small {
         };
         let mut rows = BTreeMap::new();
         for n in 0..records {
+            if n % RECORDS_TO_SYNC == 0 {
+                writer.sync_durable()?;
+            }
             let payload = [n.to_le_bytes(), mark_of(n).to_le_bytes()].concat();
             rows.insert(writer.push(r, &payload)?.0, n);
             if n % 9 == 0 {
@@ -125,7 +124,7 @@ impl Small {
         self.files.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// Every byte with a bit of it flipped, and every length that each file can be cut to.
+    /// A flip of a bit in every byte, and a cut of each file to every length.
     pub fn damages(&self, seed: &mut Seed) -> Vec<Damage> {
         let mut damages = Vec::new();
         for (file, bytes) in &self.files {
@@ -143,7 +142,7 @@ impl Small {
         damages
     }
 
-    /// Damages the directory, gives it to `look`, and mends it.
+    /// Damages the directory, calls `look`, and repairs the directory.
     pub fn damaged<T>(&self, damage: &Damage, look: impl FnOnce() -> Result<T>) -> Result<T> {
         let (_, sound) = self
             .files
@@ -167,7 +166,7 @@ impl Small {
     }
 }
 
-/// One thing that is wrong with one file.
+/// A damage of one file.
 #[derive(Clone, Debug)]
 pub enum Damage {
     Flip {
@@ -189,7 +188,7 @@ impl Damage {
         }
     }
 
-    /// For a program in another language.
+    /// The damage in the form that a program in another language reads.
     pub fn json(&self, small: &Small) -> serde_json::Value {
         let hit: Vec<u64> = (small.chunks().into_keys())
             .filter(|chunk| small.harm(self, *chunk) != Harm::None)
@@ -204,7 +203,7 @@ impl Damage {
         }
     }
 
-    /// The bytes of its file that are wrong or gone.
+    /// The bytes of the file that are wrong or missing.
     fn place(&self) -> Range<u64> {
         match *self {
             Damage::Flip { at, .. } => at as u64..at as u64 + 1,
@@ -213,37 +212,32 @@ impl Damage {
     }
 }
 
-/// What a damage does to a chunk of the record log.
+/// The effect of a damage on a chunk of the record log.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Harm {
     None,
-    /// Its unit is damaged, perhaps where other chunks of it stand.
+    /// Its unit is damaged, perhaps only in other chunks.
     Perhaps,
     /// It cannot be read.
     Sure,
 }
 
 impl Small {
-    /// What a damage does to a chunk.
+    /// The effect of a damage on a chunk.
     pub fn harm(&self, damage: &Damage, chunk: u64) -> Harm {
         let address = chunk * CHUNK_BYTES;
-        let first = damage
-            .file()
-            .strip_prefix("records")
-            .ok()
-            .and_then(first_of);
+        let file = damage.file();
+        if file == Path::new(TAIL) {
+            return self.harm_to_tail(damage, address);
+        }
+        let first = file.strip_prefix("records").ok().and_then(first_of);
         let Some(offset) = first.and_then(|first| address.checked_sub(first)) else {
             return Harm::None;
         };
         if offset >= self.segment_bytes {
             return Harm::None;
         }
-        let place = damage.place();
-        if !is_columns(damage.file()) {
-            let hit = place.start < offset + CHUNK_BYTES && offset < place.end;
-            return if hit { Harm::Sure } else { Harm::None };
-        }
-        let unit = self.unit(damage.file(), offset / UNIT_BYTES);
+        let (place, unit) = (damage.place(), self.unit(file, offset / UNIT_BYTES));
         let hit = place.start < unit.end && unit.start < place.end;
         match damage {
             _ if !hit => Harm::None,
@@ -252,26 +246,78 @@ impl Small {
         }
     }
 
-    /// Whether the directory at the end of a column segment is damaged.
-    pub fn reaches_directory(&self, damage: &Damage) -> bool {
-        damage.place().end
-            > self
-                .unit(damage.file(), self.segment_bytes / UNIT_BYTES)
-                .start
+    /// A chunk of the last unit needs all of its pieces. Pieces of earlier units are not read.
+    fn harm_to_tail(&self, damage: &Damage, address: u64) -> Harm {
+        let (pieces, place) = (self.tail_pieces(), damage.place());
+        let last = pieces.iter().map(|(address, _)| address / UNIT_BYTES).max();
+        if last != Some(address / UNIT_BYTES) {
+            return Harm::None;
+        }
+        let is_hit = pieces.iter().any(|(of, held)| {
+            of / CHUNK_BYTES == address / CHUNK_BYTES
+                && place.start < held.end
+                && held.start < place.end
+        });
+        match is_hit {
+            true => Harm::Sure,
+            false => Harm::None,
+        }
     }
 
-    /// Where a unit stands in a column segment, as the directory at the segment's end says.
-    fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
-        let held = self.files.iter().find(|(held, _)| held == file);
-        let bytes = held.map_or(&[][..], |(_, bytes)| bytes);
-        let directory = bytes.len() - 16 - 8 * (self.segment_bytes / UNIT_BYTES + 1) as usize;
-        let start = |nth: u64| {
-            let at = directory + 8 * nth as usize;
-            let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
-            found.map_or(0, |start| u64::from_le_bytes(*start))
-        };
-        start(nth)..start(nth + 1)
+    /// The address of each piece of the tail, and its place in the file. A piece holds bytes of one chunk.
+    fn tail_pieces(&self) -> Vec<(u64, Range<u64>)> {
+        let bytes = self.content(Path::new(TAIL));
+        let mut pieces = Vec::new();
+        for (area, base) in bytes
+            .chunks(TAIL_AREA_BYTES)
+            .zip((0..).step_by(TAIL_AREA_BYTES))
+        {
+            let number = |at: usize| {
+                let found = area.get(at..).and_then(|rest| rest.first_chunk());
+                found.map_or(0, |number| u64::from_le_bytes(*number))
+            };
+            let mut start = 0;
+            while area
+                .get(start..)
+                .is_some_and(|rest| rest.starts_with(b"TAIL"))
+            {
+                let end = start + PIECE_HEADER_BYTES + number(start + 8) as usize;
+                pieces.push((number(start + 16), base + start as u64..base + end as u64));
+                start = end;
+            }
+        }
+        pieces
     }
+
+    /// Whether the directory at the end of a finished segment is damaged.
+    pub fn reaches_directory(&self, damage: &Damage) -> bool {
+        let last = self.unit(damage.file(), self.segment_bytes / UNIT_BYTES - 1);
+        !last.is_empty() && damage.place().end > last.end
+    }
+
+    fn content(&self, file: &Path) -> &[u8] {
+        let held = self.files.iter().find(|(held, _)| held == file);
+        held.map_or(&[], |(_, bytes)| bytes)
+    }
+
+    /// The place of a unit in a segment, from the lengths of the earlier units; empty if the unit does not exist.
+    fn unit(&self, file: &Path, nth: u64) -> Range<u64> {
+        let bytes = self.content(file);
+        let end = |start: u64| {
+            let length = bytes
+                .get(start as usize + 8..)
+                .and_then(|rest| rest.first_chunk());
+            start + length.map_or(0, |length| u64::from(u32::from_le_bytes(*length)))
+        };
+        let start = (0..nth).fold(0, |start, _| end(start));
+        start..end(start)
+    }
+}
+
+/// Whether a file is a segment of the record log.
+pub fn is_segment(file: &Path) -> bool {
+    file.parent()
+        .is_some_and(|folder| folder.ends_with("records"))
 }
 
 /// The first address of a segment, from its name.
@@ -279,7 +325,7 @@ fn first_of(name: &Path) -> Option<u64> {
     name.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// The files below a folder but the lock, whose content means nothing.
+/// The files below a folder, except the lock file, whose content is not used.
 fn collect(dir: &Path, below: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
     let mut entries = fs::read_dir(dir.join(below))?.collect::<std::io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -1,7 +1,7 @@
-//! A process under `strace`, which counts its system calls, or fails, delays, stops or kills it at one of them.
+//! Runs a process under `strace`, which counts its system calls, or fails, delays, stops or kills it at one of them.
 //!
-//! The tracer of a daemon is a grandchild, so the process that a test holds is the daemon itself. That of a process which runs already is a
-//! `Tracer`.
+//! The tracer of a daemon is a grandchild, so the process that a test holds is the daemon itself. A `Tracer` attaches to a process that
+//! already runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -17,20 +17,20 @@ use tempfile::NamedTempFile;
 use crate::machine;
 use crate::seed::Seed;
 
-/// Starting a process and ending it are no steps of the daemon's own.
+/// The start and the end of a process are not the daemon's own steps.
 const NOT_ITS_OWN: [&str; 3] = ["execve", "exit", "exit_group"];
 
-/// One system call: the `nth` of its name that one of the threads makes.
+/// One system call: the `nth` call of this name that one of the threads makes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Point {
     pub call: String,
-    /// Of the calls that concern this file alone. Threads that are alike in what they call differ in what they do it to.
+    /// If set, only calls that concern this file are counted. Threads that make the same calls use different files.
     pub file: Option<PathBuf>,
     pub nth: u64,
 }
 
 impl Point {
-    /// What makes `strace` kill the process there, before the call takes effect. Files count from `dir`.
+    /// Options with which `strace` kills the process there, before the call takes effect. Files are relative to `dir`.
     pub fn kill(&self, dir: &Path) -> Vec<String> {
         let mut options = inject(&self.call, &format!("signal=SIGKILL:when={}", self.nth));
         if let Some(file) = &self.file {
@@ -39,12 +39,12 @@ impl Point {
         options
     }
 
-    /// What makes `strace` stop the process there, when the call has taken effect and before the process knows.
+    /// Options with which `strace` stops the process there, after the call has taken effect and before the process continues.
     pub fn stop(&self) -> Vec<String> {
         inject(&self.call, &format!("signal=SIGSTOP:when={}", self.nth))
     }
 
-    /// One of them: each call of a file is as likely as another, however often it is made.
+    /// Draws a point. Each pair of call and file is equally likely, however often the call is made.
     pub fn draw(points: &[Point], seed: &mut Seed) -> Point {
         let mut calls: Vec<_> = points.iter().map(Point::what).collect();
         calls.sort_unstable();
@@ -69,7 +69,7 @@ pub fn inject(calls: &str, what: &str) -> Vec<String> {
     ]
 }
 
-/// `ingestd run` on `dir` under `strace` with these options, which writes what it traces to `told`.
+/// `ingestd run` on `dir` under `strace` with these options. The trace is written to `told`.
 pub fn run(dir: &Path, config: &Path, options: &[String], told: &Path) -> Result<Command> {
     let mut command = Command::new("strace");
     command
@@ -85,7 +85,7 @@ pub fn run(dir: &Path, config: &Path, options: &[String], told: &Path) -> Result
     Ok(command)
 }
 
-/// The tracer of a process that runs already. It lets go of it when this is dropped.
+/// The tracer of a process that already runs. It detaches when it is dropped.
 pub struct Tracer {
     process: Child,
     told: NamedTempFile,
@@ -93,10 +93,10 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Options that trace what `reads_in` counts.
+    /// Options that trace the calls that `reads_in` counts.
     pub const READS: [&str; 3] = ["-y", "-e", "trace=openat,read,pread64,getdents64"];
 
-    /// When this returns, whatever `process` does next is traced with these options.
+    /// Attaches to `process`. When this returns, all of its calls are traced with these options.
     pub fn attach(process: Pid, options: &[String]) -> Result<Tracer> {
         let told = NamedTempFile::new()?;
         let mut tracer = Command::new("strace")
@@ -118,12 +118,12 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// What it has written so far.
+    /// The trace so far.
     pub fn trace(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.told.path())?)
     }
 
-    /// Whether the process stands still where it was to be stopped.
+    /// Whether the process has stopped where it should.
     pub fn has_stopped(&self) -> Result<bool> {
         Ok(self.trace()?.contains("--- stopped by SIGSTOP ---"))
     }
@@ -131,20 +131,20 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // Asked to end while the process dies, it waits for ever; of a killed one the kernel lets go.
+        // An interrupted tracer waits for ever if the process dies meanwhile. The kernel detaches a killed tracer.
         let _already_ended = self.process.kill();
         let _status = self.process.wait();
     }
 }
 
-/// One line of a trace: the thread, the call, and all of what is told of it.
+/// One line of a trace: the thread, the name of the call, and its whole text.
 struct Call<'a> {
     thread: &'a str,
     name: &'a str,
     text: &'a str,
 }
 
-/// The calls that a trace tells of, each where it began.
+/// The calls of a trace, in the order in which they began.
 fn each_call(trace: &str) -> impl Iterator<Item = Call<'_>> {
     trace.lines().filter_map(|line| {
         let (thread, rest) = line.split_once(' ')?;
@@ -155,8 +155,8 @@ fn each_call(trace: &str) -> impl Iterator<Item = Call<'_>> {
     })
 }
 
-/// Every call of a trace, which names the files of its descriptors: those that concern a file in `dir` by that, the others by their number
-/// among all of their name.
+/// Every call of a trace that shows the files of descriptors. A call that concerns a file in `dir` is counted among the calls on that file;
+/// any other among all calls of its name.
 pub fn points(trace: &str, dir: &Path) -> BTreeSet<Point> {
     let dir = format!("{}/", dir.display());
     let mut made: BTreeMap<(&str, &str, Option<&str>), u64> = BTreeMap::new();
@@ -186,7 +186,7 @@ fn nth<K: Ord>(made: &mut BTreeMap<K, u64>, what: K) -> u64 {
     *count
 }
 
-/// Those calls of a trace that concern one of `places`, each with what is told of it.
+/// The calls of a trace that concern one of `places`, each with its text.
 pub fn calls_at<'a>(trace: &'a str, places: &[&str]) -> Vec<(Point, &'a str)> {
     let mut made = BTreeMap::new();
     let mut found = Vec::new();
@@ -204,14 +204,14 @@ pub fn calls_at<'a>(trace: &'a str, places: &[&str]) -> Vec<(Point, &'a str)> {
     found
 }
 
-/// What a process opened and read of a directory.
+/// The files that a process opened, and the bytes that it read, in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reads {
-    /// Folders too.
+    /// Opened files and folders.
     pub opened: u64,
-    /// Of files.
+    /// Bytes read from files.
     pub bytes: u64,
-    /// Of the names in folders, as the kernel lists them.
+    /// Bytes of the names in folders, as the kernel lists them.
     pub name_bytes: u64,
 }
 
@@ -227,7 +227,7 @@ impl fmt::Display for Reads {
     }
 }
 
-/// What a trace with the options `Tracer::READS` says of the files in `dir`.
+/// Counts the reads of files in `dir` in a trace made with the options `Tracer::READS`.
 pub fn reads_in(trace: &str, dir: &Path) -> Reads {
     let dir = format!("{}/", dir.display());
     let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
@@ -243,7 +243,7 @@ pub fn reads_in(trace: &str, dir: &Path) -> Reads {
             text
         };
         let result = text.rsplit_once(" = ").map_or("", |(_, result)| result);
-        // Of a descriptor the file's name follows.
+        // The name of the file follows a descriptor.
         let number = result.split(['<', ' ']).next().unwrap_or_default();
         let Ok(number) = number.parse::<u64>() else {
             continue;
@@ -260,7 +260,7 @@ pub fn reads_in(trace: &str, dir: &Path) -> Reads {
     reads
 }
 
-/// What a command of `ingestd` opens and reads of a directory.
+/// Counts the reads of a command of `ingestd` in a directory.
 pub fn reads_of(arguments: &[&OsStr], dir: &Path) -> Result<Reads> {
     let told = NamedTempFile::new()?;
     let status = Command::new("strace")

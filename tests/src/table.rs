@@ -1,7 +1,7 @@
-//! A source as the random questions see it: where its rows stand in Loom, which columns it has, and how to draw values of them.
+//! A source as the random questions see it: its place in Loom, its columns, and how to draw values of them.
 //!
-//! `mixed` describes the rows of one Parquet file so, `world` those of random sources. The same rows stand in the session's table
-//! `plain`, with the columns `ts` and `ts_ns` and the fields.
+//! `mixed` describes the rows of one Parquet file in this way, and `world` those of random sources. The same rows are in the session's
+//! table `plain`, with the columns `ts` and `ts_ns` and the fields.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub struct Table {
     pub source: String,
     pub columns: Vec<Column>,
     pub indexes: Vec<Index>,
-    /// Filters of its rows, which mean the same in SQL.
+    /// Filters of its rows that mean the same in SQL.
     pub filters: Vec<String>,
     pub times: Times,
 }
@@ -21,7 +21,7 @@ pub struct Table {
 pub struct Column {
     pub name: String,
     pub kind: Kind,
-    /// A literal of a value that some rows hold, or nearly; never NULL.
+    /// Draws a literal of a value that some rows hold, or a near one; never NULL.
     pub value: Draw,
 }
 
@@ -35,7 +35,7 @@ pub enum Kind {
     Float,
     Bool,
     Time,
-    /// Text that stands for a number.
+    /// Text that represents a number.
     Label,
     Text,
     Blob,
@@ -47,21 +47,21 @@ impl Kind {
     }
 }
 
-/// An index by its name, and what it covers in SQL.
+/// An index by its name, and the rows that it covers, in SQL.
 #[derive(Clone)]
 pub struct Index {
     pub name: String,
-    /// The column of its values; none where it only counts.
+    /// The column of its values; `None` if it only counts.
     pub value: Option<Column>,
     pub filter: Option<String>,
 }
 
-/// Where the rows lie in time.
+/// The times of the rows.
 #[derive(Copy, Clone)]
 pub struct Times {
     pub first_ns: i64,
     pub span_ns: i64,
-    /// One of the times themselves, now and then.
+    /// Whether to use a time of the rows itself now and then.
     pub wild: bool,
 }
 
@@ -92,7 +92,7 @@ impl Times {
         at / 1000 * 1000
     }
 
-    /// A window within or around the rows, from most of them down to microseconds; its ends are whole microseconds.
+    /// A window within or around the rows, from most of them down to microseconds. Its ends are whole microseconds.
     pub fn window(self, seed: &mut Seed) -> (i64, i64) {
         let width = self.span_ns >> seed.between(0, 24);
         let from = self.near(seed);
@@ -101,7 +101,7 @@ impl Times {
 }
 
 impl Table {
-    /// The indexes that have values; labels are indexed by other values than they show.
+    /// The indexes that have values, except those of labels, which are indexed by other values than they show.
     pub fn valued(&self) -> Vec<(Index, Column)> {
         let valued = self
             .indexes

@@ -1,6 +1,6 @@
-//! A real capture: `tcpdump` on loopback, while `redis-benchmark` loads a `redis-server`, piped into a running daemon that DuckDB
-//! asks meanwhile. Every packet that tcpdump says it captured must be there, and be what the capture file says. A recording of a short
-//! conversation shows in names and texts what it was.
+//! A real capture: `tcpdump` on loopback, while `redis-benchmark` loads a `redis-server`, piped into a running daemon that DuckDB queries
+//! meanwhile. Every packet that tcpdump reports as captured must be there and agree with the capture file. The recording of a short
+//! conversation describes it in names and texts.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const REQUESTS: u32 = 60_000;
 const LAST_WORD: &str = "the-end-of-the-capture";
 const REQUEST: &[u8] = b"SET \"k\" 'v\\'\r\n";
-/// As DuckDB shows it.
+/// The request as DuckDB prints it.
 const REQUEST_SHOWN: &str = r"SET \x22k\x22 \x27v\x5C\x27\x0D\x0A";
 const REPLY: &[u8] = b"+OK\r\n\xff";
 
@@ -80,7 +80,7 @@ fn a_live_capture_of_redis_holds_every_packet() -> Result<()> {
     daemon.stop()
 }
 
-/// Redis's own port where nobody has it, else any.
+/// Redis's own port if it is free, otherwise any port.
 fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind(("127.0.0.1", 6379)).or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;
@@ -96,7 +96,7 @@ fn benchmark(port: u16) -> Result<Child> {
         .spawn()?)
 }
 
-/// Redis on a port, once it answers.
+/// Starts Redis on a port and waits until it answers.
 fn redis(port: u16) -> Result<Running> {
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
@@ -116,7 +116,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// None where this user may not capture.
+    /// Starts the capture; `None` if this user may not capture.
     fn start(dir: &Path, place: &Path, port: u16) -> Result<Option<Capture>> {
         let said = place.join("tcpdump.said");
         let mut tcpdump = Command::new("tcpdump")
@@ -160,10 +160,10 @@ impl Capture {
         Ok(std::fs::read_to_string(&self.said)?)
     }
 
-    /// Ends the capture and gives the number of packets that tcpdump says it captured.
+    /// Ends the capture and returns the number of packets that tcpdump reports as captured.
     ///
-    /// A signal that meets tcpdump in a write to a full pipe tears the packet that it writes. So a last word is sent first, and
-    /// when it has come through, nothing is under way; its connection stays open, so that nothing follows.
+    /// A signal that interrupts tcpdump in a write to a full pipe tears the packet that it writes. So a last word is sent first, and once
+    /// it has come through, nothing is under way. Its connection stays open, so that nothing follows.
     fn stop(mut self, port: u16, place: &Path) -> Result<u64> {
         let mut last = TcpStream::connect(("127.0.0.1", port))?;
         last.write_all(format!("PING {LAST_WORD}\r\n").as_bytes())?;
@@ -218,7 +218,7 @@ impl Drop for Capture {
     }
 }
 
-/// What the capture file itself says, read here without the code under test: IPv4 and TCP in Ethernet frames.
+/// The content of the capture file, read here without the code under test: IPv4 and TCP in Ethernet frames.
 #[derive(Default)]
 struct Packets {
     wire_bytes: Vec<u32>,
@@ -254,7 +254,7 @@ impl Packets {
         Ok(packets)
     }
 
-    /// The questions that an operator asks of a capture, checked against the file.
+    /// Asks an operator's questions about the capture, and compares the answers with the file.
     fn hold_against(&self, session: &mut Session, from: &str, captured: u64) -> Result<()> {
         let total: u64 = self.wire_bytes.iter().copied().map(u64::from).sum();
         let totals = session.numbers(&format!("SELECT count(*), sum(wire_bytes) FROM {from}"))?;
@@ -339,7 +339,7 @@ fn a_recording_names_interfaces_and_macros_name_flags_and_payloads() -> Result<(
     Ok(())
 }
 
-/// Records the packets of a port; none where this user may not capture.
+/// Records the packets of a port; `None` if this user may not capture.
 fn record(dir: &Path, place: &Path, interface: &str, port: u16) -> Result<Option<Child>> {
     let said = place.join("record.said");
     let mut recording = Command::new(machine::ingestd()?)

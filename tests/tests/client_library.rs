@@ -1,4 +1,4 @@
-//! `libloom_client` as programs in C and Python use it, and what a producer sees that follows PROTOCOL.md by itself.
+//! `libloom_client` as programs in C and Python use it, and a producer that only follows PROTOCOL.md.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use loom_tests::daemon::Daemon;
 use loom_tests::machine;
 use rustix::process::Signal;
 
-/// Where the library's header and example stand.
+/// The folder of the library's header and example.
 fn home() -> std::path::PathBuf {
     machine::root().join("ingestd/clients/c")
 }
@@ -118,7 +118,7 @@ fn python_pushes_through_the_library_and_a_fork_is_refused_by_name() -> Result<(
     daemon.stop()
 }
 
-/// Threads that push until the input ends; after each line of it, all have pushed more.
+/// Threads that push until the input ends. After each line of it, all have pushed more.
 const RESTARTED: &str = r#"
 import struct, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -191,7 +191,7 @@ fn python_and_the_library_in_c_push_on_over_restarts_of_the_daemon() -> Result<(
     Ok(())
 }
 
-/// A producer that knows nothing but PROTOCOL.md; with a name of a fault, it leaves that in the ring.
+/// A producer that follows PROTOCOL.md alone. With the name of a fault as an argument, it leaves that fault in the ring.
 const BY_THE_BOOK: &str = r#"
 import mmap, os, socket, struct, sys, time
 sys.path.insert(0, sys.argv[1])

@@ -1,5 +1,5 @@
-//! Queries from other processes while the daemon writes at full rate: every snapshot has every record below its position, whole
-//! and once, although the staged blocks are recycled under the readers. This also holds when the daemon is killed.
+//! Queries from other processes while the daemon writes at full rate: every snapshot has every record below its position, whole and once,
+//! although the staged blocks are recycled under the readers. This also holds when the daemon is killed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,25 +21,37 @@ const RECORDS_MIN: u64 = 4_000_000;
 const BATCH_RECORDS: u64 = 1000;
 const KILLS: u32 = 5;
 
-/// What the producer and the readers tell each other.
+/// The progress that the producer and the readers share.
 #[derive(Default)]
 struct Progress {
-    /// Records that a sync has acknowledged: each later snapshot must hold them.
+    /// Records that a sync has acknowledged. Each later snapshot must hold them.
     acknowledged: AtomicU64,
     pushed: AtomicU64,
     /// Snapshots that each reader has checked.
     checked: [AtomicU64; Version::ALL.len()],
-    /// A side has failed: the others end.
+    /// Set if one side has failed, so that the others end.
     failed: AtomicBool,
 }
 
 impl Progress {
-    fn enough(&self) -> bool {
+    /// Snapshots that the slowest reader has checked.
+    fn checked_least(&self) -> u64 {
         let checked = self
             .checked
             .iter()
-            .all(|count| count.load(Ordering::Relaxed) >= SNAPSHOTS_MIN);
-        checked && self.pushed.load(Ordering::Relaxed) >= RECORDS_MIN
+            .map(|count| count.load(Ordering::Relaxed));
+        checked.min().unwrap_or(0)
+    }
+
+    fn enough(&self) -> bool {
+        let pushed = self.pushed.load(Ordering::Relaxed);
+        self.checked_least() >= SNAPSHOTS_MIN && pushed >= RECORDS_MIN
+    }
+
+    /// Waits for readers that are far behind: each snapshot takes longer than the one before, and a busy machine would never end.
+    fn wait_for_readers(&self, pushed: u64) -> Result<()> {
+        let is_near = || pushed <= RECORDS_MIN * (1 + self.checked_least());
+        wait_until(|| Ok(self.ended() || is_near())).map(drop)
     }
 
     fn ended(&self) -> bool {
@@ -154,7 +166,7 @@ fn open_sessions_of_both_versions_read_on_when_the_daemon_is_killed() -> Result<
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
 
-/// Runs one side, and tells the others where it fails.
+/// Runs one side, and sets `failed` if it fails.
 fn noting(progress: &Progress, side: impl FnOnce() -> Result<()>) -> Result<()> {
     let outcome = side();
     if outcome.is_err() {
@@ -163,7 +175,7 @@ fn noting(progress: &Progress, side: impl FnOnce() -> Result<()>) -> Result<()> 
     outcome
 }
 
-/// Pushes as fast as the socket takes it, with a sync now and then.
+/// Pushes as fast as the socket accepts, with a sync now and then, a few million records for each snapshot.
 fn produce(dir: &Path, progress: &Progress) -> Result<()> {
     let client = Client::connect(dir)?;
     let source = client.define_one(&probe::definition())?;
@@ -173,6 +185,7 @@ fn produce(dir: &Path, progress: &Progress) -> Result<()> {
     let mut payloads = Vec::new();
     let mut number = 0;
     while !progress.ended() {
+        progress.wait_for_readers(number)?;
         for _ in 0..50 {
             payloads.clear();
             (number..number + BATCH_RECORDS)
@@ -198,7 +211,7 @@ fn produce(dir: &Path, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// Takes snapshots until there are enough, and holds each against what the producer knew before and after.
+/// Takes snapshots until there are enough, and compares each with the producer's counts before and after.
 fn read(dir: &Path, version: Version, reader: usize, seed: u64, progress: &Progress) -> Result<()> {
     let mut session = Session::open(version)?;
     let mut seed = Seed::of(seed ^ reader as u64);
@@ -224,7 +237,7 @@ fn read(dir: &Path, version: Version, reader: usize, seed: u64, progress: &Progr
     Ok(())
 }
 
-/// At one position every question agrees, whichever way it is answered.
+/// All questions agree at one position, whichever way they are answered.
 fn check_position(session: &mut Session, dir: &str, seed: &mut Seed) -> Result<()> {
     session.query(&format!(
         "SET VARIABLE position = (SELECT position FROM loom_snapshot('{dir}'))"

@@ -1,4 +1,4 @@
-//! The sessions of README.md and of the daemon's pages run as written, in a folder where the paths that they name exist. Every path in the
+//! The sessions of README.md and of the daemon's pages run as written, in a folder that has the paths that they name. Every path in the
 //! documents for developers exists.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// The documents whose paths are checked.
 const DOCUMENTS: [&str; 2] = ["engine/CONTRIBUTING.md", "engine/ARCHITECTURE.md"];
-/// Top-level folders that a build makes, and that a clone does not have.
+/// Top-level folders that a build creates and that a clone does not have.
 const BUILT: [&str; 4] = ["dist", "target", ".venv", ".bench-venv"];
 
 /// A folder that looks like a clone after `make build`.
@@ -41,7 +41,7 @@ fn the_session_of_the_readme_runs() -> Result<()> {
         session.starts_with("make build"),
         "the session begins with a build"
     );
-    // What is built is there already.
+    // The programs are already built, so the first step is skipped.
     let steps = session.split_once('\n').map_or("", |(_, rest)| rest);
     let said = run_session(place.path(), steps)?;
     for part in ["redis_request", "p99_99", "latency_ns"] {
@@ -57,7 +57,7 @@ fn the_session_of_the_readme_runs() -> Result<()> {
     run(place.path(), "python", &["-c", &script]).map(drop)
 }
 
-/// Asks the session's queries again on a demo that goes on, and on what is left of it: their answers differ by chance alone.
+/// Runs the session's queries again on a demo that goes on, and on the directory that it leaves. Their answers differ only by chance.
 fn same_answers_later(folder: &Path, session: &str) -> Result<()> {
     let queries = session
         .split_once("<<'SQL'\n")
@@ -69,7 +69,7 @@ fn same_answers_later(folder: &Path, session: &str) -> Result<()> {
     std::fs::remove_dir_all(folder.join("demo.loom"))?;
     let early = run_session(folder, &format!("{demo}\n{ask}"))?;
     let late = run(folder, "bash", &["-euc", &ask])?;
-    // A line with a comma and no number is an index; three numbers are count, max and the quantile.
+    // A line with a comma and no number is an index. Three numbers are the count, the maximum and the quantile.
     let numbers = |line: &str| -> Option<Vec<f64>> {
         let parsed: Result<Vec<f64>, _> = line.split(',').map(str::parse).collect();
         parsed.ok().filter(|numbers| numbers.len() == 3)
@@ -128,7 +128,7 @@ fn the_readme_watches_a_service_under_load() -> Result<()> {
         .find(is_about_it)
         .context("README.md does not ask about a service")?;
     std::fs::write(place.path().join("queries.sql"), queries)?;
-    // A network of its own, where the port is free. Each query prints a line that begins with `rows`, and then its rows.
+    // It runs in a network of its own, where the port is free. Each query prints a line that begins with `rows`, followed by its rows.
     let steps = format!(
         r#"ip link set lo up
 trap 'kill $(jobs -p); wait' EXIT
@@ -155,7 +155,7 @@ cat recorded
         let first = answer.lines().next().unwrap_or_default();
         ensure!(first.contains(','), "a query has no row:\n{said}");
     }
-    // The server slept in a command while clients waited: the slowest call is that one, and no idle thread stands before it.
+    // The server slept in a command while clients waited. The slowest call is that one, and no idle thread comes before it.
     for answer in answers.iter().take(2) {
         let slowest = answer.lines().next().unwrap_or_default();
         ensure!(slowest.contains("clock_nanosleep"), "{said}");
@@ -230,13 +230,13 @@ fn fenced<'a>(text: &'a str, language: &'a str) -> impl Iterator<Item = &'a str>
     blocks.filter_map(move |block| block.strip_prefix(language)?.strip_prefix('\n'))
 }
 
-/// Runs the steps of a session, and stops the daemon where a reader would leave it running.
+/// Runs the steps of a session, and stops the daemon that a reader would leave running.
 fn run_session(folder: &Path, steps: &str) -> Result<String> {
     let steps = format!("{steps}\nkill %1\nwait");
     run(folder, "bash", &["-euc", &steps])
 }
 
-/// Runs a program with the tests' environment before all others, and gives all that it printed.
+/// Runs a program with the tests' environment first in the path, and returns its output.
 fn run(folder: &Path, program: &str, arguments: &[&str]) -> Result<String> {
     let environment = machine::root().join(".venv/bin");
     let path = std::env::var("PATH").unwrap_or_default();

@@ -1,8 +1,10 @@
 //! The SQL logic tests: every `tests/sql/*.test` runs in each DuckDB of `duckdb-ext/versions.toml`.
 //!
-//! Each `tests/sql/*.sql` is a `SELECT` that makes data. It is written to a Parquet file and loaded into a Loom directory with the
-//! options that its `-- load:` line gives, as the source that its `-- source:` line names, else of the file's name; what its `-- add:` file declares is added, without a record. In a test file `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so a
-//! test may hold Loom against plain DuckDB over the same rows; `__OWN_DIR__` is a folder that it has to itself. Values are compared as text, NULL as `NULL` and '' as `(empty)`.
+//! Each `tests/sql/*.sql` is a `SELECT` that generates data. It is written to a Parquet file and loaded into a Loom directory with the
+//! options of its `-- load:` line. The source has the name of its `-- source:` line, or else the file's name. The sources that its `--
+//! add:` file declares are added without a record. In a test file, `__TEST_DIR__/NAME.parquet` and `__TEST_DIR__/NAME.loom` are the two, so
+//! a test can compare Loom with plain DuckDB over the same rows; `__OWN_DIR__` is a folder for that test alone. Values are compared as
+//! text, with `NULL` for NULL and `(empty)` for ''.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +56,7 @@ fn try_file(file: &Path, version: Version, data: &Arc<TempDir>) -> Result<(), Fa
         .map_err(|error| Failed::from(error.display(false).to_string()))
 }
 
-/// Makes each Parquet file and loads it into the directory beside it.
+/// Writes each Parquet file and loads it into the directory beside it.
 fn make_data(folder: &Path, data: &Path) -> Result<()> {
     let mut duckdb = Session::plain(Version::V2)?;
     for file in files(folder, "sql")? {
@@ -79,7 +81,7 @@ fn make_data(folder: &Path, data: &Path) -> Result<()> {
             "--source".into(),
             source,
         ];
-        // A file that an option names stands beside the data.
+        // A file that an option names is beside the data.
         let option = |word: &str| {
             let file = folder.join(word);
             if file.is_file() {

@@ -1,5 +1,5 @@
-//! How a query over a few million records runs: on several threads, in order, interruptible, with progress, in bounded memory, and
-//! out to Arrow and Parquet.
+//! A query over a few million records runs on several threads, in order, interruptibly, with progress, in bounded memory, and out to Arrow
+//! and Parquet.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,11 @@ use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use tempfile::TempDir;
 
-/// Rows of the directory, from the environment's `LOOM_ROWS` where it is set.
+/// Rows of the directory, or `LOOM_ROWS` from the environment.
 const ROWS: u64 = 2_000_000;
 
-/// What each script finds: `connect()`, `SCAN`, `ROWS`, `BASE`, and `timed(sql, after)`, which tells how an interrupt is heard.
+/// The definitions that each script can use: `connect()`, `SCAN`, `ROWS`, `BASE`, and `timed(sql, after)`, which prints how soon an
+/// interrupt is noticed.
 const PRELUDE: &str = "
 import duckdb, os, sys, threading, time
 EXTENSION, BASE, ROWS = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -29,7 +30,7 @@ def one(sql):
 connection = connect()
 ";
 
-/// A directory with the source `wide`: a number that ascends, two that do not, a text.
+/// A directory with the source `wide`: an ascending number, two that are not, and a text.
 fn directory() -> Result<(TempDir, u64)> {
     let rows = std::env::var("LOOM_ROWS").map_or(Ok(ROWS), |text| text.parse())?;
     let place = tempfile::tempdir()?;
@@ -46,7 +47,7 @@ fn directory() -> Result<(TempDir, u64)> {
     Ok((place, rows))
 }
 
-/// Runs the script and gives what it printed.
+/// Runs the script and returns its output.
 fn python(version: Version, base: &Path, rows: u64, script: &str) -> Result<String> {
     let output = Command::new(machine::python()?)
         .args(["-c", &format!("{PRELUDE}{WORKERS}{script}")])
@@ -67,7 +68,7 @@ fn a_large_source_runs_as_a_user_expects() -> Result<()> {
     let (place, rows) = directory()?;
     let v2 =
         [THREADS, ORDER, INTERRUPTS, PROGRESS, MEMORY, ARROW].map(|script| (Version::V2, script));
-    // The file for C API v1 keeps order by one thread, and has neither progress nor an ear for interrupts.
+    // The extension for C API v1 keeps order by using one thread. It supports neither progress nor interrupts.
     let v1 = [TOTALS, ORDER, MEMORY, ARROW].map(|script| (Version::V1, script));
     for (version, script) in v2.into_iter().chain(v1) {
         let said = python(version, place.path(), rows, script)?;
@@ -80,7 +81,7 @@ fn a_large_source_runs_as_a_user_expects() -> Result<()> {
     Ok(())
 }
 
-/// Which threads of the process worked, by their times in /proc.
+/// Finds the threads of the process that worked, by their times in /proc.
 const WORKERS: &str = "
 def times():
     found = {}
@@ -130,7 +131,7 @@ for condition in ['true', 'h % 3 = 0', 'n BETWEEN 1000 AND 900000']:
 print('good')
 ";
 
-/// An interrupt is answered at once, wherever the query is. The bound is generous; what was measured is printed.
+/// An interrupt ends a query at once, wherever it is. The bound is generous; the measured times are printed.
 const INTERRUPTS: &str = "
 def timed(what, sql, after):
     running, told = connect(), {}
@@ -182,7 +183,7 @@ assert len(between) >= 3 and max(between) - min(between) > 10
 print('good')
 ";
 
-/// What a copy of everything takes beside what the process had: bounded, whatever the number of rows.
+/// The memory that a copy of everything takes besides the process's own: it is bounded for any number of rows.
 const MEMORY: &str = "
 def peak_mib():
     return int(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1]) // 1024

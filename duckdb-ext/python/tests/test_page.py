@@ -2,85 +2,18 @@
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import duckdb
 import pytest
+from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, counted, drag, drawn, page, refreshed, refreshes, selected, watching
 from conftest import Explorer, records, until
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 import loom_duckdb
 
-SCREENSHOTS = Path(__file__).resolve().parents[3] / "target" / "screenshots"
-CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE_MS = 60_000
-expect.set_options(timeout=PATIENCE_MS)
-
-Start = Callable[..., Explorer]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM.exists(), "the tests drive Debian's Chromium; run 'apt-get install chromium'"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """Open an empty page, whose errors fail the test."""
-    errors: list[str] = []
-    with browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Europe/Zurich") as context:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
-    assert errors == []
-
-
-@pytest.fixture(scope="module")
-def watching(explore: Start, live: Path) -> Explorer:
-    return explore(live, "--timeout", "30")
-
-
-def refreshes(page: Page) -> int:
-    return int(page.locator("html").get_attribute("data-refreshes") or 0)
-
-
-def drawn(page: Page) -> None:
-    """Wait until the page has drawn its answers."""
-    page.wait_for_selector("html[data-refreshes]", state="attached")
-
-
-def refreshed(page: Page) -> None:
-    """Wait for one more refresh."""
-    before = refreshes(page)
-    until(lambda: refreshes(page) > before)
-
-
-def drag(page: Page, left: float, top: float, right: float, bottom: float, *, release: bool = True) -> None:
-    """Drag over the heat map, by fractions of its width and height."""
-    box = page.locator("#heat canvas.over").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * left, box["y"] + box["height"] * top)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * right, box["y"] + box["height"] * bottom, steps=5)
-    if release:
-        page.mouse.up()
-
-
-def selected(page: Page) -> dict[str, str]:
-    """Wait for the selection's rows, and return the state in the address."""
-    page.wait_for_selector("#selection[data-state=shown]")
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
-
-
-def counted(page: Page) -> int:
-    return int(re.sub(r"\D", "", page.locator("#selection .title strong").inner_text()))
+__all__ = ["browser", "page", "watching"]
 
 
 def test_the_pictures_change_while_data_come_in(page: Page, watching: Explorer) -> None:
@@ -108,7 +41,8 @@ def test_a_brush_gives_exactly_the_rows_that_sql_gives(page: Page, watching: Exp
         db.execute("SET TimeZone = 'Europe/Zurich'")
         (count,) = db.execute(f"SELECT count(*) {plain}").fetchall()[0]
         listed = db.execute(
-            f"SELECT strftime(ts, '%H:%M:%S.%f') || lpad((ts_ns % 1000)::VARCHAR, 3, '0'), id::VARCHAR {plain} LIMIT 1000"
+            f"SELECT strftime(ts, '%H:%M:%S.%f') || lpad((ts_ns % 1000)::VARCHAR, 3, '0'), id::VARCHAR {plain} "
+            "ORDER BY latency_ns DESC, addr LIMIT 1000"
         ).fetchall()
     assert count > 0
     assert counted(page) == count
@@ -423,7 +357,7 @@ def test_a_million_records_are_counted_and_the_first_listed(page: Page, explore:
     selected(page)
     assert counted(page) == 1_089_000
     assert page.locator("#selection tbody tr").count() == 1000
-    expect(page.locator("#selection .foot")).to_contain_text("The first 1,000 are listed")
+    expect(page.locator("#selection .foot")).to_contain_text("The first 1,000 by n are listed")
 
 
 def test_a_selection_that_retention_has_removed_is_named(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
@@ -431,7 +365,8 @@ def test_a_selection_that_retention_has_removed_is_named(page: Page, explore: St
     config = tmp_path / "short.toml"
     config.write_text('[log]\nsegment = "1MiB"\nblock = "1MiB"\n[retention]\nmax_bytes = "24MiB"\n')
     duckdb.connect().execute(
-        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, repeat('x', 200) AS filler, i AS n
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, i AS n,
+                array_to_string([sha256(concat(i, ' ', part)) FOR part IN range(6)], '') AS filler
             FROM range(200_000) AS numbers(i)) TO '{tmp_path}/short.parquet'"""
     )
     with subprocess.Popen([ingestd, "run", str(directory), "--config", str(config)], stderr=subprocess.PIPE, text=True) as run:

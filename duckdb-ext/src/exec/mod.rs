@@ -1,5 +1,8 @@
 //! Writes the engine's rows into DuckDB's vectors: one file for each kind of column, shared by both adapters.
 
+pub mod bins;
+pub mod bins_blob;
+pub mod bins_rows;
 pub mod cells;
 pub mod columns;
 pub mod copy;

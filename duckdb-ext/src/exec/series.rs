@@ -96,7 +96,7 @@ impl SeriesPart {
             false => ahead.chunks,
         };
         let [sources, series] = self.shares;
-        // In column segments, data that is not requested costs almost nothing; in rows, all data is read.
+        // In units, data that is not requested costs almost nothing; in staging, all data is read.
         let of_columns = 0.02 + 0.2 * sources + series;
         Ok(chunks as f64 * of_columns + ahead.staged as f64 * 0.5)
     }

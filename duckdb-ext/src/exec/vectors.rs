@@ -123,6 +123,25 @@ impl StringEntry {
         }
     }
 
+    /// The bytes of a string.
+    ///
+    /// # Safety
+    ///
+    /// The entry is one of a vector, and the vector with the bytes of its long strings outlives the result.
+    pub unsafe fn bytes(&self) -> &[u8] {
+        let length = self.length as usize;
+        let start = if length <= INLINE_BYTES {
+            // The prefix and the rest are adjacent.
+            std::ptr::from_ref(self)
+                .cast::<u8>()
+                .wrapping_add(size_of::<u32>())
+        } else {
+            self.address().cast_const()
+        };
+        // SAFETY: a short string lies in the entry behind its length; a long one where the entry points, as promised by the caller.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
     /// The address of a long string's bytes.
     pub fn address(self) -> *mut u8 {
         u64::from_ne_bytes(self.rest) as usize as *mut u8
@@ -553,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         let types = [SqlType::U8, SqlType::Text];
         let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);

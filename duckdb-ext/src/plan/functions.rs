@@ -3,7 +3,7 @@
 use super::function::Function;
 use super::{
     aggregate, attach, chunks, estimate, heat, histogram, rate, scan, series, series_aggregate,
-    tables, tail, top,
+    tables, tail, top, why,
 };
 
 pub const FUNCTIONS: &[Function] = &[
@@ -13,6 +13,7 @@ pub const FUNCTIONS: &[Function] = &[
     heat::FUNCTION,
     rate::FUNCTION,
     top::FUNCTION,
+    why::FUNCTION,
     tail::FUNCTION,
     series::SERIES,
     series_aggregate::FUNCTION,
@@ -36,10 +37,17 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::plan::bins::BINS_FUNCTIONS;
+    use crate::plan::parameters::Parameter;
+
+    fn row(one: &Parameter, sign: &str) -> String {
+        let about = one.about.replace('|', "\\|");
+        format!("| `{}{sign}` | {} | {about} |", one.name, one.ty.name())
+    }
 
     fn page() -> String {
         let mut page = "# Functions\n\n\
-            Every table function with its parameters and columns, as `duckdb_functions()` of DuckDB 2 describes them. [Loom in SQL](README.md) \
+            Every function with its parameters and columns, as `duckdb_functions()` of DuckDB 2 describes them. [Loom in SQL](README.md) \
             explains them by examples, and has the macros.\n\n\
             This page is printed from the code: `LOOM_BLESS=1 cargo test --release --locked --workspace --lib functions::tests` writes it again.\n"
             .to_owned();
@@ -61,19 +69,26 @@ mod tests {
             if !(function.positional.is_empty() && function.named.is_empty()) {
                 line("\n| parameter | type | meaning |\n|---|---|---|");
             }
-            let named = function.named.iter().map(|one| (" :=", one));
-            for (sign, one) in function.positional.iter().map(|one| ("", one)).chain(named) {
-                line(&format!(
-                    "| `{}{sign}` | {} | {} |",
-                    one.name,
-                    one.ty.name(),
-                    one.about.replace('|', "\\|")
-                ));
-            }
+            let positional = function.positional.iter().map(|one| row(one, ""));
+            let named = function.named.iter().map(|one| row(one, " :="));
+            positional.chain(named).for_each(|row| line(&row));
             line(&format!(
                 "\n```sql\n{};\n```",
                 function.examples.join(";\n")
             ));
+        }
+        line("\n## Aggregates and scalar functions");
+        for function in BINS_FUNCTIONS {
+            for form in function.forms {
+                let names: Vec<&str> = form.parameters.iter().map(|one| one.name).collect();
+                let returns = form.returns.name();
+                let heading = format!("{}({})` → {returns}", function.name, names.join(", "));
+                line(&format!("\n### `{heading}\n\n{}", function.description));
+                line("\n| parameter | type | meaning |\n|---|---|---|");
+                form.parameters.iter().for_each(|one| line(&row(one, "")));
+            }
+            let examples = function.examples.join(";\n");
+            line(&format!("\n```sql\n{examples};\n```"));
         }
         page
     }

@@ -99,6 +99,16 @@ pub const BANDS: Parameter = parameter(
     SqlType::I64,
     "the most ranges of values; 40 by default",
 );
+pub const AGAINST: Parameter = parameter(
+    "against",
+    SqlType::Text,
+    "what the selected records are compared with: 'rest', the other records of the window (the default); 'window', all of its records; 'before', all records of the window of the same length that ends at t_from",
+);
+pub const TOP_VALUES: Parameter = parameter(
+    "top_values",
+    SqlType::I64,
+    "the most values or bins of a field that have a row; 16 by default",
+);
 pub const LEAST: Parameter = parameter(
     "least",
     SqlType::Bool,

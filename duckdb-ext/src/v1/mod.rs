@@ -1,5 +1,6 @@
 //! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter calls C, so any of its files may contain `unsafe`.
 
+mod bins;
 mod replacement;
 mod table;
 mod value;
@@ -76,7 +77,8 @@ unsafe fn load(
     }
     // SAFETY: the connection was just opened; it is closed once, whatever came of it.
     unsafe {
-        let registered = table::register_all(connection);
+        let registered =
+            table::register_all(connection).and_then(|()| bins::register_all(connection));
         // No later call can read the settings of the database.
         cache::allow(None, memory_limit(connection).as_deref());
         ffi::duckdb_disconnect(&mut connection);

@@ -1,6 +1,7 @@
 //! C API v2 (DuckDB 2.0): `WHERE` clauses prune, scans are parallel and keep their order, and there are settings.
 
 mod attach;
+mod bins;
 mod copy;
 mod errors;
 mod expression;
@@ -27,6 +28,7 @@ fn load(extension: &Extension) -> Result<(), Box<dyn Error>> {
         check_environment().map_err(error)?;
         settings::register_all(extension)?;
         table::register_all(extension)?;
+        bins::register_all(extension)?;
         replacement::register_all(extension)?;
         attach::register_all(extension)?;
         copy::register_all(extension)?;

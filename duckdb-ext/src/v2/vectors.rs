@@ -5,6 +5,8 @@ use std::ptr::{NonNull, null_mut};
 
 use duckdb_neo::connection::Context;
 use duckdb_neo::data_chunk::DataChunkRef;
+use duckdb_neo::types::List;
+use duckdb_neo::vector::{Unknown, Vector};
 use duckdb_neo::{AsRaw, ToValue, ffi};
 
 use super::errors::problem;
@@ -178,4 +180,18 @@ unsafe impl RawVectors for Vectors<'_> {
         // SAFETY: the handle is live for the call.
         call(|error| unsafe { ffi::duckdb_v2_vector_set_size(handle, rows as u64, error) })
     }
+}
+
+/// Writes a list of floats in each row.
+pub fn write_lists(output: Vector<'_, Unknown>, rows: Vec<Option<Vec<Option<f64>>>>) -> Result<()> {
+    let mut output = output.cast::<List<f64>>().map_err(problem)?;
+    output.set_size(rows.len()).map_err(problem)?;
+    let items = rows.iter().flatten().map(Vec::len).sum();
+    // SAFETY: the rows below write as many items, or the call fails and DuckDB does not read the vector.
+    unsafe { output.set_child_size(items) }.map_err(problem)?;
+    let mut writer = output.writer().map_err(problem)?;
+    for (row, items) in rows.into_iter().enumerate() {
+        writer.set(row, items.map(List)).map_err(problem)?;
+    }
+    Ok(())
 }

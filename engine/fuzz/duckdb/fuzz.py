@@ -51,6 +51,8 @@ QUESTIONS = (
     "FROM loom_histogram('{dir}', 'event', 'level')",
     "FROM loom_histogram('{dir}', 'metric', 'size', bucket := INTERVAL 1 SECOND)",
     "FROM loom_heat('{dir}', 'metric', 'size', points := 20, bands := 9)",
+    "FROM loom_why('{dir}', 'metric', 'size', NULL, NULL, 100, NULL)",
+    "FROM loom_why('{dir}', 'event', NULL, now() - INTERVAL 1 HOUR, now(), NULL, NULL, against := 'before')",
     "FROM loom_rate('{dir}', 'event', bucket := INTERVAL 1 MILLISECOND, partial := false)",
     "FROM loom_top('{dir}', 'metric', 'size', 20)",
     "FROM loom_top('{dir}', 'event', 'level', 7, least := true)",

@@ -53,7 +53,7 @@ fn rewrite(catalog: &Catalog, bytes: u64) {
     assert_eq!(lines, lines_again);
 }
 
-/// What one of two copies lost comes from the other.
+/// The losses of one of two copies come from the other.
 fn mend(file: &[u8], valid: &[u8]) {
     let mut damaged = file.to_vec();
     if let Some(byte) = damaged.get_mut(file.len() / 2) {

@@ -29,7 +29,7 @@ pub fn run(input: &[u8]) -> String {
     if flags & UNREPAIRED == 0 {
         put_trailer(&UUID, AT, &mut chunk);
     }
-    // What stands in staging has no trailer, so records are read whether it verifies or not.
+    // A chunk in staging has no trailer, so records are read whether it verifies or not.
     let walked = walk(&chunk);
     match verify_chunk(&UUID, AT, &chunk) {
         Ok(()) => told(walked),

@@ -1,11 +1,11 @@
-//! Column segments by FORMAT.md alone: units put together of any parts, and their checksums made right after a change.
+//! Segments of the record log by FORMAT.md alone: units put together of any parts, and their checksums made right after a change.
 //!
 //! The engine's decoder trusts nothing that does not verify; this one takes places from bytes of any kind, and stops where they lead nowhere.
 
 use loom_engine::Address;
 use loom_engine::format::{UNIT_CHUNKS, UNIT_HEADER_BYTES, checksum_for};
 
-/// The log number of all checksums in column segments.
+/// The log number of all checksums in segments of the record log.
 const COLUMNS_LOG: u8 = 5;
 const UNIT_MAGIC: u32 = 0x554D_4F4C;
 const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
@@ -15,7 +15,7 @@ const GROUP_ROWS: u64 = 1024;
 
 /// A stream of a unit of one chunk.
 pub struct Stream<'a> {
-    /// The source, twice the number of pieces (one more if any bytes follow them), and the pieces, as they stand in a head.
+    /// The source and the shape, which has no fields, as they stand in a head.
     pub head: &'a [u8],
     pub rows: u8,
     pub group: &'a [u8],
@@ -30,11 +30,14 @@ pub fn unit(uuid: &[u8; 16], first: Address, order: &[u8], streams: &[Stream<'_>
     // Its first word, and the checksum and the anchors of the chunk.
     head.extend_from_slice(&[0; 4 + 4 + 1]);
     put_section(&mut head, order);
+    put_number(&mut head, streams.len() as u64);
     let mut body = order.to_vec();
     for stream in streams {
         head.extend_from_slice(stream.head);
         put_number(&mut head, stream.rows.into());
         if stream.rows > 0 {
+            // The row group is one part.
+            put_number(&mut head, blocks_of(stream.head).unwrap_or(1));
             put_section(&mut head, stream.group);
             body.extend_from_slice(stream.group);
         }
@@ -48,6 +51,17 @@ pub fn unit(uuid: &[u8; 16], first: Address, order: &[u8], streams: &[Stream<'_>
     head.extend_from_slice(&body);
     repair_unit(uuid, first, &mut head);
     head
+}
+
+/// The number of blocks in a row group of a stream.
+fn blocks_of(stream: &[u8]) -> Option<u64> {
+    let mut head = Head {
+        unit: stream,
+        at: 0,
+        next: 0,
+    };
+    head.number()?;
+    head.shape().map(|(blocks, _)| blocks)
 }
 
 fn put_section(head: &mut Vec<u8>, bytes: &[u8]) {
@@ -79,24 +93,40 @@ pub fn repair_unit(uuid: &[u8; 16], first: Address, unit: &mut [u8]) {
     }
 }
 
-/// Makes every checksum of a column segment of so many units right. The units are found by their directory, as far as it can be read.
-pub fn repair_segment(uuid: &[u8; 16], chunk_bytes: usize, units: usize, file: &mut [u8]) {
+/// Makes every checksum of a finished segment right. The units are found by their directory, as far as it can be read.
+pub fn repair_segment(uuid: &[u8; 16], chunk_bytes: usize, segment_bytes: u64, file: &mut [u8]) {
+    let unit_bytes = UNIT_CHUNKS * chunk_bytes as u64;
+    let units = (segment_bytes / unit_bytes) as usize;
     let directory = file.len().saturating_sub((units + 1) * 8 + FOOTER_BYTES);
     let starts: Vec<usize> = (0..=units)
         .map(|nth| u64_at(file, directory + nth * 8) as usize)
         .collect();
     for (nth, place) in starts.windows(2).enumerate() {
         let &[start, end] = place else { continue };
-        let first = Address(nth as u64 * UNIT_CHUNKS * chunk_bytes as u64);
+        let first = Address(nth as u64 * unit_bytes);
         if let Some(unit) = file.get_mut(start..end) {
             repair_unit(uuid, first, unit);
         }
     }
+    let zones = starts.last().copied().unwrap_or(directory);
+    repair_zones(
+        uuid,
+        Address::ZERO,
+        file.get_mut(zones..directory).unwrap_or_default(),
+    );
     repair_directory(
         uuid,
         Address::ZERO,
         file.get_mut(directory..).unwrap_or_default(),
     );
+}
+
+/// Makes the checksum of a segment's zones right, if there are any.
+fn repair_zones(uuid: &[u8; 16], first: Address, zones: &mut [u8]) {
+    if let Some(content) = zones.get(8..) {
+        let sum = checksum_for(uuid, COLUMNS_LOG, first.0, content);
+        put_sum(zones, 4, sum);
+    }
 }
 
 /// Makes the checksum of a segment's directory right, if there is room for one.
@@ -136,7 +166,7 @@ struct Section {
 /// The sections that a head names, in order.
 fn sections(unit: &[u8]) -> Vec<Section> {
     let mut found = Vec::new();
-    if matches!(unit.get(16), Some(1 | 2 | 5 | 6)) {
+    if unit.get(16) == Some(&1) {
         let _ = find_sections(unit, &mut found);
     }
     found
@@ -149,19 +179,15 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
         unit,
         at: UNIT_HEADER_BYTES + 5 * chunks,
         next: u32_at(unit, 12) as usize,
-        is_in_parts: *unit.get(16)? > 4,
     };
     for _ in 0..chunks {
         found.push(head.section()?);
     }
-    let mut left = u64::from(streams);
-    if matches!(unit.get(16), Some(2 | 6)) {
-        left = head.number()?.min(left);
-    }
-    let mut members = u64::from(streams) - left;
-    for _ in 0..left {
+    let alone = head.number()?.min(streams.into());
+    let mut members = u64::from(streams) - alone;
+    for _ in 0..alone {
         head.number()?;
-        let blocks = head.template()?;
+        let (blocks, fields) = head.shape()?;
         let mut rows = 0u64;
         let mut groups = 0;
         for _ in 0..chunks {
@@ -173,9 +199,10 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
         for _ in 0..groups + u32::from(rows > 0) {
             head.group(blocks, found)?;
         }
+        head.zones(fields)?;
     }
     while members > 0 {
-        let blocks = head.template()?;
+        let (blocks, fields) = head.shape()?;
         let own = head.number()?.min(members);
         for _ in 0..own {
             head.number()?;
@@ -188,6 +215,7 @@ fn find_sections(unit: &[u8], found: &mut Vec<Section>) -> Option<()> {
             grouped += head.number()?.clamp(1, own - grouped);
             head.group(blocks, found)?;
         }
+        head.zones(fields)?;
         members -= own.max(1);
     }
     Some(())
@@ -198,29 +226,46 @@ struct Head<'a> {
     at: usize,
     /// Where the next section begins.
     next: usize,
-    is_in_parts: bool,
 }
 
 impl Head<'_> {
-    /// Passes over the pieces of a stream; returns how many blocks its row groups have, of which the strings are one.
-    fn template(&mut self) -> Option<u64> {
+    /// Passes over the shape of a stream; returns how many blocks its row groups have, of which the strings are one, and how many fields have zones.
+    fn shape(&mut self) -> Option<(u64, u64)> {
         let count = self.number()?;
         let bytes = usize::try_from(count >> 1).ok()?;
         let pieces = self.unit.get(self.at..self.at.checked_add(bytes)?)?;
         self.at += bytes;
         let has_rest = count & 1;
         let has_strings = has_rest == 1 || pieces.iter().any(|piece| piece >> 4 == 3);
-        Some(1 + (count >> 1) + has_rest + u64::from(has_strings))
+        let fields_bytes = usize::try_from(self.number()?).ok()?;
+        let end = self.at.checked_add(fields_bytes)?;
+        let mut fields = 0;
+        while self.at < end {
+            if self.number()? & 1 == 1 {
+                self.number()?;
+            }
+            fields += 1;
+        }
+        let blocks = 1 + (count >> 1) + has_rest + u64::from(has_strings);
+        Some((blocks, fields))
+    }
+
+    fn zones(&mut self, fields: u64) -> Option<()> {
+        for _ in 0..fields {
+            let shape = usize::from(*self.unit.get(self.at)?);
+            self.at += match shape & 0x80 {
+                0 => 1,
+                _ => 1 + (shape & 7) + 1 + (shape >> 3 & 7) + 1,
+            };
+        }
+        Some(())
     }
 
     /// The sections of a row group.
     fn group(&mut self, blocks: u64, found: &mut Vec<Section>) -> Option<()> {
         let mut left = blocks;
         while left > 0 {
-            let own = match self.is_in_parts {
-                true => self.number()?,
-                false => left,
-            };
+            let own = self.number()?;
             left -= own.clamp(1, left);
             found.push(self.section()?);
         }

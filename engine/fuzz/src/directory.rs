@@ -1,31 +1,27 @@
 //! A whole directory as a reader sees it: changes to the files of a sound one, whose checksums then are made right again.
 //!
-//! Input: flags, then changes (`patch.rs`) to these regions: record log, chunk index, timestamp index, catalog, `loom.json`, `durable`, the
-//! roll-up, its entry, the first summary, its entry, the last summary, its entry; with [`STAGED`], those of `staging.rs` too. With [`COLUMNS`], the
-//! record log is a column segment.
+//! Input: flags, then changes (`patch.rs`) to these regions: units of the record log, chunk index, timestamp index, catalog, `loom.json`, `durable`,
+//! the roll-up, its entry, the first summary, its entry, the last summary, its entry; then with [`STAGED`] those of `staging.rs`, else the tail of
+//! the record log.
 //!
 //! DuckDB looks at the same directories (`duckdb/`).
 
 use std::io;
 use std::path::Path;
 
-use loom_engine::format::{TIME_ENTRY_BYTES, put_trailer};
-use loom_engine::{ChunkNo, LogKind};
+use loom_engine::LogKind;
+use loom_engine::format::TIME_ENTRY_BYTES;
 
 use crate::files::{Files, in_folder};
 use crate::patch::{Region, apply};
 use crate::signed::{Meta, Note, repaired};
-use crate::world::{
-    CHUNK_BYTES, SEGMENT_UNITS, World, chunk_address, columns_path, in_columns, log_path, path,
-};
-use crate::{UNREPAIRED, columns, durable, flagged, node, questions, staging, time_entry};
+use crate::world::{CHUNK_BYTES, SEGMENT_BYTES, World, log_path, path};
+use crate::{UNREPAIRED, columns, durable, flagged, node, questions, staging, tail, time_entry};
 
-/// In the flags: only the chunks' checksums stay wrong.
-const CHUNKS_UNREPAIRED: u8 = 2;
+/// In the flags: only the checksums of units stay wrong.
+const UNITS_UNREPAIRED: u8 = 2;
 /// In the flags: the writer was killed, and left staging.
 const STAGED: u8 = 4;
-/// In the flags: the record log is in columns.
-const COLUMNS: u8 = 8;
 
 pub fn run(input: &[u8]) -> String {
     in_folder(|dir| write(input, dir, &[]), questions::ask)
@@ -36,22 +32,21 @@ fn damaged(input: &[u8], staged: &Files) -> Files {
     let (flags, changes) = flagged(input);
     let world = World::base();
     let mut regions = regions(world);
-    let mut files = world.files.clone();
-    if flags & STAGED != 0 {
-        files = staged.clone();
-        regions.extend(staging::regions());
-    }
-    if flags & COLUMNS != 0 {
-        files.remove(&log_path(LogKind::Records));
-        files.put(columns_path(), in_columns());
-        if let Some(records) = regions.first_mut() {
-            *records = Region::whole(&files, columns_path());
+    let files = match flags & STAGED {
+        0 => {
+            regions.push(Region::whole(&world.files, path(tail::NAME)));
+            &world.files
         }
-    }
+        _ => {
+            regions.extend(staging::regions());
+            staged
+        }
+    };
+    let mut files = files.clone();
     let changed = apply(&mut files, &regions, changes);
     if flags & UNREPAIRED == 0 {
         for path in changed {
-            if flags & CHUNKS_UNREPAIRED == 0 || path != log_path(LogKind::Records) {
+            if flags & UNITS_UNREPAIRED == 0 || path != log_path(LogKind::Records) {
                 repair(world, &mut files, &path);
             }
         }
@@ -103,12 +98,10 @@ fn repair(world: &World, files: &mut Files, of: &Path) {
     };
     let mut bytes = bytes.to_vec();
     let uuid = &world.uuid;
-    if of == columns_path() {
-        columns::repair_segment(uuid, CHUNK_BYTES, SEGMENT_UNITS, &mut bytes);
-    } else if of == log_path(LogKind::Records) {
-        for (chunk, number) in bytes.chunks_exact_mut(CHUNK_BYTES).zip(0..) {
-            put_trailer(uuid, chunk_address(ChunkNo(number)), chunk);
-        }
+    if of == log_path(LogKind::Records) {
+        columns::repair_segment(uuid, CHUNK_BYTES, SEGMENT_BYTES, &mut bytes);
+    } else if of == path(tail::NAME) {
+        tail::repair(uuid, &mut bytes);
     } else if of == log_path(LogKind::Chunks) {
         for place in &world.nodes {
             let from = place.node.0 as usize;

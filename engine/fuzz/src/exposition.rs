@@ -1,4 +1,4 @@
-//! What targets of Prometheus answer.
+//! The answers of Prometheus targets.
 //!
 //! Input: an answer, read in both formats.
 

@@ -1,4 +1,4 @@
-//! What a client and a daemon send each other: frames one after the other, as the other side cuts them out of a stream.
+//! The traffic of a client and a daemon: consecutive frames, as the other side cuts them out of a stream.
 //!
 //! Input: the bytes of a connection.
 
@@ -12,7 +12,7 @@ use crate::{SOUND, label};
 pub fn requests(input: &[u8]) -> String {
     each_frame(input, REQUEST_BODY_BYTES_MAX, |header, frame| {
         let request = Request::decode(header, body(frame))?;
-        // Of another version's hello nothing but the version is looked at.
+        // Only the version of another version's hello is checked.
         if !matches!(request, Request::Hello { version, .. } if version != VERSION) {
             let mut again = Vec::new();
             request.encode(&mut again);

@@ -32,6 +32,7 @@ pub mod recovery;
 pub mod ring;
 pub mod signed;
 pub mod staging;
+pub mod tail;
 pub mod time_entry;
 pub mod unit;
 pub mod world;
@@ -41,7 +42,7 @@ use std::path::{Path, PathBuf};
 /// One decoder with what holds for it.
 pub type Decoder = fn(&[u8]) -> String;
 
-/// What one program fuzzes: one decoder, or several of a kind, of which the first byte of an input chooses one.
+/// The target of one program: one decoder, or several of a kind, from which the first byte of an input chooses.
 #[derive(Copy, Clone, Debug)]
 pub struct Target {
     /// The name of its folder in `corpus/`.

@@ -1,4 +1,4 @@
-//! What the fuzzer does to files: a list of small changes, each of a few bytes of input.
+//! The fuzzer's changes of files: a list of small changes, each of a few bytes of input.
 //!
 //! A change is a byte that says what is done (low half) and to which region (high half), then what that takes. Regions are named by
 //! their order, so that the same input means the same whatever the files hold.
@@ -46,7 +46,7 @@ const TELLING: [u64; 12] = [
     4096,
 ];
 
-/// How changes are read: front to back, zeroes past the end.
+/// Reads changes from front to back, with zeroes past the end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -99,7 +99,7 @@ pub fn run(input: &[u8]) -> String {
     valid.map_or_else(|error| label(&error), |()| SOUND.to_owned())
 }
 
-/// What is valid for a source's fields is valid, widened, for those and one more.
+/// A payload that is valid for a source's fields is valid, widened, for those and one more.
 fn widen(def: &SourceDef, layout: &Layout, payload: &[u8], valid: bool) {
     let mut wider = def.clone();
     let Some(field) = wider.fields.iter().find(|field| field.nullable).cloned() else {

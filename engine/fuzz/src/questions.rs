@@ -20,7 +20,7 @@ use crate::{SOUND, label};
 /// A scan that meets so many chunks in a row which cannot be read has shown enough: a file may claim any number of them.
 const FAILURES_MOST: u32 = 100;
 
-/// What was wrong: the labels of all errors that came, in order, between bars.
+/// The labels of all errors that occurred, in order, between bars.
 pub fn ask(dir: &Path) -> String {
     let mut errors = Errors::default();
     if let Err(error) = questions(dir, &mut errors) {

@@ -13,7 +13,7 @@ use loom_engine::schema::SourceDef;
 use loom_engine::{Result, TimeRange};
 
 use crate::files::in_folder;
-use crate::world::CHUNK_BYTES;
+use crate::world::{CHUNK_BYTES, SEGMENT_BYTES};
 use crate::{SOUND, directory, label};
 
 const NAME: &str = "recovered";
@@ -28,7 +28,7 @@ fn begin(dir: &Path) -> Result<()> {
     let log = LogOptions {
         chunk_bytes: CHUNK_BYTES as u32,
         block_bytes: 64 << 10,
-        segment_bytes: [1 << 20; 3].into(),
+        segment_bytes: [SEGMENT_BYTES, 1 << 20, 1 << 20].into(),
         staging: Some(dir.to_owned()),
         ..LogOptions::default()
     };

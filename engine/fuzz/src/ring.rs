@@ -1,4 +1,4 @@
-//! What a hostile producer leaves in a ring, against the daemon's end of it.
+//! The bytes of a hostile producer in a ring, against the daemon's end of it.
 //!
 //! Input: a byte that says how records are stamped, then steps: 0 and a u64 is the producer's counter, 1 and a u64 its count of dropped records,
 //! 2, a u16 and a u64 a word of the records, 3 a look by the daemon, which takes all that it finds.
@@ -11,7 +11,7 @@ use loom_client::ring::{Broken, Calibration, Consumer, Stamps, WhenFull};
 
 use crate::{SOUND, flagged, label};
 
-/// Of the input; more only repeats what fewer do.
+/// Longer inputs only repeat the effects of shorter ones.
 const STEPS_MAX: usize = 256;
 
 pub fn run(input: &[u8]) -> String {

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What `loom.json` holds.
+/// The content of `loom.json`.
 #[derive(Serialize, Deserialize)]
 pub struct Meta {
     format: u64,
@@ -12,7 +12,7 @@ pub struct Meta {
     segment_bytes: [u64; 3],
 }
 
-/// What the note `staging` holds.
+/// The content of the note `staging`.
 #[derive(Serialize, Deserialize)]
 pub struct Note {
     pub path: String,

@@ -16,7 +16,7 @@ use crate::files::{Files, in_folder};
 use crate::patch::{Region, apply};
 use crate::questions;
 use crate::signed::{Note, repaired, sign};
-use crate::world::{World, path};
+use crate::world::{World, log_path, path};
 
 const CONTROL_BYTES: usize = 4096;
 /// The two tables of pending losses stand between the control page and the blocks.
@@ -24,7 +24,7 @@ const BLOCKS_OFFSET: usize = 3 * 4096;
 /// The word that names the table that counts.
 const LOSS_TABLE_WORD: usize = 2560 + 64 * 6;
 const LOSS_TABLE_NUMBER: u64 = 2;
-/// Of the three logs. The record log's second half is staged, of the others all that two blocks hold.
+/// Bytes of the three logs. The record log's second half is staged, and all of the others that two blocks hold.
 const BLOCK_BYTES: [usize; 3] = [64 << 10, 16 << 10, 4096];
 const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
 const VERSION: u64 = 2;
@@ -33,6 +33,7 @@ const VERSION: u64 = 2;
 struct Words {
     tail: u64,
     head: u64,
+    flushed: u64,
 }
 
 /// The staging file's name in its directory.
@@ -130,16 +131,21 @@ fn staging(world: &World) -> Vec<u8> {
     }
     let mut blocks = Vec::new();
     for (log, block) in LogKind::ALL.into_iter().zip(BLOCK_BYTES) {
-        let bytes = world
-            .files
-            .get(&crate::world::log_path(log))
-            .unwrap_or_default();
+        let bytes = match log {
+            LogKind::Records => world.records.as_slice(),
+            _ => world.files.get(&log_path(log)).unwrap_or_default(),
+        };
+        let tail = bytes.len();
+        let head = tail.saturating_sub(2 * block).next_multiple_of(block);
+        // A block of the record log is as long as a unit, and every whole unit is in its segment.
+        let flushed = match log {
+            LogKind::Records => tail - tail % block,
+            _ => head,
+        };
         let words = Words {
-            tail: bytes.len() as u64,
-            head: (bytes
-                .len()
-                .saturating_sub(2 * block)
-                .next_multiple_of(block)) as u64,
+            tail: tail as u64,
+            head: head as u64,
+            flushed: flushed as u64,
         };
         page.resize(1024 + 512 * log as usize, 0);
         put_words(&mut page, &words);
@@ -161,7 +167,7 @@ fn staging(world: &World) -> Vec<u8> {
 
 /// Tail, head, flushed, durable, begin: each with its complement, 64 bytes apart.
 fn put_words(page: &mut Vec<u8>, words: &Words) {
-    for word in [words.tail, words.head, words.head, words.head, 0] {
+    for word in [words.tail, words.head, words.flushed, words.flushed, 0] {
         let end = page.len() + 64;
         page.extend_from_slice(&word.to_le_bytes());
         page.extend_from_slice(&(!word).to_le_bytes());

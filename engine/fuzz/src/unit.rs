@@ -1,4 +1,4 @@
-//! A unit of a column segment, and the directory at a segment's end.
+//! A unit of the record log, and the directory at a segment's end.
 //!
 //! Input: flags, of which one bit says what the rest is:
 //! - [`PATCHED`]: changes (`patch.rs`) to a sound unit, to its head, and to the directory of a segment;
@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use loom_engine::format::{
-    CHUNK_BYTES_MIN, ChunkBuilder, FormatError, NumberRange, Piece, PieceKind, PushOutcome,
-    RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, Unit, UnitEncoder,
-    Wanted, walk_runs,
+    CHUNK_BYTES_MIN, ChunkBuilder, FieldPlace, FormatError, NumberRange, Piece, PieceKind,
+    PushOutcome, RawRecord, RecordIter, SegmentDirectory, Take, Template, UNIT_CHUNKS, Unit,
+    UnitEncoder, UnitHeader, Wanted, walk_runs,
 };
 use loom_engine::proven::at;
 use loom_engine::{Address, SourceId, Timestamp};
@@ -22,7 +22,7 @@ use crate::patch::{Region, apply};
 use crate::world::path;
 use crate::{SOUND, UNREPAIRED, UUID, flagged, label};
 
-/// What the rest of the input is.
+/// The meaning of the rest of the input.
 const PATCHED: u8 = 0;
 const FREE: u8 = 2;
 
@@ -68,23 +68,17 @@ fn patched(changes: &[u8], is_repaired: bool) -> Result<(), FormatError> {
     let units = STARTS.len() - 1;
     let file_bytes = 2048 + directory.len() as u64;
     let decoded = SegmentDirectory::decode(&UUID, AT, units, &directory, file_bytes)?;
-    let mut end = 0;
-    for nth in 0..units + 2 {
-        let place = decoded.unit(nth);
+    assert_eq!(decoded.units(), units);
+    let starts = decoded.into_starts();
+    assert!(
+        starts.is_sorted() && starts.last().is_some_and(|end| *end <= file_bytes),
+        "{starts:?}"
+    );
+    if let Ok(header) = UnitHeader::decode(&unit, CHUNK_BYTES_MIN) {
+        let most = Unit::bytes_most(CHUNK_BYTES_MIN);
         assert!(
-            end <= place.start || nth == 0,
-            "{place:?} begins below {end}"
-        );
-        assert!(
-            place.start <= place.end && place.end <= file_bytes,
-            "{place:?}"
-        );
-        end = place.end;
-    }
-    if let Ok(next) = SegmentDirectory::next(77, &unit, CHUNK_BYTES_MIN) {
-        assert!(
-            next > 77 && next <= 77 + Unit::bytes_most(CHUNK_BYTES_MIN),
-            "{next}"
+            header.head_bytes <= header.unit_bytes && header.unit_bytes as u64 <= most,
+            "{header:?}"
         );
     }
     look_at(&unit, &[1, 2, 3, 4, 10].map(template))
@@ -102,6 +96,8 @@ fn free(given: &[u8]) -> Result<(), FormatError> {
         columns::put_number(&mut head, last.into());
     }
     head.extend_from_slice(pieces);
+    // No field.
+    head.push(0);
     let stream = Stream {
         head: &head,
         rows,
@@ -115,6 +111,7 @@ fn free(given: &[u8]) -> Result<(), FormatError> {
             .map(|byte| piece_of(byte & 15, byte >> 4))
             .collect(),
         has_rest: shape >> 7 == 1,
+        fields: [].into(),
     };
     look_at(&unit, &[template])
 }
@@ -272,6 +269,11 @@ fn template(source: u16) -> Template {
         2 => &[(8, 0), (2, 3)],
         _ => &[],
     };
+    let fields = (0..pieces.len() as u16).map(|piece| FieldPlace {
+        piece,
+        is_text: false,
+        null: None,
+    });
     Template {
         source: SourceId(source),
         pieces: pieces
@@ -279,6 +281,7 @@ fn template(source: u16) -> Template {
             .map(|(bytes, kind)| piece_of(*bytes, *kind))
             .collect(),
         has_rest: source == 3,
+        fields: fields.collect(),
     }
 }
 
@@ -311,11 +314,7 @@ fn sound() -> &'static [u8] {
             }
         }
         let unit = unit_of(&chunks.sealed(), template);
-        assert_eq!(
-            unit.get(16),
-            Some(&6),
-            "it is in columns with a family, in parts"
-        );
+        assert_eq!(unit.get(16), Some(&1), "it is in columns");
         unit
     });
     &SOUND_UNIT

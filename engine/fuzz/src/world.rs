@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use loom_engine::format::{TIME_ENTRY_BYTES, Template, TimeEntry, UNIT_CHUNKS, UnitEncoder};
-use loom_engine::query::Directory;
-use loom_engine::schema::Pieces;
-use loom_engine::{Address, ChunkNo, LogKind, Result, SourceId};
+use loom_engine::format::{TIME_ENTRY_BYTES, TimeEntry};
+use loom_engine::log::LogReader;
+use loom_engine::{Address, LogKind};
 
-use crate::columns;
 use crate::files::Files;
 
 pub const CHUNK_BYTES: usize = 4096;
-/// Of a segment of the record log.
-pub const SEGMENT_UNITS: usize = (1 << 20) / (UNIT_CHUNKS as usize * CHUNK_BYTES);
+/// A segment of the record log has four units.
+pub const SEGMENT_BYTES: u64 = 256 << 10;
 /// A slot of `durable`.
 pub const SLOT_BYTES: usize = 4096;
 
@@ -30,6 +28,8 @@ pub struct NodePlace {
 pub struct World {
     pub files: Files,
     pub uuid: [u8; 16],
+    /// All of the record log, as readers see it.
+    pub records: Vec<u8>,
     pub nodes: Vec<NodePlace>,
 }
 
@@ -58,8 +58,21 @@ impl World {
             &uuid,
             files.get(&log_path(LogKind::Times)).unwrap_or_default(),
         );
-        Ok(World { files, uuid, nodes })
+        Ok(World {
+            files,
+            uuid,
+            records: records_of(dir).map_err(std::io::Error::other)?,
+            nodes,
+        })
     }
+}
+
+fn records_of(dir: &Path) -> loom_engine::Result<Vec<u8>> {
+    let reader = LogReader::open(dir)?;
+    let tail = reader.tails()?.tail.records;
+    let mut records = vec![0; tail.0 as usize];
+    reader.read(LogKind::Records, Address::ZERO, &mut records)?;
+    Ok(records)
 }
 
 /// Every node that the timestamp index names.
@@ -83,54 +96,7 @@ pub fn path(name: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The one segment of a log.
+/// The first segment of a log: of an index log the only one, of the record log the only one that holds units.
 pub fn log_path(log: LogKind) -> PathBuf {
     path(log.dir_name()).join("00000000000000000000.0")
-}
-
-/// The one segment of the record log, where it is in columns.
-pub fn columns_path() -> PathBuf {
-    path(LogKind::Records.dir_name()).join("00000000000000000000.1.columns")
-}
-
-/// The record log of the base in columns, as far as its chunks go.
-pub fn in_columns() -> &'static [u8] {
-    static COLUMNS: LazyLock<Vec<u8>> =
-        LazyLock::new(|| encoded(World::base()).unwrap_or_else(|error| panic!("base: {error}")));
-    &COLUMNS
-}
-
-fn encoded(world: &World) -> Result<Vec<u8>> {
-    let snapshot = Directory::open(&crate::home().join("base"))?.snapshot()?;
-    let template_of = |source: SourceId, chunk: Address| match snapshot.catalog().source(source) {
-        Some(known) => Pieces::of(source, known.layout_at(chunk)).into_template(),
-        None => Template {
-            source,
-            pieces: Vec::new(),
-            has_rest: true,
-        },
-    };
-    let unit_bytes = UNIT_CHUNKS as usize * CHUNK_BYTES;
-    let mut rows = world
-        .files
-        .get(&log_path(LogKind::Records))
-        .unwrap_or_default()
-        .to_vec();
-    rows.resize(rows.len().next_multiple_of(unit_bytes), 0);
-    let mut encoder = UnitEncoder::new(world.uuid, CHUNK_BYTES as u32);
-    let (mut file, mut starts) = (Vec::new(), vec![0]);
-    for (unit, first) in rows.chunks_exact(unit_bytes).zip((0..).step_by(unit_bytes)) {
-        encoder.encode(Address(first), unit, template_of, &mut file);
-        starts.push(file.len() as u64);
-    }
-    // Of the units above the log's end, which nobody reads, the first leaves room for the others to grow, and the rest take nothing.
-    file.resize(file.len() + 2 * unit_bytes, 0);
-    starts.resize(SEGMENT_UNITS + 1, file.len() as u64);
-    file.extend_from_slice(&columns::directory(&world.uuid, Address::ZERO, &starts));
-    Ok(file)
-}
-
-/// Of the record log.
-pub fn chunk_address(chunk: ChunkNo) -> Address {
-    Address(chunk.0 * CHUNK_BYTES as u64)
 }

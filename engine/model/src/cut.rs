@@ -8,20 +8,20 @@ use loom_model::thread;
 use crate::mutant::{Mutant, Swap};
 use crate::protocol;
 use crate::types::Address;
-use crate::world::Told;
+use crate::world::Word;
 
 /// So many rounds does the reader look at most.
 const ROUNDS: usize = 3;
 
 /// One record in each directory, the first published before the second is pushed.
 pub fn run<M: Mutant>() {
-    let tails = Arc::new([0, 0].map(|tail| Told::new(Address(tail))));
+    let tails = Arc::new([0, 0].map(|tail| Word::new(Address(tail))));
     let producer = thread::spawn({
         let tails = Arc::clone(&tails);
         move || {
             let [one, other] = &*tails;
-            one.tell::<M>(Address(1));
-            other.tell::<M>(Address(1));
+            one.announce::<M>(Address(1));
+            other.announce::<M>(Address(1));
         }
     });
     let mut loads = [0, 1].map(|directory| {

@@ -26,7 +26,7 @@ pub mod world;
 
 use std::any::Any;
 
-/// How many preemptions a test looks at: `LOOM_PREEMPTIONS`, or 2.
+/// The number of preemptions that a test explores: `LOOM_PREEMPTIONS`, or 2.
 pub fn preemptions() -> usize {
     let given = std::env::var("LOOM_PREEMPTIONS").ok();
     given.map_or(2, |given| {

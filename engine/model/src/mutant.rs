@@ -26,6 +26,10 @@ pub enum Swap {
     PublishBeforeBytes,
     /// The flusher releases a block before its segment write has returned.
     ReleaseBeforeWrite,
+    /// The flusher says that a unit holds a block before it is written.
+    EncodedBeforeWrite,
+    /// The reader reads in units what lies above the mark.
+    UnitAboveMark,
     /// The writer stores the bytes of a block's next use before it moves the head.
     BytesBeforeHead,
     /// The writer shows the flusher a tail before it shows it to readers.
@@ -76,7 +80,7 @@ macro_rules! protocol {
 }
 
 protocol!(
-    /// What the logs do.
+    /// The orderings of the logs.
     Sound {}
     word: true, head: true, copy: true, swap: None
 );
@@ -89,7 +93,7 @@ protocol!(
     word: true, head: true, copy: true, swap: None
 );
 protocol!(
-    RelaxedTold { const TOLD: Ordering = Ordering::Relaxed; }
+    RelaxedWordStore { const WORD_STORE: Ordering = Ordering::Relaxed; }
     word: true, head: true, copy: true, swap: None
 );
 protocol!(NoFenceAfterWord {} word: false, head: true, copy: true, swap: None);
@@ -99,6 +103,8 @@ protocol!(PublishTimesFirst {} word: true, head: true, copy: true, swap: Publish
 protocol!(LoadRecordsFirst {} word: true, head: true, copy: true, swap: LoadRecordsFirst);
 protocol!(PublishBeforeBytes {} word: true, head: true, copy: true, swap: PublishBeforeBytes);
 protocol!(ReleaseBeforeWrite {} word: true, head: true, copy: true, swap: ReleaseBeforeWrite);
+protocol!(EncodedBeforeWrite {} word: true, head: true, copy: true, swap: EncodedBeforeWrite);
+protocol!(UnitAboveMark {} word: true, head: true, copy: true, swap: UnitAboveMark);
 protocol!(BytesBeforeHead {} word: true, head: true, copy: true, swap: BytesBeforeHead);
 protocol!(OneRound {} word: true, head: true, copy: true, swap: OneRound);
 protocol!(UnjudgedPastSummaries {} word: true, head: true, copy: true, swap: UnjudgedPastSummaries);

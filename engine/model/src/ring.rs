@@ -45,7 +45,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// What rings do.
+    /// The orderings of the rings.
     Sound {}
     RelaxedTailStore { const TAIL_STORE: Ordering = Ordering::Relaxed; }
     RelaxedTailLoad { const TAIL_LOAD: Ordering = Ordering::Relaxed; }
@@ -117,7 +117,7 @@ impl<M: Mutant> Memory for Ring<M> {
     }
 }
 
-/// What stands at a position: no two are alike.
+/// The content of a position: no two are equal.
 fn expected(at: u64) -> u64 {
     100 + at
 }

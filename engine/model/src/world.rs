@@ -13,7 +13,7 @@ use crate::mutant::{Mutant, Swap};
 use crate::protocol;
 use crate::types::{Address, LogKind, PerLog};
 
-/// What happens in a run; to look at both at once would take the checker hours.
+/// The scene of a run; both at once would take the checker hours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Scene {
     /// Each log reuses a block, and a reader follows time entries down.
@@ -22,29 +22,31 @@ pub enum Scene {
     PastSummaries,
     /// The record log publishes a word, and the flusher says that it is durable.
     Durable,
+    /// The record log reuses a block, and a reader reads in units what the mark says they hold.
+    Units,
 }
 
-/// How many words the record log has when the checker begins: both blocks are full, appended and published, and nothing is flushed.
+/// The words of the record log when the checker begins: both blocks are full, appended and published, and nothing is flushed.
 const BEFORE: Address = Address(2);
 /// More words than any log gets.
 const WORDS: usize = 4;
 
 /// A word of the control page and its complement.
-pub(crate) struct Told {
+pub(crate) struct Word {
     word: AtomicU64,
     complement: AtomicU64,
 }
 
-impl Told {
-    pub(crate) fn new(value: Address) -> Told {
-        Told {
+impl Word {
+    pub(crate) fn new(value: Address) -> Word {
+        Word {
             word: AtomicU64::new(value.0),
             complement: AtomicU64::new(!value.0),
         }
     }
 
-    pub(crate) fn tell<M: Mutant>(&self, value: Address) {
-        protocol::tell::<M>(&self.word, &self.complement, value.0);
+    pub(crate) fn announce<M: Mutant>(&self, value: Address) {
+        protocol::announce::<M>(&self.word, &self.complement, value.0);
     }
 
     /// Both halves as a copy of the page has them, in any order.
@@ -74,16 +76,18 @@ struct Log {
     kind: LogKind,
     staged: [AtomicU64; 2],
     segments: [AtomicU64; WORDS],
-    tail: Told,
-    head: Told,
-    durable: Told,
+    tail: Word,
+    head: Word,
+    durable: Word,
+    /// Units hold what lies below.
+    encoded: Word,
     appended: AtomicU64,
     /// The tail as the flusher sees it.
     published: AtomicU64,
     released: AtomicU64,
 }
 
-/// What stands at an address: no two words of any log are alike.
+/// The content of an address: no two words of any log are equal.
 fn expected(kind: LogKind, address: Address) -> u64 {
     100 * (kind as u64 + 1) + address.0
 }
@@ -99,9 +103,10 @@ impl Log {
                 let word = expected(kind, at);
                 AtomicU64::new(if at < flushed { word } else { 0 })
             }),
-            tail: Told::new(published),
-            head: Told::new(Address(0)),
-            durable: Told::new(flushed),
+            tail: Word::new(published),
+            head: Word::new(Address(0)),
+            durable: Word::new(flushed),
+            encoded: Word::new(flushed),
             appended: AtomicU64::new(published.0),
             published: AtomicU64::new(published.0),
             released: AtomicU64::new(flushed.0),
@@ -125,9 +130,9 @@ impl Log {
         if M::SWAP == Swap::BytesBeforeHead {
             self.store(address);
         }
-        protocol::give_up_below::<M>(head, |head| self.head.tell::<M>(head));
+        protocol::give_up_below::<M>(head, |head| self.head.announce::<M>(head));
         if M::SWAP == Swap::PublishBeforeBytes {
-            self.tail.tell::<M>(address + 1);
+            self.tail.announce::<M>(address + 1);
         }
         self.store(address);
     }
@@ -139,7 +144,7 @@ impl Log {
 
     fn publish<M: Mutant>(&self, tail: Address) {
         protocol::set_mark::<M>(&self.appended, tail);
-        self.tail.tell::<M>(tail);
+        self.tail.announce::<M>(tail);
     }
 
     /// Publishes, and shows the flusher so.
@@ -163,13 +168,39 @@ impl Log {
             self.expected(address),
             "the flusher takes only what was appended, before its block is reused"
         );
-        if M::SWAP == Swap::ReleaseBeforeWrite {
-            protocol::set_mark::<M>(&self.released, address + 1);
+        match M::SWAP {
+            Swap::ReleaseBeforeWrite => protocol::set_mark::<M>(&self.released, address + 1),
+            Swap::EncodedBeforeWrite => self.encoded.announce::<M>(address + 1),
+            _ => {}
         }
-        self.segments[address.0 as usize].store(word, Ordering::Relaxed);
-        if M::SWAP != Swap::ReleaseBeforeWrite {
-            protocol::set_mark::<M>(&self.released, address + 1);
+        let write = || {
+            self.segments[address.0 as usize].store(word, Ordering::Relaxed);
+            Ok::<(), Infallible>(())
+        };
+        let announce = |end| {
+            if M::SWAP != Swap::EncodedBeforeWrite {
+                self.encoded.announce::<M>(end);
+            }
+        };
+        let release = |end| {
+            if M::SWAP != Swap::ReleaseBeforeWrite {
+                protocol::set_mark::<M>(&self.released, end);
+            }
+        };
+        let Ok(()) = protocol::pass_unit(address + 1, write, announce, release);
+    }
+
+    /// Reads a word below a tail that is held: in its unit, where the mark says that there is one.
+    fn read_unit_or_staged<M: Mutant>(&self, address: Address, encoded: Address) {
+        if address >= encoded && M::SWAP != Swap::UnitAboveMark {
+            return self.read::<M>(address);
         }
+        let word = self.segments[address.0 as usize].load(Ordering::Relaxed);
+        assert_eq!(
+            word,
+            self.expected(address),
+            "what the mark covers is in its unit"
+        );
     }
 
     /// Reads a word below a tail that is held.
@@ -216,7 +247,7 @@ impl World {
     fn new(scene: Scene) -> World {
         let summarised = match scene {
             Scene::Summaries => BEFORE,
-            Scene::PastSummaries | Scene::Durable => Address(1),
+            Scene::PastSummaries | Scene::Durable | Scene::Units => Address(1),
         };
         World {
             scene,
@@ -250,6 +281,11 @@ impl World {
                 }
             }
             Scene::Durable => self.logs.records.publish_to_flusher::<M>(BEFORE + 1),
+            Scene::Units => {
+                let records = &self.logs.records;
+                records.append::<M>(BEFORE);
+                records.publish::<M>(BEFORE + 1);
+            }
         }
     }
 
@@ -257,12 +293,13 @@ impl World {
     fn flush<M: Mutant>(&self) {
         let words = match self.scene {
             Scene::Summaries => 1,
+            Scene::Units => 2,
             Scene::PastSummaries => 3,
             Scene::Durable => {
                 let records = &self.logs.records;
                 return records
                     .durable
-                    .tell::<M>(protocol::mark::<M>(&records.published));
+                    .announce::<M>(protocol::mark::<M>(&records.published));
             }
         };
         for at in 0..words {
@@ -276,7 +313,7 @@ impl World {
             let durable = self.logs.records.durable.tail::<M>();
             assert!(
                 durable <= self.logs.records.tail.tail::<M>(),
-                "what is said to be durable lies below the tail that is told"
+                "what is said to be durable lies below the tail that is announced"
             );
             return;
         }
@@ -324,6 +361,12 @@ impl World {
                     } else {
                         log.read::<M>(at);
                     }
+                }
+            }
+            Scene::Units => {
+                let encoded = self.logs.records.encoded.tail::<M>();
+                for at in [Address(0), Address(records.0 - 1)] {
+                    self.logs.records.read_unit_or_staged::<M>(at, encoded);
                 }
             }
             Scene::Durable => {}

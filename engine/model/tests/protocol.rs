@@ -58,12 +58,20 @@ fn a_cut_takes_two_rounds_that_agree_and_words_that_order_what_follows() {
     for end in [
         end_of_cut::<mutant::OneRound>(),
         end_of_cut::<mutant::NoFenceAfterWord>(),
-        end_of_cut::<mutant::RelaxedTold>(),
+        end_of_cut::<mutant::RelaxedWordStore>(),
     ] {
         assert!(end.contains("a cut holds no record without"), "{end}");
     }
 }
 
+// G5
+// case Concurrency: snapshots around a block switch
+#[test]
+fn what_units_hold_and_what_is_staged_is_exact_in_every_interleaving() {
+    check(preemptions(), || world::run::<mutant::Sound>(Scene::Units));
+}
+
+const IN_UNIT: &str = "what the mark covers is in its unit";
 const DURABLE: &str = "what is said to be durable lies below the tail";
 const FLUSHED: &str = "the flusher takes only what was appended";
 const STAGED: &str = "is what was published there";
@@ -83,7 +91,7 @@ macro_rules! fails {
 fails! {
     marks_are_stored_with_release: RelaxedMarkStore in Summaries, IN_SEGMENT;
     marks_are_loaded_with_acquire: RelaxedMarkLoad in PastSummaries, FLUSHED;
-    words_are_stored_with_release: RelaxedTold in Summaries, IN_SEGMENT;
+    words_are_stored_with_release: RelaxedWordStore in Summaries, IN_SEGMENT;
     a_loaded_word_orders_what_follows: NoFenceAfterWord in Summaries, IN_SEGMENT;
     a_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in Summaries, STAGED;
     a_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in Summaries, STAGED;
@@ -94,10 +102,17 @@ fails! {
     a_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in Summaries, IN_SEGMENT;
     a_head_moves_before_its_block_is_reused: BytesBeforeHead in Summaries, STAGED;
     // G5
+    a_unit_is_written_before_its_mark: EncodedBeforeWrite in Units, IN_UNIT;
+    a_mark_orders_what_follows: NoFenceAfterWord in Units, IN_SEGMENT;
+    a_mark_is_stored_with_release: RelaxedWordStore in Units, IN_SEGMENT;
+    what_lies_above_the_mark_is_not_in_a_unit: UnitAboveMark in Units, IN_UNIT;
+    a_block_is_released_when_its_unit_is_written: ReleaseBeforeWrite in Units, IN_SEGMENT;
+    a_head_moves_before_the_block_of_a_unit_is_reused: BytesBeforeHead in Units, STAGED;
+    // G5
     readers_are_told_of_a_tail_before_the_flusher: MarkBeforeTail in Durable, DURABLE;
     records_past_the_last_summary_are_judged_by_the_head: UnjudgedPastSummaries in PastSummaries, STAGED;
     their_copy_is_done_before_the_head_is_loaded: NoFenceAfterCopy in PastSummaries, STAGED;
     their_head_is_stored_before_the_bytes_that_follow: NoFenceAfterHead in PastSummaries, STAGED;
-    their_words_are_stored_with_release: RelaxedTold in PastSummaries, IN_SEGMENT;
+    their_words_are_stored_with_release: RelaxedWordStore in PastSummaries, IN_SEGMENT;
     their_block_is_released_when_its_write_has_returned: ReleaseBeforeWrite in PastSummaries, IN_SEGMENT;
 }

@@ -94,8 +94,8 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
                 let arrivals = (stats.first_arrival, stats.last_arrival);
                 let times = (stats.first_ts, stats.last_ts, stats.own_time);
                 let counts = (stats.records, stats.bytes);
-                let told = format!("{counts:?} {arrivals:?} {times:?} {chain:?} {children:?}");
-                (stats.source, told)
+                let text = format!("{counts:?} {arrivals:?} {times:?} {chain:?} {children:?}");
+                (stats.source, text)
             })
             .collect()
     };
@@ -114,8 +114,8 @@ fn describe(expected: &Node<'_>, found: &Node<'_>, natives: &BTreeSet<IndexId>) 
                 let tops: Vec<_> = block.tops().collect();
                 let children: Vec<_> = block.children().collect();
                 let totals = (block.count, block.sum, block.range, block.child_mask);
-                let told = format!("{totals:?} {tops:?} {bins:?} {children:?}");
-                ((source, block.index), told)
+                let text = format!("{totals:?} {tops:?} {bins:?} {children:?}");
+                ((source, block.index), text)
             })
             .collect()
     };

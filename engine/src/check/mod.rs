@@ -253,9 +253,9 @@ impl Check<'_, '_> {
         };
         for source in self.summary.sources.iter_mut() {
             let stats = node.node().source(source.source);
-            let told = stats.and_then(|stats| stats.previous_chunk);
-            if source.previous_chunk.is_none() && told.is_some_and(|told| told < self.first) {
-                source.previous_chunk = told;
+            let known = stats.and_then(|stats| stats.previous_chunk);
+            if source.previous_chunk.is_none() && known.is_some_and(|known| known < self.first) {
+                source.previous_chunk = known;
             }
         }
     }

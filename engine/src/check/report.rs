@@ -7,7 +7,7 @@ use crate::log::LogReader;
 use crate::types::{Address, LogKind};
 
 /// The most damages that are listed; further ones are only counted.
-const TOLD_MAX: usize = 100;
+const LISTED_MAX: usize = 100;
 
 /// The progress of a check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub struct Report {
     pub nodes: u64,
     /// The listed damage.
     pub damage: Vec<Damage>,
-    /// The damaged files beside the logs, and damaged directories of column segments.
+    /// The damaged files beside the logs, and damaged directories of segments.
     pub files: Vec<DamagedFile>,
     /// The number of damages of both kinds, listed or not.
     pub damage_count: u64,
@@ -89,7 +89,7 @@ impl Report {
         what: String,
     ) {
         self.damage_count += 1;
-        if self.damage.len() < TOLD_MAX {
+        if self.damage.len() < LISTED_MAX {
             let path = reader.path_of(log, address);
             self.damage.push(Damage {
                 log,

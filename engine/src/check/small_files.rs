@@ -55,7 +55,7 @@ impl SmallFiles {
         let path = reader.dir().join("durable");
         match &self.slots {
             Slots { newest: None, .. } if reader.has_staging()? => {
-                let what = "it is missing, or none of its slots verifies; staging holds what it would say, and the next start writes it again";
+                let what = "it is missing, or none of its slots verifies; staging holds its content, and the next start writes it again";
                 damaged.push(damage(path, what.to_owned()));
             }
             Slots { newest: None, .. } if reader.has_segments()? => {

@@ -9,7 +9,7 @@ use crate::memory::NoMemory;
 use crate::proven;
 use crate::types::Address;
 
-/// What a decoder found wrong with foreign bytes. The caller adds file and address.
+/// A fault that a decoder finds in foreign bytes. The caller adds file and address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error("{what} is cut short: {have} bytes of {need}")]
@@ -37,7 +37,7 @@ impl From<NoMemory> for FormatError {
 }
 
 impl FormatError {
-    /// The error for bytes of a log that stand at an address, in a file.
+    /// Adds the file and the address in the log to the fault.
     pub fn of(&self, path: PathBuf, address: Address) -> Error {
         match self {
             FormatError::Memory(refused) => refused.of(path),
@@ -54,7 +54,7 @@ pub(super) fn invalid<T>(what: &'static str, value: u64) -> Result<T, FormatErro
     Err(FormatError::Invalid { what, value })
 }
 
-/// The `N` bytes at `at`, which `decode` has proven to be there.
+/// Reads `N` bytes at `at`; `decode` has proven that they are there.
 #[inline]
 #[track_caller]
 pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -109,11 +109,11 @@ pub(super) fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// What a half byte says of a number that is not below it: how far it exceeds this stands elsewhere.
+/// A half byte with this value says that the number is at least 15; its excess is stored elsewhere.
 const HALF_FULL: u64 = 15;
 
-/// Appends pairs of numbers, mostly small: first a byte each, its lower half the pair's first number and its upper half the second, then
-/// as LEB128 what is above 15 of each number whose half is full, in order.
+/// Appends pairs of numbers that are mostly small. Each pair takes a byte: the first number in the lower half, the second in the upper. The excess over 15 of
+/// each full half follows as LEB128, in order.
 pub(super) fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = [u64; 2]> + Clone) {
     let start = out.len();
     out.extend(pairs.clone().map(|pair| {
@@ -130,7 +130,7 @@ pub(super) fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = [u64; 2]>
     }
 }
 
-/// Reads what `put_pairs` appended.
+/// Reads the pairs that `put_pairs` appended.
 #[derive(Debug, Clone)]
 pub(super) struct Pairs<'a> {
     halves: std::slice::Iter<'a, u8>,
@@ -138,7 +138,7 @@ pub(super) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// `count` pairs; none where the bytes are fewer.
+    /// Reads `count` pairs, or none where the bytes are fewer.
     pub(super) fn new(bytes: &'a [u8], count: usize) -> Self {
         let (halves, excesses) = bytes.split_at_checked(count).unwrap_or((&[], &[]));
         Self {
@@ -159,7 +159,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Ends early where the bytes do not hold what they promise.
+/// Ends early where a pair is cut off.
 impl Iterator for Pairs<'_> {
     type Item = [u64; 2];
 
@@ -175,7 +175,7 @@ pub(super) fn pad8(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// The positions of the ones of a mask, ascending.
+/// Returns the positions of a mask's ones, ascending.
 pub(super) fn ones(mut mask: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let child = mask.trailing_zeros();

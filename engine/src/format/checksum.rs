@@ -1,4 +1,4 @@
-//! The one checksum of the format: CRC-32C over UUID, log, address and bytes, so that stale, moved or foreign bytes never verify.
+//! The one checksum of the format: CRC-32C over UUID, log, address and bytes. Stale, moved and foreign bytes therefore never verify.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -9,17 +9,17 @@ pub const SLOT_LOG: u8 = 3;
 /// The log number under which tables of pending losses are checksummed.
 pub const LOSSES_LOG: u8 = 4;
 
-/// Checksum of `bytes` that stand at `address` of `log` in the directory `uuid`.
+/// Computes the checksum of `bytes` at `address` of `log` in the directory `uuid`.
 pub fn checksum(uuid: &[u8; 16], log: LogKind, address: Address, bytes: &[u8]) -> u32 {
     checksum_for(uuid, log as u8, address.0, bytes)
 }
 
-/// The same for a place that is in none of the three logs.
+/// Does the same for a place outside the three logs.
 pub fn checksum_for(uuid: &[u8; 16], log: u8, address: u64, bytes: &[u8]) -> u32 {
     crc32c(&[uuid, &[log], &address.to_le_bytes(), bytes])
 }
 
-/// CRC-32C of parts, one behind the other.
+/// Computes the CRC-32C of the parts in sequence.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     parts.iter().for_each(|part| digest.update(part));

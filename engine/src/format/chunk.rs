@@ -1,7 +1,7 @@
-//! A chunk of the record log and the records in it.
+//! A chunk of the record log and its records.
 //!
-//! `ChunkBuilder` is the open chunk of the writer, in memory of its own; `RecordIter` walks a chunk from anywhere. Both hold that a
-//! record never crosses the chunk and that arrival times never decrease.
+//! `ChunkBuilder` is the writer's open chunk, in its own memory; `RecordIter` walks a chunk from anywhere. Both hold that a record never crosses the chunk and
+//! that arrival times never decrease.
 
 use std::ops::ControlFlow;
 
@@ -17,12 +17,12 @@ use crate::types::{Address, LogKind, SourceId, Timestamp};
 
 const TRAILER_MAGIC: u32 = 0x4B48_434C;
 
-/// What became of a record offered to the open chunk.
+/// The outcome of pushing a record into the open chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// It stands at this offset of the chunk.
+    /// The record is at this offset of the chunk.
     At(u32),
-    /// The chunk has no room left for it.
+    /// The chunk has no room left for the record.
     NoRoom,
 }
 
@@ -30,10 +30,10 @@ pub enum PushOutcome {
 pub struct ChunkBuilder {
     bytes: Box<[u8]>,
     end: usize,
-    /// What `walk_runs` would find, except the last run.
+    /// The runs that `walk_runs` would find, except the last.
     runs: Vec<Run>,
     run: Run,
-    /// Where the trailer begins; 0 while the chunk is empty, so that the first record finds no room and is looked at closely.
+    /// The trailer begins here. It is 0 while the chunk is empty, so the first record finds no room and takes the slow path.
     limit: usize,
     anchor_ns: i64,
 }
@@ -51,7 +51,6 @@ impl ChunkBuilder {
         }
     }
 
-    /// Starts over, empty.
     pub fn clear(&mut self) {
         self.end = 0;
         self.limit = 0;
@@ -63,18 +62,17 @@ impl ChunkBuilder {
         self.end == 0
     }
 
-    /// Offset past the last entry; 0 while the chunk holds none.
+    /// Returns the offset past the last entry; 0 for an empty chunk.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// The chunk's bytes up to `end`.
     pub fn filled(&self) -> &[u8] {
         proven::at(&self.bytes, ..self.end)
     }
 
-    /// Fills what is left with zeroes, which read as *end*, puts the trailer of the chunk at `address` behind them, and returns the whole chunk and its
-    /// runs. The next call is `clear`.
+    /// Fills the rest with zeroes, which read as *end*, appends the trailer of the chunk at `address`, and returns the whole chunk and its runs. The next call
+    /// must be `clear`.
     pub fn seal(&mut self, uuid: &[u8; 16], address: Address) -> (&[u8], &[Run]) {
         proven::at_mut(&mut self.bytes, self.end..).fill(0);
         put_trailer(uuid, address, &mut self.bytes);
@@ -82,7 +80,7 @@ impl ChunkBuilder {
         (&self.bytes, &self.runs)
     }
 
-    /// Appends a record. `arrival` must not lie before the previous record's, `payload` be no longer than `longest_payload`.
+    /// Appends a record. `arrival` must not precede the previous record's, and `payload` must not exceed `longest_payload`.
     #[inline]
     pub fn push(&mut self, source: SourceId, arrival: Timestamp, payload: &[u8]) -> PushOutcome {
         let at = self.end;
@@ -104,8 +102,8 @@ impl ChunkBuilder {
         PushOutcome::At(at as u32)
     }
 
-    /// Appends records of one length and one arrival, as many as fit of those that stand back to back in `payloads`, and returns their
-    /// number. `push` of each does the same.
+    /// Appends as many records of one length and one arrival as fit, from payloads that lie back to back, and returns their number. `push` of each does the
+    /// same.
     pub fn push_run(
         &mut self,
         source: SourceId,
@@ -137,7 +135,7 @@ impl ChunkBuilder {
         records
     }
 
-    /// `push` where the chunk is empty, has no room, or needs an anchor.
+    /// Handles the rare cases of `push`: the chunk is empty, has no room, or needs an anchor.
     #[cold]
     fn push_closely(
         &mut self,
@@ -180,7 +178,6 @@ impl ChunkBuilder {
         self.end_run();
     }
 
-    /// Begins a run with the record that is about to stand at the chunk's end.
     #[inline]
     fn begin_run(&mut self, source: SourceId, payload_bytes: u16) {
         self.end_run();
@@ -202,7 +199,7 @@ impl ChunkBuilder {
     }
 }
 
-/// No record is of source 0, so none follows it.
+/// No record has source 0, so none continues this run.
 const NO_RUN: Run = Run {
     source: SourceId(0),
     payload_bytes: 0,
@@ -211,8 +208,8 @@ const NO_RUN: Run = Run {
     anchor: Timestamp(0),
 };
 
-/// Lays a payload over `body`, which is as long apart from the padding, and fills the padding with zeroes. Payloads of up to 64 bytes take a few
-/// moves that overlap where they must: a call to `memcpy` costs more than they do.
+/// Copies a payload over `body`, which is as long apart from the padding, and zeroes the padding. Payloads of up to 64 bytes take a few moves that may overlap,
+/// because a call to `memcpy` costs more.
 #[inline]
 fn copy_padded(body: &mut [u8], payload: &[u8]) {
     // An empty payload has no padding.
@@ -228,7 +225,7 @@ fn copy_padded(body: &mut [u8], payload: &[u8]) {
     }
 }
 
-/// Copies the first and the last `N` bytes, which are all there are. Both slices have the same length.
+/// Copies the first and the last `N` bytes, which together are all bytes. Both slices have the same length.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     let last = from.len() - N;
@@ -236,20 +233,20 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     proven::at_mut(to, last..).copy_from_slice(proven::at(from, last..));
 }
 
-/// Walks the records of a chunk in log order. Ends at the *end* entry, at the bytes' end, or with one error.
+/// Walks the records of a chunk in log order. It ends at the *end* entry, at the bytes' end, or with one error.
 pub struct RecordIter<'a> {
     bytes: &'a [u8],
     at: usize,
     anchor_ns: i64,
     last_ns: i64,
-    /// Payload bytes of the latest record, and of its whole entry. Neighbours are mostly alike: where the length is foreseen, the next
-    /// entry is found without waiting for this one's header.
+    /// Payload and entry bytes of the latest record. Neighbours mostly have the same length, so the walk predicts the next entry without waiting for this
+    /// header.
     length: usize,
     entry_bytes: usize,
 }
 
 impl<'a> RecordIter<'a> {
-    /// `bytes` are the chunk's from its start, up to the published end where that lies inside the chunk.
+    /// `bytes` begin with the chunk and may end at the published end inside it.
     pub fn new(bytes: &'a [u8], chunk_bytes: u32) -> Self {
         let limit = chunk_bytes as usize - CHUNK_TRAILER_BYTES;
         let bytes = proven::at(bytes, ..limit.min(bytes.len()));
@@ -264,7 +261,7 @@ impl<'a> RecordIter<'a> {
         }
     }
 
-    /// Gives `each` every record, until it breaks. The one loop under every scan: what it keeps between records stays in registers.
+    /// Passes every record to `each` until it breaks. This is the one loop under every scan, so its state stays in registers.
     #[inline]
     pub fn walk<B>(
         mut self,
@@ -335,14 +332,14 @@ impl<'a> RecordIter<'a> {
     }
 }
 
-/// What one step of a walk comes to.
+/// The outcome of one step of a walk.
 enum Step<R> {
     Found(R),
     End,
     Failed(FormatError),
 }
 
-/// Kept out of line, so that the common case is a branch that is foreseen and not a selection that waits.
+/// Stays out of line, so the common case is a predicted branch and not a conditional move that waits.
 #[cold]
 #[inline(never)]
 fn entry_bytes_of(length: u16) -> usize {
@@ -362,24 +359,22 @@ impl<'a> Iterator for RecordIter<'a> {
     }
 }
 
-/// Ends a whole chunk with its trailer: checksum and mark.
+/// Writes checksum and mark at the end of a whole chunk.
 pub fn put_trailer(uuid: &[u8; 16], address: Address, chunk: &mut [u8]) {
     let (covered, trailer) = chunk.split_at_mut(chunk.len() - CHUNK_TRAILER_BYTES);
     let checksum = checksum(uuid, LogKind::Records, address, covered);
     trailer.copy_from_slice(&trailer_of(checksum));
 }
 
-/// Whether a whole chunk ends in a trailer; it need not be the right one.
+/// Reports whether a whole chunk ends in a trailer, whether or not its checksum is right.
 pub fn has_trailer(chunk: &[u8]) -> bool {
     chunk.ends_with(&TRAILER_MAGIC.to_le_bytes())
 }
 
-/// The trailer of a chunk with that checksum.
 pub(super) fn trailer_of(checksum: u32) -> [u8; CHUNK_TRAILER_BYTES] {
     (u64::from(checksum) | u64::from(TRAILER_MAGIC) << 32).to_le_bytes()
 }
 
-/// Verifies a whole chunk that was read from a segment.
 pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(), FormatError> {
     let Some((covered, trailer)) = chunk.split_last_chunk::<CHUNK_TRAILER_BYTES>() else {
         let need = CHUNK_BYTES_MIN as usize;
@@ -396,7 +391,7 @@ pub fn verify_chunk(uuid: &[u8; 16], address: Address, chunk: &[u8]) -> Result<(
     expect_checksum("a chunk", trailer as u32, uuid, address, covered)
 }
 
-/// Verifies the first bytes of a chunk that is not full, against the checksum that a slot of `durable` holds of them.
+/// Verifies the first bytes of a partial chunk against the checksum in a slot of `durable`.
 pub fn verify_part(
     uuid: &[u8; 16],
     address: Address,
@@ -441,7 +436,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_pushed_is_read_back(
+        fn pushed_records_are_read_back(
             items in prop::collection::vec((1u16.., 0i64..10_000_000_000, prop::collection::vec(any::<u8>(), 0..70)), 0..80),
             start in any::<i32>(),
         ) {
@@ -479,7 +474,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_is_what_its_records_are_one_by_one(
+        fn a_pushed_run_equals_its_records_pushed_one_by_one(
             batches in prop::collection::vec((0usize..40, 1usize..41, 0usize..7, prop_oneof![Just(1i64), Just(5_000_000_000i64)]), 1..12),
         ) {
             let (mut whole, mut each) = (ChunkBuilder::new(CHUNK), ChunkBuilder::new(CHUNK));

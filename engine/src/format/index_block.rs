@@ -1,6 +1,6 @@
-//! What a node says of one index: a view of its bytes. The layout is FORMAT.md's, *index block*.
+//! A view of the bytes in which a node describes one index. FORMAT.md specifies the layout under *index block*.
 //!
-//! `parse` and `prove` are `Node::decode`'s; what they accepted, the accessors read without failing.
+//! `Node::decode` calls `parse` and `prove`; the accessors read accepted bytes and cannot fail.
 
 use super::bytes::{FormatError, Pairs, array, i64_at, invalid, ones, u16_at, u32_at, u64_at};
 use super::summary::{BinStats, IndexChild, TOP_VALUES, Top};
@@ -15,11 +15,11 @@ pub(super) const FLAG_BIN_STATS: u16 = 2;
 pub(super) const FLAG_CHILDREN: u16 = 4;
 pub(super) const FLAG_FLOAT: u16 = 8;
 
-/// What a node says of one index.
+/// A node's description of one index.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexBlock<'a> {
     pub index: IndexId,
-    /// 0: the index covers the node and no value is in it.
+    /// At 0 the index covers the node and holds no value in it.
     pub count: u64,
     pub sum: Sum,
     pub range: ValueRange,
@@ -34,18 +34,18 @@ pub struct IndexBlock<'a> {
     bin_count: usize,
 }
 
-/// A bin with values in it.
+/// A bin that holds values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BinEntry {
     pub bin: u16,
     pub count: u64,
-    /// Of a roll-up: the children that hold some.
+    /// The children with values in this bin, in a roll-up.
     pub mask: u64,
     pub stats: Option<BinStats>,
 }
 
 impl<'a> IndexBlock<'a> {
-    /// Reads the block of an index; `prove` says whether it is one.
+    /// Reads the block of an index; `prove` validates it.
     pub(super) fn parse(
         index: IndexId,
         block: &'a [u8],
@@ -72,7 +72,7 @@ impl<'a> IndexBlock<'a> {
         let Some((_, mut rest)) = block.split_at_checked(INDEX_BLOCK_BYTES) else {
             return short(block.len(), INDEX_BLOCK_BYTES);
         };
-        // What holds no value has a block of no bytes.
+        // A block without values has no bytes.
         if u64_at(block, 0) == 0 {
             return invalid(
                 "the length of an index block without values",
@@ -130,22 +130,22 @@ impl<'a> IndexBlock<'a> {
         })
     }
 
-    /// Whether `bins` holds every value; without bins the node must be opened to know them.
+    /// Reports whether `bins` holds every value. Without bins a reader must open the node.
     pub fn has_bins(&self) -> bool {
         self.count == 0 || self.flags & FLAG_BINS != 0
     }
 
-    /// Whether `bins` holds every value, with the statistics of each bin.
+    /// Reports whether `bins` holds every value with statistics for each bin.
     pub fn has_bin_stats(&self) -> bool {
         self.count == 0 || self.flags & FLAG_BINS != 0 && self.flags & FLAG_BIN_STATS != 0
     }
 
-    /// Whether `children` describes every child in the mask.
+    /// Reports whether `children` describes every child in the mask.
     pub fn has_children(&self) -> bool {
         self.count == 0 || self.flags & FLAG_CHILDREN != 0
     }
 
-    /// Greatest first.
+    /// Returns the greatest values, greatest first.
     pub fn tops(&self) -> impl Iterator<Item = Top> + use<'a> {
         let (tops, count) = (self.tops, self.top_count);
         (0..count).map(move |i| Top {
@@ -154,7 +154,7 @@ impl<'a> IndexBlock<'a> {
         })
     }
 
-    /// Ascending by bin; empty where the node keeps none.
+    /// Returns the bins in ascending order; none where the node keeps none.
     pub fn bins(&self) -> impl Iterator<Item = BinEntry> + use<'a> {
         let (block, mut bin) = (*self, 0u64);
         Pairs::new(self.bins, self.bin_count)
@@ -170,7 +170,7 @@ impl<'a> IndexBlock<'a> {
             })
     }
 
-    /// Of a roll-up with columns: what it knows of each child that holds a value, ascending.
+    /// Returns the children with values in ascending order, for a roll-up with columns.
     pub fn children(&self) -> impl Iterator<Item = IndexChild> + use<'a> {
         let (columns, float) = (self.columns, self.is_float());
         let mask = if self.has_children() {
@@ -188,7 +188,7 @@ impl<'a> IndexBlock<'a> {
         })
     }
 
-    /// 0 for a chunk, which has no children.
+    /// Returns 0 for a chunk, because it has no children.
     fn mask(&self, ordinal: usize) -> u64 {
         if self.masks.is_empty() {
             0
@@ -212,7 +212,7 @@ impl<'a> IndexBlock<'a> {
         })
     }
 
-    /// Whether its numbers agree.
+    /// Checks that the numbers agree.
     pub(super) fn prove(&self) -> Result<(), FormatError> {
         if self.count == 0 {
             return Ok(());
@@ -243,19 +243,19 @@ impl<'a> IndexBlock<'a> {
                 )
             };
         }
-        let (mut told, mut bin, mut total) = (0, 0u64, 0u64);
+        let (mut bins, mut bin, mut total) = (0, 0u64, 0u64);
         for [step, count] in Pairs::new(self.bins, self.bin_count) {
             bin = bin.saturating_add(step);
             total = total.saturating_add(count);
-            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && told > 0) {
+            if bin > u64::from(u16::MAX) || count == 0 || (step == 0 && bins > 0) {
                 return invalid("a bin", bin);
             }
-            told += 1;
+            bins += 1;
         }
-        if told < self.bin_count {
+        if bins < self.bin_count {
             return Err(FormatError::Short {
                 what: "the bins of an index",
-                have: told,
+                have: bins,
                 need: self.bin_count,
             });
         }

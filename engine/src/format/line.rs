@@ -1,21 +1,21 @@
-//! The lines of a text that grows, and is rewritten now and then. Each proves itself: a checksum covers the directory, the line's number and
-//! what the line says (FORMAT.md, *Catalog*).
+//! The lines of a text that grows and is rewritten now and then. Each line has a checksum over the directory, the line's number and its content (FORMAT.md,
+//! *Catalog*).
 
 use serde::{Deserialize, Serialize};
 
 use super::checksum::crc32c;
 use crate::types::Address;
 
-/// The checksum's hexadecimal digits and the space.
+/// The checksum's hexadecimal digits and a space.
 pub const LINE_PREFIX_BYTES: usize = 9;
 
-/// The line that is the `line_no`th of its text, counted from 0; with its newline. `content` holds none.
+/// Encodes line `line_no` of a text, counted from 0, with its newline. `content` must hold no newline.
 pub fn encode_line(uuid: &[u8; 16], line_no: u64, content: &str) -> String {
     let checksum = line_checksum(uuid, line_no, content.as_bytes());
     format!("{checksum:08x} {content}\n")
 }
 
-/// What a line says that verifies; `line` is without its newline.
+/// Returns the content of a line that verifies; `line` is without its newline.
 pub fn line_content<'a>(
     uuid: &[u8; 16],
     line_no: u64,
@@ -36,19 +36,19 @@ fn line_checksum(uuid: &[u8; 16], line_no: u64, content: &[u8]) -> u32 {
     crc32c(&[uuid, &line_no.to_le_bytes(), content])
 }
 
-/// No first line of a text that was rewritten is longer.
+/// The first line of a rewritten text is at most this long.
 pub const REWRITTEN_BYTES_MAX: usize = 256;
-/// No text has so many lines or bytes, all that it ever had included.
+/// A text never reaches this many lines or bytes, its earlier versions included.
 const COUNT_MAX: u64 = 1 << 56;
 
-/// The first line of a text that was rewritten. Lines and bytes count on from those that the text had before, so both only grow, and no line
-/// of an older text verifies in a newer one. All zero: the text was never rewritten.
+/// The first line of a rewritten text. Line and byte counts continue from the earlier text, so both only grow and no line of an older text verifies in a newer
+/// one. All fields are zero where the text was never rewritten.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewritten {
-    /// How many lines the text ever had before: the number of this one.
+    /// The number of lines in earlier versions of the text, and so the number of this line.
     pub lines: u64,
-    /// How many bytes.
+    /// The number of bytes in earlier versions of the text.
     pub bytes: u64,
     /// The text no longer describes records below this address.
     pub forgotten_below: Address,
@@ -61,7 +61,7 @@ enum FirstLine {
 }
 
 impl Rewritten {
-    /// What the first line of a text says, if it verifies.
+    /// Decodes the first line of a text, if it verifies.
     pub fn of(uuid: &[u8; 16], text: &[u8]) -> Rewritten {
         Rewritten::sound(uuid, text).unwrap_or_default()
     }
@@ -77,16 +77,15 @@ impl Rewritten {
         is_sound.then_some(said)
     }
 
-    /// The line, with its newline.
+    /// Encodes the line with its newline.
     pub fn encode(&self, uuid: &[u8; 16]) -> String {
         let json = serde_json::to_string(&FirstLine::Rewritten(*self));
         encode_line(uuid, self.lines, &json.expect("numbers are always JSON"))
     }
 }
 
-/// Puts a text together from two copies of it: each line from the first that holds it whole, at the place where the line before it ends.
-/// From the first line on that neither holds, it goes on as `text` does. Of a text and its copy from before it was rewritten, or the other way
-/// round, the later counts: lines of the other do not verify in it.
+/// Merges two copies of a text: takes each line from the first copy that holds it whole, at the end of the line before it. Once both copies fail, the rest of
+/// `text` follows. If one copy was rewritten, the later version wins, because the older version's lines do not verify in it.
 pub fn merge_lines(uuid: &[u8; 16], text: &[u8], copy: &[u8]) -> Vec<u8> {
     let mut merged = Vec::with_capacity(text.len().max(copy.len()));
     let [of_text, of_copy] = [text, copy].map(|text| Rewritten::of(uuid, text).lines);
@@ -102,7 +101,7 @@ pub fn merge_lines(uuid: &[u8; 16], text: &[u8], copy: &[u8]) -> Vec<u8> {
     merged
 }
 
-/// The line that `bytes` begin with, and its newline, if it verifies.
+/// Returns the first line of `bytes` with its newline, if it verifies.
 fn sound_line<'a>(uuid: &[u8; 16], line_no: u64, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     line_content(uuid, line_no, bytes.get(..end)?).ok()?;
@@ -123,7 +122,7 @@ mod tests {
             .collect()
     }
 
-    /// The text after it was rewritten, with one line that is as long as before, and others.
+    /// Builds the rewritten text with one line as long as before and some others.
     fn rewritten(lines: u64) -> Vec<u8> {
         let said = Rewritten {
             lines,
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_says_what_was_before_or_does_not_verify() {
+    fn a_first_line_describes_the_earlier_text_or_does_not_verify() {
         let whole = rewritten(9);
         let end = whole.iter().position(|byte| *byte == b'\n').unwrap();
         for at in 0..end {
@@ -175,7 +174,7 @@ mod tests {
 
     // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
-    fn the_later_of_two_rewritings_counts_and_what_it_lost_comes_from_an_alike_copy_alone() {
+    fn the_later_of_two_rewritings_counts_and_only_an_equal_copy_restores_its_losses() {
         let (older, newer) = (text(9), rewritten(9));
         let newest = rewritten(13);
         for (one, other) in [(&older, &newer), (&newer, &newest), (&older, &newest)] {
@@ -187,7 +186,7 @@ mod tests {
             flipped[at] ^= 1;
             assert_eq!(merge_lines(&UUID, &flipped, &newer), newer, "byte {at}");
             assert_eq!(merge_lines(&UUID, &newer, &flipped), newer, "byte {at}");
-            // Behind a line that is damaged, nothing of the older text follows.
+            // Nothing of the older text follows a damaged line.
             let merged = merge_lines(&UUID, &flipped, &older);
             assert!(
                 merged == older || merged == flipped || merged.starts_with(&older),
@@ -212,7 +211,7 @@ mod tests {
 
     // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
     #[test]
-    fn what_is_damaged_or_gone_in_one_is_taken_from_the_other() {
+    fn damaged_or_missing_lines_of_one_are_taken_from_the_other() {
         let whole = text(9);
         for at in 0..whole.len() {
             for mask in [1, 0x80] {

@@ -1,44 +1,43 @@
-//! The table of pending losses: what was refused or dropped and has no record in the log yet, one row a cause (FORMAT.md, *Pending losses*).
+//! The table of pending losses: records that were refused or dropped and have no loss record in the log yet, one row for each cause (FORMAT.md, *Pending
+//! losses*).
 //!
-//! It has a fixed length. Staging holds two of them, written alternately; a slot of `durable` holds one after a clean stop.
+//! It has a fixed length. Staging holds two tables that are written alternately; a slot of `durable` holds one after a clean stop.
 
 use super::bytes::{i64_at, u16_at, u32_at, u64_at};
 use super::checksum::{LOSSES_LOG, checksum_for};
 use crate::types::{Address, SourceId, Timestamp};
 
-/// So many rows has a table.
 pub const LOSS_ROWS_MAX: usize = 64;
 const HEADER_BYTES: usize = 32;
 const ROW_BYTES: usize = 48;
-/// Length of an encoded table.
 pub const LOSS_TABLE_BYTES: usize = HEADER_BYTES + LOSS_ROWS_MAX * ROW_BYTES;
-/// What the checksum covers stands behind it.
+/// The checksum covers all bytes behind it.
 const CHECKSUM_BYTES: usize = 4;
 
 const RECORDS_KNOWN: u8 = 1;
 const BYTES_KNOWN: u8 = 2;
 const IS_RECORDED: u8 = 4;
 
-/// What was lost of one source for one reason.
+/// A loss of one source for one reason.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PendingLoss {
-    /// `None`: of no source, or of several.
+    /// `None`: no source, or several.
     pub source: Option<SourceId>,
-    /// Number of a `LossReason`; 0 where the reason is not known.
+    /// Number of a `LossReason`; 0 where the reason is unknown.
     pub reason: u8,
-    /// When the first and the last of the lost records arrived.
+    /// The first and last arrival of the lost records.
     pub from: Timestamp,
     pub to: Timestamp,
-    /// `None`: the number is not known.
+    /// `None`: unknown.
     pub records: Option<u64>,
-    /// Payload bytes; `None`: the number is not known.
+    /// Payload bytes; `None`: unknown.
     pub bytes: Option<u64>,
-    /// Where its record stands in the log, once it is appended. It counts in the log from the moment at which that address is published.
+    /// Address of its loss record, once it is appended. The loss counts as recorded when that address is published.
     pub recorded_at: Option<Address>,
 }
 
 impl PendingLoss {
-    /// A loss of which nothing is known but that it may have happened.
+    /// A loss that may have happened, with no details known.
     pub const UNKNOWN: PendingLoss = PendingLoss {
         source: None,
         reason: 0,
@@ -49,22 +48,21 @@ impl PendingLoss {
         recorded_at: None,
     };
 
-    /// Whether the log up to `tail` holds its record.
+    /// Reports whether the log up to `tail` holds its record.
     pub fn is_recorded_below(&self, tail: Address) -> bool {
         self.recorded_at.is_some_and(|at| at < tail)
     }
 }
 
-/// The content of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LossTable {
     pub rows: Vec<PendingLoss>,
-    /// The records of all rows that have left the table stand below. Whoever reads the log only up to a lower address misses some of them.
+    /// The records of all removed rows lie below this address. A reader that stops at a lower address misses some of them.
     pub recorded_below: Address,
 }
 
 impl LossTable {
-    /// The rows that the log up to `tail` holds no record of, as they are to be recorded.
+    /// Returns the rows without a record in the log up to `tail`, ready to be recorded.
     pub fn unrecorded(&self, tail: Address) -> Vec<PendingLoss> {
         let rows = self.rows.iter().filter(|row| !row.is_recorded_below(tail));
         rows.map(|row| PendingLoss {
@@ -74,10 +72,10 @@ impl LossTable {
         .collect()
     }
 
-    /// The bytes of the table as the one of this number.
+    /// Encodes the table under this number.
     ///
     /// # Panics
-    /// There are more than `LOSS_ROWS_MAX` rows.
+    /// Panics if there are more than `LOSS_ROWS_MAX` rows.
     pub fn encode(&self, uuid: &[u8; 16], number: u64) -> Vec<u8> {
         let rows = self.rows.len();
         assert!(
@@ -98,7 +96,7 @@ impl LossTable {
         table
     }
 
-    /// `None` for bytes that do not verify as the table of this directory and number.
+    /// Returns `None` if the bytes do not verify as the table of this directory and number.
     pub fn decode(uuid: &[u8; 16], number: u64, bytes: &[u8]) -> Option<LossTable> {
         let bytes = bytes.first_chunk::<LOSS_TABLE_BYTES>()?;
         let (sum, body) = bytes.split_first_chunk::<CHECKSUM_BYTES>()?;
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_holds_is_no_longer_to_be_recorded() {
+    fn a_loss_with_a_record_in_the_log_is_not_recorded_again() {
         let table = LossTable {
             rows: vec![row(1), row(11), row(12), row(13)],
             recorded_below: Address::ZERO,

@@ -1,9 +1,9 @@
-//! Pure encode and decode of what `FORMAT.md` specifies: records and chunks, nodes of the chunk index, entries of the timestamp
-//! index, lines of the catalog, checksums.
+//! Pure encoding and decoding of the bytes that `FORMAT.md` specifies: records and chunks, nodes of the chunk index, entries of the timestamp index, lines of
+//! the catalog, checksums.
 //!
-//! Nothing here does I/O or knows what a payload means. Decoders take bytes from anywhere and answer with an error, never a panic.
+//! Nothing here does I/O or knows what a payload means. Decoders accept any bytes and return an error, never a panic.
 
-// What all of them use.
+// Shared by all modules.
 mod bytes;
 mod checksum;
 
@@ -12,6 +12,7 @@ mod chunk;
 mod columns;
 mod record;
 mod runs;
+mod tail_piece;
 
 // The chunk index.
 mod index_block;
@@ -20,12 +21,12 @@ mod node;
 mod node_encoding;
 mod summary;
 
-// The timestamp index, the catalog, and losses that have no record yet.
+// The timestamp index, the catalog and pending losses.
 mod line;
 mod loss_table;
 mod time_entry;
 
-// What other programs read too.
+// Texts that other programs read too.
 mod object_line;
 
 pub use bytes::FormatError;
@@ -34,9 +35,10 @@ pub use chunk::{
     ChunkBuilder, PushOutcome, RecordIter, has_trailer, put_trailer, verify_chunk, verify_part,
 };
 pub use columns::{
-    Buffers, NumberRange, PartColumns, Piece, PieceKind, RangeTotals, SegmentDirectory, StreamRows,
-    Take, Template, UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart,
-    Wanted, saves_enough,
+    Buffers, FieldPlace, NumberRange, PartColumns, Piece, PieceKind, RangeTotals,
+    SEGMENT_UNITS_MOST, SegmentDirectory, SegmentZones, SourceZones, StreamRows, Take, Template,
+    UNIT_CHUNKS, UNIT_HEADER_BYTES, Unit, UnitEncoder, UnitHeader, UnitPart, Wanted, Zone,
+    ZonesBuilder, put_raw_unit, text_key,
 };
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{
@@ -47,14 +49,15 @@ pub use node::{NODE_BYTES_MAX, Node, SourceStats};
 pub use node_encoding::encode_node;
 pub use object_line::{seal_object, sealed_objects};
 pub use record::{
-    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, RECORD_HEADER_BYTES,
-    RawRecord, RecordHeader, longest_payload, record_bytes,
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_HEADER_BYTES, CHUNK_TRAILER_BYTES, LOST_ENTRY,
+    RECORD_HEADER_BYTES, RawRecord, RecordHeader, longest_payload, record_bytes,
 };
 pub use runs::{Run, walk_runs};
 pub use summary::{
     Bin, BinStats, ChildStats, IndexChild, IndexSummary, NodeSummary, Reuse, SourceSummary,
     TOP_VALUES, Top,
 };
+pub use tail_piece::{TAIL_PIECE_HEADER_BYTES, TailPiece};
 pub use time_entry::{
     FANOUT, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before, entry_of,
 };

@@ -1,7 +1,7 @@
-//! The sources of a narrow node of the chunk index: what it says of each stands column by column, in as many bits as the widest number of a column needs.
+//! The sources of a narrow node of the chunk index, stored column by column. Each column uses as many bits as its widest number needs.
 //!
-//! A node is narrow where it has many sources: most have a record or two in a chunk then, and an entry of a fixed length would take more than they do.
-//! Any number is found without those before it. `Columns::prove` proves where the columns stand once; the accessors behind it cannot fail.
+//! A node with many sources is narrow: most sources have a record or two in a chunk, and a fixed entry would be longer than those records. Any number is found
+//! without the ones before it. `Columns::prove` proves the places of the columns once; the accessors behind it cannot fail.
 
 use super::bytes::{FormatError, invalid, pad8, u32_at, u64_at};
 use super::columns::{PACKED_SLACK_BYTES, Packed, pack, width_of};
@@ -9,16 +9,16 @@ use super::summary::{ChildStats, NodeSummary};
 use crate::proven::{at, at_mut};
 use crate::types::{TimeRange, Timestamp};
 
-/// A node of so many sources is narrow.
+/// A node with this many sources or more is narrow.
 pub(super) const NARROW_SOURCES: usize = 32;
-/// What describes the columns.
+/// The table that describes the columns.
 pub(super) const TABLE_BYTES: usize = COLUMNS * COLUMN_BYTES;
 const COLUMN_BYTES: usize = 24;
 const COLUMNS: usize = 16;
-/// Columns with a number for each source. Those behind them have one for each child of each source.
+/// Columns with one number for each source. The columns behind them have one for each child of each source.
 const OF_SOURCES: usize = 13;
 
-/// What a source's numbers are, in the order of the columns.
+/// The numbers of a source, in the order of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Numbers {
     pub source: u64,
@@ -29,17 +29,17 @@ pub(super) struct Numbers {
     pub last_arrival: u64,
     pub first_ts: u64,
     pub last_ts: u64,
-    /// How many chunks before the node's first one the source was held last; 0: never.
+    /// Chunks between the node's first one and the chunk that held the source last; 0: never.
     pub chunks_back: u64,
     pub first: u64,
     pub last: u64,
     pub child_mask: u64,
-    /// How many children the sources before it have.
+    /// The number of children of all sources before it.
     pub children_before: u64,
 }
 
 impl Numbers {
-    /// As they stand in the columns: ends as how far they lie behind their beginnings.
+    /// Returns the stored numbers: an end is stored as its distance from the beginning.
     fn columns(&self) -> [u64; OF_SOURCES] {
         [
             self.source,
@@ -58,7 +58,7 @@ impl Numbers {
         ]
     }
 
-    /// What source `nth` has in each column. They are named one by one: `map` over the array would copy and call for each.
+    /// Reads source `nth` in each column. The columns are listed one by one, because `map` over the array would copy and call for each.
     #[inline]
     fn of_columns(columns: &[Column<'_>; OF_SOURCES], nth: usize) -> Numbers {
         let [
@@ -97,7 +97,7 @@ impl Numbers {
     }
 }
 
-/// A column: each number is `least` and some times `step`.
+/// A column: each number is `least` plus a multiple of `step`.
 #[derive(Debug, Clone, Copy)]
 struct Column<'a> {
     least: u64,
@@ -106,7 +106,7 @@ struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// The column that `table` describes, of so many numbers in `node`.
+    /// Reads the column of `count` numbers in `node` that `table` describes.
     fn of(node: &'a [u8], table: &[u8], count: usize) -> Result<Column<'a>, FormatError> {
         let (start, width) = (u32_at(table, 16), u32_at(table, 20));
         let (Some(bytes), Ok(width)) = (node.get(start as usize..), u8::try_from(width)) else {
@@ -126,7 +126,7 @@ impl<'a> Column<'a> {
         self.least.wrapping_add(self.step.wrapping_mul(steps))
     }
 
-    /// As signed numbers, what none is below and none above; `None` where one may have wrapped.
+    /// Returns signed bounds of the numbers; `None` where one may have wrapped.
     fn bounds(&self) -> Option<(i64, i64)> {
         let least = self.least as i64;
         let steps = self.step.checked_mul(self.packed.greatest())?;
@@ -134,18 +134,17 @@ impl<'a> Column<'a> {
     }
 }
 
-/// The columns of a narrow node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns<'a> {
     of_sources: [Column<'a>; OF_SOURCES],
     sources: usize,
     node: &'a [u8],
-    /// What describes them.
+    /// The table that describes the columns.
     table: &'a [u8],
 }
 
 impl<'a> Columns<'a> {
-    /// The columns of a node of so many sources, whose table begins at `table_at` and is there.
+    /// Reads the columns of a node with `sources` sources, whose table begins at `table_at` and is complete.
     pub fn of(node: &'a [u8], table_at: usize, sources: usize) -> Result<Columns<'a>, FormatError> {
         let table = at(node, table_at..table_at + TABLE_BYTES);
         let column = |nth: usize| Column::of(node, at(table, nth * COLUMN_BYTES..), sources);
@@ -161,12 +160,12 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// Those of a node that was proven.
+    /// Reads the columns of a proven node.
     pub fn proven(node: &'a [u8], table_at: usize, sources: usize) -> Columns<'a> {
         Columns::of(node, table_at, sources).expect("the columns of a node were proven")
     }
 
-    /// Proves what the accessors rely on.
+    /// Proves the facts that the accessors rely on.
     pub fn prove(&self) -> Result<(), FormatError> {
         let mut children = 0;
         for nth in 0..self.sources {
@@ -183,7 +182,7 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// A range that holds the `ts` of all sources, from the widths of the columns alone; `None` where their sum overflows, or an end may lie before its
+    /// Returns a range that holds the `ts` of all sources, from the widths of the columns alone; `None` where their sum overflows or an end may precede its
     /// beginning.
     pub fn times(&self) -> Option<TimeRange> {
         let [.., first_ts, times, _, _, _, _, _] = &self.of_sources;
@@ -196,7 +195,6 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// The number of a source alone.
     pub fn source(&self, nth: usize) -> u64 {
         let [source, ..] = &self.of_sources;
         source.get(nth)
@@ -206,7 +204,6 @@ impl<'a> Columns<'a> {
         Numbers::of_columns(&self.of_sources, nth)
     }
 
-    /// The children of a source.
     pub fn children(&self, numbers: &Numbers) -> Children<'a> {
         Children {
             node: self.node,
@@ -217,18 +214,18 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Where a narrow node keeps what it knows of a source's children.
+/// The columns of a narrow node about the children of one source.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Children<'a> {
     node: &'a [u8],
     table: &'a [u8],
-    /// The place of the first of them in the columns.
+    /// The place of the first child in the columns.
     first: usize,
     first_ts: u64,
 }
 
 impl<'a> Children<'a> {
-    /// `count`: how many the source has. Gives records, least and greatest `ts` of each.
+    /// Returns records, least and greatest `ts` of each of the source's `count` children.
     pub fn columns(self, count: usize) -> impl Fn(usize) -> (u64, Timestamp, Timestamp) + use<'a> {
         let columns = ChildColumns::of(self.node, self.table, self.first + count);
         let columns = columns.expect("the columns of a node were proven");
@@ -262,7 +259,7 @@ impl<'a> ChildColumns<'a> {
     }
 }
 
-/// Appends the columns of a node's sources, and describes them in the table, which begins at `table_at` in `out`.
+/// Appends the columns of a node's sources and describes them in the table at `table_at` of `out`.
 pub(super) fn put_columns(node: &NodeSummary, table_at: usize, out: &mut Vec<u8>) {
     let mut children_before = 0;
     let numbers = node.sources.iter().map(|source| {
@@ -331,7 +328,7 @@ fn put_column(numbers: &mut [u64], table_at: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The greatest number that divides all of them; 1 where all are 0.
+/// Returns the greatest common divisor of the numbers; 1 where all are 0.
 fn step_of(numbers: &[u64]) -> u64 {
     let mut step = 0;
     for &number in numbers {

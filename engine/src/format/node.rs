@@ -1,6 +1,6 @@
-//! Decodes a node of the chunk index. Its mirror is `node_encoding.rs`; the layout is FORMAT.md's, *Chunk index*.
+//! Decodes a node of the chunk index. `node_encoding.rs` encodes it; FORMAT.md specifies the layout under *Chunk index*.
 //!
-//! `Node::decode` proves checksum, bounds, order and sums of everything once; the accessors behind it cannot fail.
+//! `Node::decode` proves checksum, bounds, order and sums once; the accessors behind it cannot fail.
 
 use std::ops::Range;
 
@@ -14,46 +14,45 @@ use super::time_entry::FANOUT;
 use crate::proven;
 use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, TimeRange, Timestamp};
 
-/// More than a roll-up of 65,000 sources takes; a length that a file claims is held against it before memory is given to it.
+/// This exceeds a roll-up of 65,000 sources. A reader checks a claimed length against it before it allocates.
 pub const NODE_BYTES_MAX: u32 = 256 << 20;
 pub(super) const MAGIC: u32 = 0x444F_4E4C;
-/// Of a narrow node.
+/// Marks a narrow node.
 pub(super) const NARROW_MAGIC: u32 = 0x4E4F_4E4C;
 pub(super) const NODE_HEADER_BYTES: usize = 56;
 pub(super) const SOURCE_ENTRY_BYTES: usize = 88;
 pub(super) const INDEX_ENTRY_BYTES: usize = 16;
 const SOURCE_COLUMN_BYTES: usize = 24;
-/// What a record takes that has no payload.
+/// The bytes of a record without payload.
 const RECORD_BYTES_MIN: u64 = RECORD_HEADER_BYTES as u64;
 
-/// A verified node.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
     bytes: &'a [u8],
 }
 
-/// What a node says of one source.
+/// A node's description of one source.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceStats<'a> {
     pub source: SourceId,
     pub own_time: bool,
     pub records: u64,
-    /// Bytes of the record log that its records take, headers and padding included.
+    /// Bytes of its records in the record log, headers and padding included.
     pub bytes: u64,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
-    /// Least and greatest `ts`: own time where the source has one, else arrival.
+    /// Least and greatest `ts`: the source's own time if it has one, else arrival.
     pub first_ts: Timestamp,
     pub last_ts: Timestamp,
     pub previous_chunk: Option<ChunkNo>,
-    /// Of a chunk: the offsets of the first and last record. Of a roll-up: the first and last child that hold the source.
+    /// In a chunk: the offsets of the first and last record. In a roll-up: the first and last child that hold the source.
     pub first: u32,
     pub last: u32,
     pub child_mask: u64,
     children: ChildColumns<'a>,
 }
 
-/// Where a roll-up keeps what it knows of a source's children.
+/// The columns of a roll-up about a source's children.
 #[derive(Debug, Clone, Copy)]
 enum ChildColumns<'a> {
     Wide(&'a [u8]),
@@ -61,7 +60,7 @@ enum ChildColumns<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Reads the node at `address` of the chunk index. `bytes` may go on behind it.
+    /// Decodes the node at `address` of the chunk index. `bytes` may be longer than the node.
     pub fn decode(uuid: &[u8; 16], address: Address, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let what = "a node";
         let length = match bytes.first_chunk::<NODE_HEADER_BYTES>() {
@@ -97,7 +96,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// A node whose very bytes, no more and no fewer, `decode` has accepted before. Of other bytes the accessors panic or give nonsense.
+    /// Wraps exactly the bytes that `decode` accepted before. On other bytes the accessors panic or return nonsense.
     pub fn assume_decoded(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -123,22 +122,21 @@ impl<'a> Node<'a> {
         u64_at(self.bytes, 40)
     }
 
-    /// Of a roll-up: how many of the chunks below it have no summary.
+    /// Returns the number of chunks below a roll-up that have no summary.
     pub fn missing_chunks(&self) -> u32 {
         u32_at(self.bytes, 52)
     }
 
-    /// Its length, in bytes.
     pub fn node_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// A range that holds the `ts` of all its sources, where that is known without a look at each.
+    /// Returns a range that holds the `ts` of all its sources, where it is known without a look at each.
     pub fn times(&self) -> Option<TimeRange> {
         self.narrow()?.times()
     }
 
-    /// Ascending by source.
+    /// Returns the sources in ascending order.
     pub fn sources(&self) -> impl Iterator<Item = SourceStats<'a>> + use<'a> {
         let (node, narrow) = (*self, self.narrow());
         (0..node.source_count()).map(move |nth| match &narrow {
@@ -151,7 +149,7 @@ impl<'a> Node<'a> {
         self.source_in(self.narrow().as_ref(), source)
     }
 
-    /// The same where its columns, if it is narrow, are at hand.
+    /// Finds a source when the columns of a narrow node are already at hand.
     fn source_in(&self, narrow: Option<&Columns<'a>>, source: SourceId) -> Option<SourceStats<'a>> {
         let count = self.source_count();
         let wanted = u64::from(source.0);
@@ -170,7 +168,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What the node says of an index. `None`: unknown, the node must be opened.
+    /// Returns the node's description of an index. `None` means unknown: the node must be opened.
     pub fn index(&self, source: SourceId, index: IndexId) -> Option<IndexBlock<'a>> {
         let table = self.index_table();
         let wanted = index_order(source.0, index.0);
@@ -181,7 +179,7 @@ impl<'a> Node<'a> {
         (entry_order(entry) == wanted).then(|| self.proven_block(entry))
     }
 
-    /// The indexes of a source of which the node knows something.
+    /// Returns the described indexes of a source.
     fn indexes_of(&self, source: SourceId) -> impl Iterator<Item = IndexBlock<'a>> + use<'a> {
         let (node, table) = (*self, self.index_table());
         let first = partition(table, INDEX_ENTRY_BYTES, |entry| {
@@ -193,7 +191,7 @@ impl<'a> Node<'a> {
             .map(move |entry| node.proven_block(entry))
     }
 
-    /// Every (source, index) of which the node knows something.
+    /// Returns every described (source, index).
     pub fn indexes(&self) -> impl Iterator<Item = (SourceId, IndexBlock<'a>)> + use<'a> {
         let node = *self;
         node.index_table()
@@ -201,7 +199,7 @@ impl<'a> Node<'a> {
             .map(move |entry| (SourceId(u16_at(entry, 0)), node.proven_block(entry)))
     }
 
-    /// The node as the writer's data, to go on accumulating from. Greatest values are a chunk's alone and are left out.
+    /// Converts the node to the writer's data, so that accumulation can continue. It omits greatest values, which only a chunk has.
     pub fn to_summary(&self) -> NodeSummary {
         let mut summary = NodeSummary::new(self.level());
         summary.clear(self.first_chunk());
@@ -252,13 +250,12 @@ impl<'a> Node<'a> {
         u32_at(self.bytes, 0) == NARROW_MAGIC
     }
 
-    /// Its columns, if it is narrow.
     fn narrow(&self) -> Option<Columns<'a>> {
         self.is_narrow()
             .then(|| Columns::proven(self.bytes, NODE_HEADER_BYTES, self.source_count()))
     }
 
-    /// Where the index table begins.
+    /// The index table begins here.
     fn sources_end(&self) -> usize {
         NODE_HEADER_BYTES
             + match self.is_narrow() {
@@ -272,7 +269,7 @@ impl<'a> Node<'a> {
         self.sources_end().saturating_add(indexes)
     }
 
-    /// Of a node that is not narrow.
+    /// Reads an entry of a node that is not narrow.
     fn source_entry(&self, nth: usize) -> &'a [u8] {
         let start = NODE_HEADER_BYTES + nth * SOURCE_ENTRY_BYTES;
         proven::at(self.bytes, start..start + SOURCE_ENTRY_BYTES)
@@ -331,7 +328,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The index block of an entry, once `prove` has parsed them all.
+    /// Returns the index block of an entry after `prove` has parsed them all.
     fn proven_block(&self, entry: &[u8]) -> IndexBlock<'a> {
         match self.index_block(entry) {
             Ok(block) => block,
@@ -355,7 +352,7 @@ impl<'a> Node<'a> {
                 self.index_count() as u64,
             );
         }
-        // What the chunks below hold at most, so that no sum over the nodes of a log overflows.
+        // Bounds the content of the chunks below, so that no sum over the nodes of a log overflows.
         let chunks = FANOUT.saturating_pow(self.level().into());
         let capacity = chunks.saturating_mul(CHUNK_BYTES_MAX.into());
         if self.records() > capacity / RECORD_BYTES_MIN {
@@ -415,18 +412,18 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Of an entry of the source table: the children that hold the source.
+/// Returns the children that hold the source, from an entry of the source table.
 fn child_mask(entry: &[u8]) -> u64 {
     u64_at(entry, 64)
 }
 
-/// Of an entry of the source table: where in the node the columns of its children stand.
+/// Returns the place of the children's columns in the node, from an entry of the source table.
 fn columns(entry: &[u8]) -> Range<usize> {
     let start = u32_at(entry, 72) as usize;
     start..start + child_mask(entry).count_ones() as usize * SOURCE_COLUMN_BYTES
 }
 
-/// (source, index) as one number.
+/// Combines (source, index) into one number.
 fn index_order(source: u16, index: u32) -> u64 {
     u64::from(source) << 32 | u64::from(index)
 }
@@ -435,7 +432,7 @@ fn entry_order(entry: &[u8]) -> u64 {
     index_order(u16_at(entry, 0), u32_at(entry, 4))
 }
 
-/// The first of `count` places in order from which on `is_behind` is true; `count`: of none.
+/// Returns the first of `count` ordered places where `is_behind` is true; `count` where there is none.
 fn first_of(count: usize, is_behind: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -449,14 +446,14 @@ fn first_of(count: usize, is_behind: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// The offset of the first entry of a sorted table for which `before` is false.
+/// Returns the offset of the first entry of a sorted table for which `before` is false.
 fn partition(table: &[u8], entry_bytes: usize, before: impl Fn(&[u8]) -> bool) -> usize {
     let entry = |nth: usize| proven::at(table, nth * entry_bytes..);
     first_of(table.len() / entry_bytes, |nth| !before(entry(nth))) * entry_bytes
 }
 
 impl<'a> SourceStats<'a> {
-    /// Of a roll-up: what it knows of each child that holds the source, ascending.
+    /// Returns the children of a roll-up that hold the source, ascending.
     pub fn children(&self) -> impl Iterator<Item = ChildStats> + use<'a> {
         let count = self.child_mask.count_ones() as usize;
         let wide = match self.children {
@@ -510,7 +507,7 @@ mod tests {
         }
     }
 
-    /// Index `id` of a node, from numbers: `rollup` says whether it has children.
+    /// Builds index `id` of a node from numbers. `rollup` gives it children.
     fn index(
         id: u32,
         rollup: bool,
@@ -635,7 +632,7 @@ mod tests {
             shapes in prop::collection::vec(
                 (prop::collection::vec((0u16..9000, 1u64..1 << 11), 0..7), any::<(bool, bool, u32)>()), 0..4),
         ) -> NodeSummary {
-            // All sources together have no more than a node can.
+            // All sources together fit in one node.
             let few = if ids.len() > 5 { 31 } else { u64::MAX };
             let below = |steps: &[(u16, u64)]| -> Vec<_> {
                 let count = |count: u64| (1 + ((count - 1) & few)) << (6 * level);
@@ -712,9 +709,9 @@ mod tests {
             Some((times.first.0, times.last.0))
         };
         let shifted = times(&|id| (7_000 + id, 9_000 - id));
-        // Of 48 numbers, and of as many that differ by twos, six bits.
+        // Each of 48 numbers needs six bits, and so do 48 numbers that differ by twos.
         assert_eq!(shifted, Some((7_001, 7_001 + 63 + 1_902 + 2 * 63)));
-        // A sum of bounds overflows: nothing is known.
+        // A sum of bounds overflows, so nothing is known.
         assert_eq!(times(&|id| (-id, i64::MAX - id)), None);
         assert_eq!(times(&|id| (i64::MIN + id, i64::MAX - id)), None);
         assert_eq!(
@@ -724,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_leaves_out_what_rare_sources_have() {
+    fn a_summary_omits_the_entries_of_rare_sources() {
         let mut summary = node(
             0,
             &[(1, vec![index(0, false, &[(3, 5)], false, false, 100)])],

@@ -1,6 +1,6 @@
-//! Encodes a node of the chunk index. Its mirror is `node.rs`; the layout is FORMAT.md's, *Chunk index*.
+//! Encodes a node of the chunk index. `node.rs` decodes it; FORMAT.md specifies the layout under *Chunk index*.
 //!
-//! What a summary leaves out (bins of rare sources, statistics of the rarest) is decided here and nowhere else.
+//! Only this file decides what a summary omits: bins of rare sources and statistics of the rarest.
 
 use super::bytes::{pad8, put_pairs};
 use super::checksum::checksum;
@@ -11,16 +11,16 @@ use super::summary::{BinStats, IndexSummary, NodeSummary, SourceSummary};
 use crate::proven;
 use crate::types::{Address, IndexId, LogKind, SourceId, Sum};
 
-/// A source with fewer records than this in a chunk has no index entries in its summary.
+/// A source with fewer records in a chunk has no index entries in its summary.
 const STATISTICS_RECORDS_MIN: u64 = 4;
-/// A source with fewer records than this in a chunk has no bins in its summary.
+/// A source with fewer records in a chunk has no bins in its summary.
 const BINS_RECORDS_MIN: u64 = 32;
-/// A roll-up keeps columns of its children for an index with at least this many values a child.
+/// A roll-up keeps columns of its children for an index with at least this many values for each child.
 const CHILD_COLUMNS_VALUES_MIN: u64 = 4;
 
-/// Appends the node's bytes, for a node at `address` of the chunk index, to `out`, which must be empty.
+/// Appends the bytes of a node at `address` of the chunk index to `out`, which must be empty.
 ///
-/// `covers` says whether an index covered every chunk of the node; one that did not gets no entry in a roll-up.
+/// `covers` reports whether an index covered every chunk of the node. Other indexes get no entry in a roll-up.
 pub fn encode_node(
     uuid: &[u8; 16],
     address: Address,
@@ -29,7 +29,7 @@ pub fn encode_node(
     out: &mut Vec<u8>,
 ) {
     let rollup = node.level > 0;
-    let told = |source: &SourceSummary, index: &IndexSummary| {
+    let is_described = |source: &SourceSummary, index: &IndexSummary| {
         if rollup {
             covers(source.source, index.index)
         } else {
@@ -40,7 +40,7 @@ pub fn encode_node(
         node.sources
             .iter()
             .flat_map(|source| source.indexes.iter().map(move |index| (source, index)))
-            .filter(|(source, index)| told(source, index))
+            .filter(|(source, index)| is_described(source, index))
     };
     put_header(out, node, entries().count());
     let sources_at = out.len();
@@ -87,7 +87,7 @@ pub fn encode_node(
     overwrite(out, 4, &sum.to_le_bytes());
 }
 
-/// The entries of the source table, which begins at `at`, and behind it what they point to.
+/// Writes the entries of the source table at `at` and appends the bytes that they point to.
 fn put_sources(node: &NodeSummary, mut at: usize, out: &mut Vec<u8>) {
     for source in node.sources.iter() {
         let columns_at = out.len() as u32;
@@ -98,7 +98,7 @@ fn put_sources(node: &NodeSummary, mut at: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether every value is in a bin. Some are not where the summary of a damaged chunk stood in for its records and had left its bins out.
+/// Reports whether every value is in a bin. Some are not where a damaged chunk's summary without bins replaced its records.
 fn has_bins_of_all(index: &IndexSummary) -> bool {
     index.bins.iter().map(|bin| bin.count).sum::<u64>() == index.count
 }

@@ -1,17 +1,17 @@
-//! Lines of JSON that prove themselves: objects whose last member is a checksum of the line's number and of what stands before it. Texts that only grow, and that
-//! other programs read too, are made of them.
+//! Lines of JSON with a checksum of their own: the last member covers the line's number and everything before it. Texts that only grow and that other programs
+//! read use them.
 
 use super::checksum::crc32c;
 
-/// In front of the checksum's eight hexadecimal digits, and behind them.
+/// The text around the checksum's eight hexadecimal digits.
 const BEFORE: &str = ",\"crc\":\"";
 const BEHIND: &str = "\"}";
 const SEAL_BYTES: usize = BEFORE.len() + 8 + BEHIND.len();
 
-/// An object with its checksum, as the `line_no`th line of its text, counted from 0; with its newline.
+/// Encodes an object with its checksum as line `line_no` of its text, counted from 0, with its newline.
 ///
 /// # Panics
-/// The text is not an object, or one without members.
+/// Panics if the text is not an object or has no members.
 pub fn seal_object(line_no: u64, object: &str) -> String {
     let members = object.strip_suffix('}');
     let members = members.filter(|members| members.len() > 1 && !object.contains('\n'));
@@ -20,10 +20,10 @@ pub fn seal_object(line_no: u64, object: &str) -> String {
     format!("{members}{BEFORE}{crc:08x}{BEHIND}\n")
 }
 
-/// The object of a line, which is without its newline, if it verifies.
+/// Returns the object of a line without its newline.
 ///
 /// # Errors
-/// What is wrong.
+/// Says why the line does not verify.
 fn sealed_object(line_no: u64, line: &[u8]) -> Result<Vec<u8>, &'static str> {
     let at = line.len().checked_sub(SEAL_BYTES);
     let (members, seal) = at
@@ -36,7 +36,7 @@ fn sealed_object(line_no: u64, line: &[u8]) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// The objects of a text, each with what is wrong if it does not verify. A last line without its newline was never finished, and is left out.
+/// Returns the objects of a text, or an error for each that does not verify. An unfinished last line is omitted.
 pub fn sealed_objects(text: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, &'static str>> {
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let whole = lines.map_while(|line| line.strip_suffix(b"\n"));

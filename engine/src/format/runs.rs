@@ -1,7 +1,7 @@
-//! The records of a chunk as runs: what follows one another, of one source and one length, with no anchor between.
+//! The records of a chunk as runs: consecutive records of one source and one length, with no anchor between them.
 //!
-//! Summaries are made from runs, so that the records of a batch, or of the only source that is busy, cost a comparison each. A run
-//! says what `RecordIter`, its naive form, says of its records.
+//! Summaries are made from runs, so the records of a batch, or of the only busy source, cost one comparison each. `RecordIter` is the naive form and gives the
+//! same records.
 
 use super::bytes::{FormatError, array, invalid, u64_at};
 use super::record::{
@@ -11,41 +11,40 @@ use super::record::{
 use crate::proven;
 use crate::types::{SourceId, Timestamp};
 
-/// Records of one source and one length that follow one another in a chunk.
+/// Consecutive records of one source and one length in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     pub source: SourceId,
-    /// Of each record.
+    /// The payload bytes of each record.
     pub payload_bytes: u16,
     /// At least 1.
     pub records: u32,
-    /// Of the first record's header in the chunk, in bytes.
+    /// Offset of the first record's header in the chunk, in bytes.
     pub offset: u32,
-    /// What their times count from.
+    /// The record times count from this anchor.
     pub anchor: Timestamp,
 }
 
 impl Run {
-    /// From one record to the next, header and padding included.
+    /// The distance from one record to the next, header and padding included.
     #[inline]
     pub fn entry_bytes(&self) -> usize {
         record_bytes(self.payload_bytes.into())
     }
 
-    /// Offset in the chunk of the header of record `nth`, from 0.
+    /// Returns the offset of the header of record `nth` in the chunk, counted from 0.
     #[inline]
     pub fn offset_of(&self, nth: u32) -> u32 {
         self.offset + nth * self.entry_bytes() as u32
     }
 
-    /// When record `nth` of it arrived.
     #[inline]
     pub fn arrival(&self, chunk: &[u8], nth: u32) -> Timestamp {
         let delta = u32::from_le_bytes(array(chunk, self.offset_of(nth) as usize + 4));
         Timestamp(self.anchor.0.saturating_add(i64::from(delta)))
     }
 
-    /// The entries of its records, headers and padding included.
+    /// Returns the entries of its records, headers and padding included.
     #[inline]
     pub fn entries<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
         let (start, end) = (self.offset, self.offset_of(self.records));
@@ -53,7 +52,7 @@ impl Run {
     }
 }
 
-/// Gives `each` the runs of a whole chunk in log order. Fails where `RecordIter` does, perhaps after some runs.
+/// Passes the runs of a whole chunk to `each` in log order. It fails where `RecordIter` fails, possibly after some runs.
 #[inline]
 pub fn walk_runs(chunk: &[u8], mut each: impl FnMut(Run)) -> Result<(), FormatError> {
     let limit = chunk.len().saturating_sub(CHUNK_TRAILER_BYTES);
@@ -84,7 +83,7 @@ pub fn walk_runs(chunk: &[u8], mut each: impl FnMut(Run)) -> Result<(), FormatEr
         }
         let offset = at as u32;
         let mut records = 0;
-        // The headers of a run differ in their upper half, the time, alone, which does not decrease.
+        // The headers of a run differ only in their upper half: the time, which never decreases.
         let delta = loop {
             records += 1;
             at += entry_bytes;
@@ -128,35 +127,35 @@ mod tests {
 
     const CHUNK: u32 = CHUNK_BYTES_MIN;
 
-    /// Source, arrival, offset and payload length of each record; the error, where there is one.
-    type Told = (Vec<(u16, i64, u32, usize)>, Option<FormatError>);
+    /// Source, arrival, offset and payload length of each record, and the error, if any.
+    type Listed = (Vec<(u16, i64, u32, usize)>, Option<FormatError>);
 
-    fn told_by_records(chunk: &[u8]) -> Told {
-        let mut told = Told::default();
+    fn listed_by_records(chunk: &[u8]) -> Listed {
+        let mut listed = Listed::default();
         for record in RecordIter::new(chunk, chunk.len() as u32) {
             match record {
-                Ok(record) => told.0.push((
+                Ok(record) => listed.0.push((
                     record.source.0,
                     record.arrival.0,
                     record.offset,
                     record.payload.len(),
                 )),
-                Err(error) => told.1 = Some(error),
+                Err(error) => listed.1 = Some(error),
             }
         }
-        told
+        listed
     }
 
-    fn told_by_runs(chunk: &[u8]) -> (Told, usize) {
-        let (mut told, mut runs) = (Told::default(), 0);
-        told.1 = walk_runs(chunk, |run| {
+    fn listed_by_runs(chunk: &[u8]) -> (Listed, usize) {
+        let (mut listed, mut runs) = (Listed::default(), 0);
+        listed.1 = walk_runs(chunk, |run| {
             runs += 1;
             assert_eq!(
                 run.entries(chunk).len(),
                 run.records as usize * run.entry_bytes()
             );
             for nth in 0..run.records {
-                told.0.push((
+                listed.0.push((
                     run.source.0,
                     run.arrival(chunk, nth).0,
                     run.offset_of(nth),
@@ -165,12 +164,12 @@ mod tests {
             }
         })
         .err();
-        (told, runs)
+        (listed, runs)
     }
 
     proptest! {
         #[test]
-        fn runs_say_what_records_say(
+        fn runs_hold_the_same_records(
             items in prop::collection::vec((1u16..3, 0usize..3, 1usize..20, prop_oneof![Just(0i64), 0..5i64, Just(5_000_000_000i64)]), 0..40),
         ) {
             let mut chunk = ChunkBuilder::new(CHUNK);
@@ -182,21 +181,21 @@ mod tests {
                 }
             }
             let (sealed, runs) = chunk.seal(&[7; 16], Address(0));
-            prop_assert_eq!(told_by_runs(sealed).0, told_by_records(sealed));
+            prop_assert_eq!(listed_by_runs(sealed).0, listed_by_records(sealed));
             let mut walked = Vec::new();
             walk_runs(sealed, |run| walked.push(run)).unwrap();
             prop_assert_eq!(runs, walked);
         }
 
         #[test]
-        fn runs_of_any_bytes_say_what_records_say(
+        fn runs_of_any_bytes_hold_the_same_records(
             words in prop::collection::vec(prop_oneof![
                 Just(0x0000_0005_0008_0001u64), Just(0x0000_0006_0008_0001), Just(0x0000_0004_0000_0002), Just(1 << 16), Just(0),
                 Just(0x0000_0007_0100_0001), any::<u64>(),
             ], 1..520),
         ) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            prop_assert_eq!(told_by_runs(&bytes).0, told_by_records(&bytes));
+            prop_assert_eq!(listed_by_runs(&bytes).0, listed_by_records(&bytes));
         }
     }
 
@@ -206,6 +205,6 @@ mod tests {
         for now in [1, 1, 2, 5_000_000_000, 5_000_000_007] {
             chunk.push(SourceId(9), Timestamp(now), &[7; 20]);
         }
-        assert_eq!(told_by_runs(chunk.seal(&[7; 16], Address(0)).0).1, 2);
+        assert_eq!(listed_by_runs(chunk.seal(&[7; 16], Address(0)).0).1, 2);
     }
 }

@@ -1,8 +1,7 @@
-//! What a node of the chunk index says, as plain data: filled by the writer, encoded by `encode_node`, rebuilt from bytes by
-//! `Node::to_summary`.
+//! The content of a node of the chunk index as plain data: the writer fills it, `encode_node` encodes it, and `Node::to_summary` rebuilds it.
 //!
-//! A `NodeSummary` is complete whatever the format later leaves out. Its lists are kept sorted, and reused from chunk to chunk:
-//! sealing a chunk allocates nothing once the lists have grown.
+//! A `NodeSummary` is complete; the format may omit parts later. Its lists are sorted and reused from chunk to chunk, so sealing a chunk allocates nothing once
+//! the lists have grown.
 
 use std::cmp::Ordering;
 use std::ops::{Deref, DerefMut};
@@ -10,17 +9,17 @@ use std::ops::{Deref, DerefMut};
 use crate::proven;
 use crate::types::{ChunkNo, IndexId, Key, SourceId, Sum, Timestamp, ValueRange};
 
-/// How many of a chunk's greatest values a summary keeps for each index.
+/// A summary keeps this many of a chunk's greatest values for each index.
 pub const TOP_VALUES: usize = 4;
 
-/// One of the greatest values of a chunk, and the offset in the chunk of the record that holds it.
+/// One of the greatest values of a chunk, with the offset in the chunk of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Top {
     pub key: Key,
     pub offset: u32,
 }
 
-/// How many values of an index fall in a bin, and, in a roll-up, which children hold some.
+/// The number of an index's values in a bin, and the children of a roll-up that hold some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bin {
     pub bin: u16,
@@ -38,7 +37,7 @@ pub struct BinStats {
     pub last_ts: Timestamp,
 }
 
-/// What a roll-up knows of one child's records of a source.
+/// A roll-up's description of one child's records of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildStats {
     pub child: u8,
@@ -47,7 +46,7 @@ pub struct ChildStats {
     pub last_ts: Timestamp,
 }
 
-/// What a roll-up knows of one child's values of an index.
+/// A roll-up's description of one child's values of an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexChild {
     pub child: u8,
@@ -57,7 +56,6 @@ pub struct IndexChild {
     pub sum: Sum,
 }
 
-/// The values of one index below a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexSummary {
     pub index: IndexId,
@@ -92,7 +90,7 @@ impl Default for IndexSummary {
 }
 
 impl IndexSummary {
-    /// Makes it the empty summary of an index, keeping what its lists have allocated.
+    /// Resets it to the empty summary of an index and keeps the allocations of its lists.
     pub fn reset(&mut self, index: IndexId) {
         self.index = index;
         self.count = 0;
@@ -106,13 +104,12 @@ impl IndexSummary {
     }
 }
 
-/// The records of one source below a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceSummary {
     pub source: SourceId,
     pub own_time: bool,
     pub records: u64,
-    /// Bytes of the record log that its records take, headers and padding included.
+    /// Bytes of its records in the record log, headers and padding included.
     pub bytes: u64,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
@@ -120,7 +117,7 @@ pub struct SourceSummary {
     pub last_ts: Timestamp,
     /// The latest chunk before this node that holds the source.
     pub previous_chunk: Option<ChunkNo>,
-    /// Of a chunk: the offsets of the first and last record. Of a roll-up: the first and last child that hold the source.
+    /// In a chunk: the offsets of the first and last record. In a roll-up: the first and last child that hold the source.
     pub first: u32,
     pub last: u32,
     pub child_mask: u64,
@@ -151,7 +148,7 @@ impl Default for SourceSummary {
 }
 
 impl SourceSummary {
-    /// Makes it the empty summary of a source, keeping what its lists have allocated.
+    /// Resets it to the empty summary of a source and keeps the allocations of its lists.
     pub fn reset(&mut self, source: SourceId, own_time: bool) {
         let mut children = std::mem::take(&mut self.children);
         let mut indexes = std::mem::take(&mut self.indexes);
@@ -167,7 +164,7 @@ impl SourceSummary {
     }
 }
 
-/// Everything a node says.
+/// The complete content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSummary {
     pub level: u8,
@@ -175,7 +172,7 @@ pub struct NodeSummary {
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
     pub records: u64,
-    /// Of a roll-up: how many of the chunks below it have no summary, as they were lost or damaged.
+    /// The number of chunks below a roll-up without a summary, because they were lost or damaged.
     pub missing_chunks: u32,
     /// Ascending by source.
     pub sources: Reuse<SourceSummary>,
@@ -194,7 +191,6 @@ impl NodeSummary {
         }
     }
 
-    /// Starts over for the node that begins at `first_chunk`.
     pub fn clear(&mut self, first_chunk: ChunkNo) {
         self.first_chunk = first_chunk;
         self.first_arrival = Timestamp::MAX;
@@ -205,7 +201,7 @@ impl NodeSummary {
     }
 }
 
-/// A list whose cleared items keep what they have allocated and are handed out again.
+/// A list that keeps the allocations of cleared items and reuses them.
 #[derive(Debug, Clone)]
 pub struct Reuse<T> {
     items: Vec<T>,
@@ -217,12 +213,12 @@ impl<T: Default> Reuse<T> {
         self.used = 0;
     }
 
-    /// One more item at the end. It holds what it held when it was cleared: the caller resets it.
+    /// Adds an item at the end. It still holds its content from before it was cleared: the caller resets it.
     pub fn push(&mut self) -> &mut T {
         self.insert(self.used)
     }
 
-    /// The item of a sorted list that `order` calls equal; where there is none, one is put in its place and `reset`.
+    /// Returns the item of a sorted list that `order` calls equal, or inserts one and calls `reset` on it.
     pub fn entry(
         &mut self,
         order: impl FnMut(&T) -> Ordering,
@@ -239,7 +235,7 @@ impl<T: Default> Reuse<T> {
         }
     }
 
-    /// One more item at `at` (at most the length); the caller resets it.
+    /// Inserts an item at `at` (at most the length); the caller resets it.
     fn insert(&mut self, at: usize) -> &mut T {
         if self.used == self.items.len() {
             self.items.push(T::default());

@@ -1,26 +1,26 @@
-//! Entries of the timestamp index, and the arithmetic that says where each node's entry stands.
+//! Entries of the timestamp index, and the arithmetic that finds the entry of each node.
 //!
-//! Entries stand in post-order, so the number of published entries alone gives every root of the forest.
+//! Entries are in post-order, so the number of published entries alone gives every root of the forest.
 
 use super::bytes::{FormatError, array, i64_at, invalid, u32_at, u64_at};
 use super::checksum::checksum;
 use crate::types::{Address, ChunkNo, LogKind, Timestamp};
 
-/// How many nodes of one level make a node of the next.
+/// The number of nodes of one level in a node of the next.
 pub const FANOUT: u64 = 64;
 pub const TIME_ENTRY_BYTES: usize = 48;
 /// 64^10 chunks of 4 KiB are more bytes than an address can name.
 const LEVEL_MAX: u8 = 10;
 
-/// Where a node stands, and the arrival times that it covers.
+/// The place of a node and the arrival times that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeEntry {
     pub level: u8,
     pub first_chunk: ChunkNo,
     pub node: Address,
-    /// 0: there is no node.
+    /// 0 means that there is no node.
     pub node_bytes: u32,
-    /// There is no node because the chunk's bytes do not verify; without this mark they are lost or never were.
+    /// The node is missing because the chunk's bytes do not verify. Without this mark they were lost or never existed.
     pub damaged: bool,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
@@ -83,7 +83,7 @@ impl TimeEntry {
     }
 }
 
-/// B(m): how many entries stand before the one of chunk `m`.
+/// Returns B(m): the number of entries before the one of chunk `m`.
 pub fn entries_before(chunk: u64) -> u64 {
     let mut nodes = chunk;
     let mut entries = 0u64;
@@ -101,9 +101,9 @@ pub fn entry_of(level: u8, ordinal: u64) -> u64 {
     entries_before(last_chunk).saturating_add(u64::from(level))
 }
 
-/// The greatest number of chunks all of whose entries, and all of the roll-ups that they complete, are among the first `entries`.
+/// Returns the greatest number of chunks whose entries, and completed roll-ups, are all among the first `entries`.
 pub fn complete_chunks(entries: u64) -> u64 {
-    // Entries are chunks plus roll-ups, of which there is less than one in 63 chunks.
+    // Entries are chunks plus roll-ups; there is less than one roll-up for 63 chunks.
     let (mut low, mut high) = (entries - entries / (FANOUT - 1), entries);
     low = low.saturating_sub(1).min(high);
     while low < high {

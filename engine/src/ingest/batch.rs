@@ -1,4 +1,5 @@
-//! Batches: payloads of one source as they are handed to the writer, how they are stored, and what became of them.
+//! Batches: the payloads of one source as they are handed to the writer, how they are stored, and the report of what was stored and
+//! refused.
 
 use std::sync::Arc;
 
@@ -13,35 +14,35 @@ use super::writer::Writer;
 /// Payloads of one source, back to back.
 #[derive(Debug, Clone, Copy)]
 pub enum Batch<'a> {
-    /// Each of the same length, in bytes.
+    /// Payloads of one length, in bytes.
     Fixed {
         bytes: &'a [u8],
         record_bytes: usize,
     },
-    /// Each behind its length as a little-endian `u16`.
+    /// Each payload stands behind its length, a little-endian `u16`.
     Framed { bytes: &'a [u8] },
 }
 
-/// What became of a batch.
+/// The outcome of storing a batch.
 #[derive(Debug, Default)]
 pub struct Pushed {
     pub stored: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the stored records.
     pub stored_bytes: u64,
     pub refused_count: u64,
-    /// The first of those, at most `REASONS_MAX`, with the reasons.
+    /// The first refused payloads, at most `REASONS_MAX`, with the reasons.
     pub refused: Vec<Refused>,
-    /// How many bytes of the batch were dealt with: all, unless the log was full.
+    /// The bytes of the batch that were stored or refused: all of them, unless the log was full.
     pub taken_bytes: usize,
 }
 
-/// How many refused payloads of a batch are reported with their reasons; the others are only counted.
+/// At most this many refused payloads of a batch are reported with their reasons; the others are only counted.
 pub const REASONS_MAX: usize = 16;
 
 /// A payload that was not stored.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its place in the batch, from 0.
+    /// The payload's place in the batch, from 0.
     pub ordinal: u64,
     pub reason: Error,
 }
@@ -62,7 +63,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// How many bytes of the batch a payload of it takes.
+    /// The bytes of the batch that this payload takes, with its length if the batch is framed.
     #[inline]
     pub(super) fn frame_bytes(&self, payload: &[u8]) -> usize {
         match self {
@@ -71,7 +72,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Its payloads in order; the last is an error where the batch ends inside it.
+    /// The payloads in order. The last is an error if the batch ends inside it.
     pub fn payloads(
         &self,
     ) -> impl Iterator<Item = std::result::Result<&'a [u8], PayloadError>> + use<'a> {
@@ -87,7 +88,7 @@ impl<'a> Batch<'a> {
                 return None;
             }
             let frame = match fixed {
-                // Of length 0 there would be no end of records.
+                // Payloads of length 0 would never end.
                 Some(length) => Some((length.max(1), rest)),
                 None => rest
                     .split_first_chunk()
@@ -107,13 +108,13 @@ impl<'a> Batch<'a> {
 }
 
 impl Writer {
-    /// Appends the records of a batch with one arrival time. Reports what is refused; the rest is stored. Waits while both staged blocks
-    /// are full.
+    /// Appends the records of a batch with one arrival time. Refused payloads are reported, and the rest is stored. Waits while both staged
+    /// blocks are full.
     pub fn push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
         self.push_payloads::<true>(source, batch)
     }
 
-    /// As `push_batch`, but where that would wait it returns with what it took until then. The batch is to go on at `taken_bytes`.
+    /// As `push_batch`, but returns instead of waiting. The caller goes on at `taken_bytes`.
     pub fn try_push_batch(&mut self, source: SourceId, batch: &Batch<'_>) -> Result<Pushed> {
         self.push_payloads::<false>(source, batch)
     }
@@ -136,13 +137,13 @@ impl Writer {
             _ => self.append_each::<WAIT>(source, now, batch, &layout, &mut pushed),
         };
         match stored {
-            // What was taken before is reported first; the next call meets the error again.
+            // The records stored before the error are reported first. The next call meets the error again.
             Err(error) if WAIT || pushed.taken_bytes == 0 => Err(error),
             _ => Ok(pushed),
         }
     }
 
-    /// Stores payloads of one length that need no closer look, until one would wait and may not.
+    /// Stores payloads of one length that need no check. Stops before one that would have to wait, if waiting is not allowed.
     fn append_run<const WAIT: bool>(
         &mut self,
         source: SourceId,
@@ -179,7 +180,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores the payloads that have the source's layout, one by one, until one would wait and may not.
+    /// Checks each payload against the source's layout and stores those that fit. Stops before one that would have to wait, if waiting is
+    /// not allowed.
     fn append_each<const WAIT: bool>(
         &mut self,
         source: SourceId,

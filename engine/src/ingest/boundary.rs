@@ -1,4 +1,4 @@
-//! Where the index logs begin when the oldest segments of the record log go.
+//! The new begins of the index logs when the oldest segments of the record log are removed.
 
 use crate::error::{Error, Result};
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks};
@@ -6,10 +6,10 @@ use crate::log::Opening;
 use crate::nodes::{NodeId, NodeReader};
 use crate::types::{Address, ChunkNo, LogKind, PerLog, Timestamp};
 
-/// How many chunks on either side of one with a damaged entry are asked: the entries of more than a page of the file.
+/// If the entry of a chunk is damaged, this many chunks on either side are tried. Their entries take more than a page of the file.
 const NEIGHBOURS_MAX: u64 = 128;
 
-/// Where the index logs begin when the records begin at some chunk.
+/// The begins of the index logs when the records begin at a given chunk.
 pub(super) struct Boundary {
     /// The place of the chunk's entry in the timestamp index.
     pub entry: Address,
@@ -17,14 +17,14 @@ pub(super) struct Boundary {
     pub node: Address,
     /// Every record below the chunk arrived at or before it.
     pub arrival: Timestamp,
-    /// Why the chunk's own entry does not say so.
+    /// The damage of the chunk's own entry, if `node` and `arrival` come from its neighbours.
     damage: Option<Error>,
 }
 
 impl Boundary {
-    /// What the entry of `chunk` says; entries are complete below `end`. A damaged entry must not stop retention, or the disk fills up: the
-    /// nearest sound entry before it gives the node, or else the chunk index keeps its begin; the nearest after it gives the arrival, or else
-    /// age alone gives up nothing.
+    /// Reads the entry of `chunk`; entries are complete below `end`. A damaged entry must not stop retention, or the disk fills up. So the
+    /// nearest sound entry before it gives the node; without one, the chunk index keeps its begin. The nearest sound entry after it gives
+    /// the arrival; without one, age alone removes nothing.
     pub fn find(
         chunk: ChunkNo,
         end: ChunkNo,
@@ -68,13 +68,13 @@ impl Boundary {
 
     pub fn warn_of_damage(&self) {
         if let Some(damage) = &self.damage {
-            tracing::warn!("{damage}; the oldest segment is evicted by the entries before it");
+            tracing::warn!("{damage}; eviction uses the nearest sound entries");
         }
     }
 }
 
-/// Gives up the oldest segment of records of a directory that has no writer. False where only the one that the log ends in is left, where
-/// the index logs do not reach past the oldest, or where it reaches past what is to be kept.
+/// Removes the oldest segment of records of a directory that has no writer. Returns false if it is the last segment, if the index logs do
+/// not reach past it, or if it reaches past `kept_from`.
 pub(super) fn evict_oldest(opening: Opening, kept_from: Option<Address>) -> Result<bool> {
     let segment_bytes = opening.meta().segment_bytes.records;
     let begins = PerLog::new(|log| opening.begin(log));

@@ -1,7 +1,7 @@
-//! Arrival time: nanoseconds since the Unix epoch that never decrease, counted by the TSC where it is invariant.
+//! Arrival time: nanoseconds since the Unix epoch that never decrease. The TSC counts them if it is invariant.
 //!
-//! The monotonic count is slewed to wall time once a second. A forward step of the wall clock is followed at once, a backward
-//! one absorbed by running slow, by at most 500 ppm; the writer starts it above every time the log already holds.
+//! The monotonic count is slewed to wall time once a second. The clock follows a forward step of the wall clock at once, and absorbs a
+//! backward step by running slow, by at most 500 ppm. The writer starts it above every time that the log already holds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,14 @@ use crate::types::Timestamp;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const SLEW_PPM_MAX: i64 = 500;
-/// A wall clock further ahead than this has been stepped, it has not drifted.
+/// A wall clock that is ahead by more than this was stepped; drift is slower.
 const STEP_NS: i64 = 100_000_000;
 
-/// Where time comes from.
+/// The clocks that arrival time is made from.
 pub trait TimeSource {
     /// A count that never decreases.
     fn ticks(&self) -> u64;
-    /// How many nanoseconds so many ticks take.
+    /// Converts ticks to nanoseconds.
     fn ns_of(&self, ticks: u64) -> u64;
     /// Wall time, which may step either way.
     fn wall(&self) -> Timestamp;
@@ -41,7 +41,7 @@ impl TimeSource for SystemTimeSource {
     }
 
     fn wall(&self) -> Timestamp {
-        // Before 1970 the difference is an error that says by how much. Times beyond the format's are its extremes.
+        // The error of a time before 1970 holds the difference. Times beyond the format's range become its extremes.
         Timestamp(match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
             Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
@@ -52,7 +52,7 @@ impl TimeSource for SystemTimeSource {
 /// A tick takes `rate / 2^RATE_SHIFT` nanoseconds.
 const RATE_SHIFT: u32 = 32;
 
-/// How ticks of the time-stamp counter become arrival time: a straight line, which the clock changes once a second.
+/// A straight line that converts ticks of the time-stamp counter to arrival time. The clock changes it once a second.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ClockLine {
     pub ticks: u64,
@@ -67,7 +67,7 @@ pub struct Clock<S = SystemTimeSource> {
     source: S,
     base_ticks: u64,
     base: Timestamp,
-    /// The source's own, and what the slew makes of it: one multiplication gives the time.
+    /// The source's own rate, and the rate after the slew: one multiplication gives the time.
     rate: u64,
     slewed_rate: u64,
     last: Timestamp,
@@ -75,7 +75,7 @@ pub struct Clock<S = SystemTimeSource> {
 }
 
 impl<S: TimeSource> Clock<S> {
-    /// Starts at wall time, or just above `newest`, the newest time in the log, where that lies ahead.
+    /// Starts at wall time, or just above `newest`, the newest time in the log, if that is ahead.
     pub fn start(source: S, newest: Option<Timestamp>) -> Self {
         let base = newest.map_or(source.wall(), |newest| {
             source.wall().max(Timestamp(newest.0.saturating_add(1)))
@@ -94,17 +94,17 @@ impl<S: TimeSource> Clock<S> {
         clock
     }
 
-    /// The time now. At or after every time it gave before.
+    /// The time now, which is never before a time given earlier.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
         let elapsed_ns = self.elapsed_ns(self.slewed_rate);
-        // Where it wraps around, in 2262, time stands still.
+        // Time stands still when the count wraps around, in 2262.
         let now = Timestamp(self.base.0.wrapping_add(elapsed_ns));
         self.last = self.last.max(now);
         self.last
     }
 
-    /// How its ticks become time until the next correction.
+    /// The line that holds until the next correction.
     fn line(&self) -> ClockLine {
         ClockLine {
             ticks: self.base_ticks,
@@ -113,14 +113,14 @@ impl<S: TimeSource> Clock<S> {
         }
     }
 
-    /// Since the last correction, at a rate.
+    /// Nanoseconds since the last correction, at a given rate.
     #[inline]
     fn elapsed_ns(&self, rate: u64) -> i64 {
         let ticks = self.source.ticks().saturating_sub(self.base_ticks);
         ((u128::from(ticks) * u128::from(rate)) >> RATE_SHIFT) as i64
     }
 
-    /// Once a second compares with wall time and sets a new slew. Returns by how much wall time is ahead, in ns.
+    /// Compares with wall time once a second and sets a new slew. Returns how far wall time is ahead, in ns.
     pub fn discipline(&mut self) -> Option<i64> {
         (self.elapsed_ns(self.rate) >= SECOND_NS).then(|| self.correct())
     }
@@ -137,14 +137,14 @@ impl<S: TimeSource> Clock<S> {
                 to: self.base,
             });
         }
-        // Half of the difference in the next second; a ppm is a microsecond a second.
+        // Corrects half of the difference in the next second. One ppm is a microsecond a second.
         let wanted_ppm = if ahead_ns > STEP_NS {
             0
         } else {
             ahead_ns / 2000
         };
         let slew_ppm = wanted_ppm.clamp(-SLEW_PPM_MAX, SLEW_PPM_MAX);
-        // Rounded towards no slew at all, which keeps the limit.
+        // Rounding towards no slew keeps the limit.
         let slew = i128::from(self.rate) * i128::from(slew_ppm) / 1_000_000;
         self.slewed_rate = self.rate.saturating_add_signed(slew as i64);
         ahead_ns
@@ -152,7 +152,8 @@ impl<S: TimeSource> Clock<S> {
 }
 
 impl Clock<SystemTimeSource> {
-    /// How other processes' readings of the time-stamp counter become arrival time; `None` if this clock does not count by it.
+    /// The line by which other processes convert their readings of the time-stamp counter to arrival time; `None` if this clock does not
+    /// count by it.
     pub fn time_stamp_line(&self) -> Option<ClockLine> {
         let counts = self.source.ticks.are_time_stamps();
         counts.then(|| self.line())

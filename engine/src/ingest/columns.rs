@@ -1,6 +1,6 @@
-//! The values of one index in a chunk as columns, and what a summary says of them: a few tight loops, each over the whole column.
+//! Summarises the values of one index in a chunk, held as columns: a few tight loops, each over the whole column.
 //!
-//! Scratch memory is reused: a chunk costs no allocation. The tests hold every loop against a naive form of it.
+//! Scratch memory is reused, so a chunk costs no allocation. The tests compare every loop with a naive form of it.
 
 use crate::format::{Bin, BinStats, IndexSummary, TOP_VALUES, Top};
 use crate::proven::{at, at_mut};
@@ -9,19 +9,19 @@ use crate::types::{Key, Sum, Timestamp, ValueRange};
 
 /// Bins are 16-bit numbers.
 const BINS: usize = 1 << 16;
-/// Keys whose extremes are looked at together.
+/// The number of keys whose extremes are compared together.
 const BLOCK_KEYS: usize = 32;
-/// Bins are looked for one by one where there are at most so many for each value.
+/// Bins are searched one by one if there are at most this many for each value.
 const BINS_EACH: usize = 4;
 
 #[derive(Default)]
 pub struct Columns {
     keys: Vec<Key>,
-    /// Of each key, which of the source's records holds it; empty where every record has one.
+    /// For each key, the number of the record that holds it; empty if every record has a key.
     holders: Vec<u32>,
-    /// Of each key.
+    /// The bin of each key.
     bins: Vec<u16>,
-    /// By bin; zero between uses. Empty before the first one.
+    /// Counts by bin; zero between uses, and empty before the first use.
     counts: Vec<u32>,
     /// A bit for each bin; zero between uses.
     counted: Vec<u64>,
@@ -34,7 +34,7 @@ impl Columns {
         self.holders.clear();
     }
 
-    /// The keys, for somebody who loads one for every record.
+    /// The keys, to be filled with one for every record.
     pub fn keys(&mut self) -> &mut Vec<Key> {
         &mut self.keys
     }
@@ -68,7 +68,7 @@ impl Columns {
         self.take_bins(&index.bins, out);
     }
 
-    /// Which record holds a key, by the key's number.
+    /// The record that holds the n-th key.
     #[inline]
     fn holder(&self, nth: u32) -> u32 {
         if self.holders.is_empty() {
@@ -77,9 +77,9 @@ impl Columns {
         *at(&self.holders, nth as usize)
     }
 
-    /// Keeps the greatest values, descending, of equal ones those that came first, with their numbers as offsets. Returns the extremes.
+    /// Keeps the greatest values in descending order, with their numbers as offsets; of equal values, the first ones. Returns the extremes.
     ///
-    /// Few values ever are among the greatest so far, so a block is looked at closely only where its greatest is.
+    /// Few values are ever among the greatest so far, so a block is examined only if its greatest value is.
     fn keep_greatest(&self, tops: &mut Vec<Top>) -> ValueRange {
         let mut all = ValueRange::EMPTY;
         for (number, block) in self.keys.chunks(BLOCK_KEYS).enumerate() {
@@ -104,7 +104,7 @@ impl Columns {
         self.bins.clear();
         bins.load_bins(&self.keys, &mut self.bins);
         self.counts.resize(BINS, 0);
-        // Of known length, so that no bin needs a look at it.
+        // An array of known length needs no bounds check for each bin.
         let counts = self.counts.first_chunk_mut::<BINS>();
         let counts = counts.expect("it was just made as long");
         for bin in &self.bins {
@@ -133,7 +133,7 @@ impl Columns {
         }
     }
 
-    /// Moves the bins that were counted into `out`, ascending, and leaves the scratch zero. They lie between those of the extremes.
+    /// Moves the counted bins into `out`, ascending, and clears the scratch. All of them lie between the bins of the extremes.
     fn take_bins(&mut self, bins: &BinMap, out: &mut IndexSummary) {
         if out.range.is_empty() {
             return;
@@ -156,7 +156,7 @@ impl Columns {
         }
     }
 
-    /// `take_bins` where they are few in a wide range.
+    /// `take_bins` for a few bins in a wide range.
     fn take_scattered_bins(&mut self, out: &mut Vec<Bin>) {
         self.counted.resize(BINS / 64, 0);
         let (mut first, mut last) = (BINS / 64, 0);
@@ -187,7 +187,7 @@ fn take_bin(bin: usize, count: &mut u32, out: &mut Vec<Bin>) {
     }
 }
 
-/// Puts a value among the greatest. Once it has found its place, those behind it move on by one, and the last falls out.
+/// Inserts a value among the greatest. Those behind it move on by one, and the last is dropped.
 #[inline]
 fn keep(tops: &mut Vec<Top>, key: Key, nth: u32) {
     let mut moving = Top { key, offset: nth };
@@ -203,7 +203,7 @@ fn keep(tops: &mut Vec<Top>, key: Key, nth: u32) {
     }
 }
 
-/// The least and the greatest key. Four at a time, so that no comparison waits for the one before it.
+/// The least and the greatest key. Four are compared at a time, so that no comparison waits for the one before it.
 #[inline]
 fn extremes(keys: &[Key]) -> ValueRange {
     let (quads, rest) = keys.as_chunks::<4>();
@@ -260,7 +260,7 @@ mod tests {
         catalog.source(source).unwrap().indexes.clone()
     }
 
-    /// What `summarise` must say, from sorted copies and maps.
+    /// The expected result of `summarise`, made with sorted copies and maps.
     fn naive(index: &Index, held: &[(u32, Key)]) -> IndexSummary {
         let mut out = IndexSummary::default();
         out.reset(index.id);
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Values near one another, far apart, many alike, ascending.
+    /// Values that are near one another, far apart, mostly alike, or ascending.
     fn values() -> impl Strategy<Value = Vec<u64>> {
         let one = prop_oneof![
             0..9u64,
@@ -368,7 +368,7 @@ mod tests {
                     let mut found = IndexSummary::default();
                     columns.summarise(&index, &mut found, offset_of, ts_of);
                     let expected = naive(&index, &held);
-                    // As printed, where NaN equals NaN.
+                    // Compared as text, because NaN does not equal NaN.
                     prop_assert_eq!(format!("{found:?}"), format!("{expected:?}"));
                 }
             }

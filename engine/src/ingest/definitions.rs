@@ -1,5 +1,5 @@
-//! The writer's part of the catalog: sources and indexes are defined and closed at the start of a chunk, and stand in the file before they
-//! count. Sources are forgotten with their records.
+//! The writer's part of the catalog. Sources and indexes are defined and closed at the start of a chunk, and are in the file before they
+//! take effect. Sources are forgotten with their records.
 
 use crate::error::Result;
 use crate::schema::{
@@ -11,25 +11,25 @@ use super::intake::Intakes;
 use super::native::NativeKey;
 use super::writer::Writer;
 
-/// For fewer bytes, a catalog is not written again.
+/// A catalog is not rewritten for fewer bytes than this.
 const FORGOTTEN_BYTES_MIN: u64 = 64 << 10;
 
 /// One of the catalog's two ways to define a source.
 type Define = fn(&mut Catalog, &SourceDef, Address) -> Result<(SourceId, Vec<Event>)>;
 
 impl Writer {
-    /// Defines a source with its indexes (Figure 9). The same definition again changes nothing; further fields and indexes are
-    /// added from the next chunk on; a closed source is opened again.
+    /// Defines a source with its indexes (Figure 9). The same definition again changes nothing. Further fields and indexes hold from the
+    /// next chunk on. A closed source is opened again.
     pub fn define_source(&mut self, def: &SourceDef) -> Result<SourceId> {
         self.define(def, Catalog::define_source)
     }
 
-    /// As `define_source`, for sources that are built in: their names begin with `loom_`.
+    /// As `define_source`, for built-in sources: their names begin with `loom_`.
     pub fn define_builtin_source(&mut self, def: &SourceDef) -> Result<SourceId> {
         self.define(def, Catalog::define_builtin_source)
     }
 
-    /// Defines several sources, all or none: each is tried before the first is made.
+    /// Defines several sources, all or none: each is tried before the first is defined.
     pub fn define_sources(&mut self, defs: &[SourceDef]) -> Result<Vec<SourceId>> {
         let at = self.chunk_start();
         self.catalog.plan(|catalog| {
@@ -51,7 +51,7 @@ impl Writer {
         self.change_catalog(|catalog, at| define(catalog, def, at))
     }
 
-    /// Ends a source: its records stay, it takes no more.
+    /// Ends a source: it takes no more records, and those it has stay.
     pub fn close_source(&mut self, source: SourceId) -> Result<()> {
         self.seal()?;
         self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_source(source, at)?])))
@@ -84,7 +84,7 @@ impl Writer {
         Ok(id)
     }
 
-    /// Ends an index; it stays readable over the records that it covered.
+    /// Ends an index. It stays readable over the records that it covered.
     pub fn close_index(&mut self, index: IndexId) -> Result<()> {
         self.seal()?;
         self.change_catalog(|catalog, at| Ok(((), vec![catalog.close_index(index, at)?])))?;
@@ -92,8 +92,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the catalog again without those `forgettable` sources of which nothing is retained, where they take an eighth of it or more: what strangers
-    /// defined goes with its records. Returns whether it did.
+    /// Rewrites the catalog without those `forgettable` sources that have no retained record, if they take at least an eighth of it. So
+    /// definitions from strangers are removed with their records. Returns whether it rewrote the catalog.
     ///
     /// # Errors
     /// As [`Writer::rewrite_catalog`].
@@ -109,8 +109,8 @@ impl Writer {
         Ok(is_worth_it)
     }
 
-    /// Writes the catalog again: with what it says of retained records alone, and without those `forgettable` sources of which nothing is retained.
-    /// Their names keep their ids; a definition begins them again.
+    /// Rewrites the catalog: it keeps only what describes retained records, and drops those `forgettable` sources that have none. The names
+    /// of dropped sources keep their ids, and a new definition brings them back.
     ///
     /// # Errors
     /// The log or the catalog cannot be written; the catalog is as before.
@@ -118,7 +118,7 @@ impl Writer {
         if self.catalog.event_count() == 0 {
             return Ok(());
         }
-        // Only sealed chunks say whose records they hold.
+        // Only sealed chunks say which sources' records they hold.
         self.seal()?;
         let uuid = self.logs.meta().uuid;
         let bytes = self.logs.catalog_bytes_ever()?;
@@ -132,12 +132,12 @@ impl Writer {
         Ok(())
     }
 
-    /// No start finds records below again, whatever is lost.
+    /// The address below which no start finds records again, whatever is lost.
     fn given_up_below(&self) -> Address {
         self.logs.evicted(LogKind::Records)
     }
 
-    /// Whether no record of a source stands at `below` or past it, and none is to be expected: it was defined, and got its last field, before.
+    /// Whether a source has no record at `below` or past it and none is expected, because it got its last field before `below`.
     fn is_gone(&self, source: &Source, below: Address) -> bool {
         let last = self.latest.get(source.id);
         let is_retained = last.is_some_and(|chunk| chunk.address(self.chunk_bytes) >= below);
@@ -145,8 +145,8 @@ impl Writer {
         is_old && !is_retained && source.indexes.is_empty()
     }
 
-    /// Makes a change of the catalog from the next chunk on: each of its events is written before it counts, so that the catalog here is always
-    /// the one on the disk, whichever write fails.
+    /// Changes the catalog from the next chunk on. Each event is written before it takes effect, so that the catalog here equals the one on
+    /// the disk, whichever write fails.
     fn change_catalog<T>(
         &mut self,
         change: impl FnOnce(&mut Catalog, Address) -> Result<(T, Vec<Event>)>,
@@ -160,9 +160,10 @@ impl Writer {
                 .append_catalog(&encode_line(&uuid, line_no, event))?;
             self.catalog.apply(event)
         });
-        // Only theirs: there may be tens of thousands of others.
+        // Only the changed sources are refreshed: there may be tens of thousands of others.
         for source in events.iter().filter_map(Event::source) {
             self.intakes.refresh(&self.catalog, source);
+            self.templates.refresh(&self.catalog, source);
         }
         written.map(|()| made)
     }

@@ -1,7 +1,7 @@
-//! Appends what was summarised: the summary, each roll-up that it completes, and their time entries.
+//! Appends summaries, the roll-ups that they complete, and the time entries of both.
 //!
 //! Every chunk of the record log passes here once, in order, as a summary or as a gap, so that the entry of any node stands where
-//! `entry_of` says. Pointers only lead down: entries name nodes that stand below them, nodes name chunks that are sealed.
+//! `entry_of` says. Pointers only lead down: entries name nodes that stand below them, and nodes name chunks that are sealed.
 
 use crate::error::Result;
 use crate::format::{
@@ -14,7 +14,7 @@ use crate::types::{Address, ChunkNo, IndexId, LogKind, SourceId, Timestamp};
 
 use super::rollup::Merger;
 
-/// Why a chunk has no summary.
+/// The reason why a chunk has no summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// Its bytes were lost with staging, or its address never held any.
@@ -23,7 +23,7 @@ pub enum Missing {
     Damaged,
 }
 
-/// The open roll-ups, and where the next chunk belongs.
+/// The open roll-ups, and the number of the next chunk.
 pub struct Indexer {
     uuid: [u8; 16],
     chunk_bytes: u32,
@@ -33,7 +33,8 @@ pub struct Indexer {
     open: Vec<NodeSummary>,
     merger: Merger,
     buffer: Vec<u8>,
-    /// Indexes by closures that ended with an earlier writer: chunks that were indexed since are without them, so no roll-up answers for them.
+    /// Indexes by closures that ended with an earlier writer. Chunks that were indexed since then do not have them, so no roll-up answers
+    /// for them.
     ended: Vec<IndexId>,
 }
 
@@ -71,13 +72,13 @@ impl Indexer {
         self.roll_up(logs, catalog, Some(summary))
     }
 
-    /// Passes over the next chunk, which has no summary.
+    /// Passes over the next chunk because it has no summary.
     pub fn add_missing(&mut self, logs: &mut Logs, catalog: &Catalog, why: Missing) -> Result<()> {
         self.put_missing(logs, 0, self.next_chunk, why)?;
         self.roll_up(logs, catalog, None)
     }
 
-    /// Adds a chunk's summary, or that there is none, to the roll-ups above it and appends those that are complete.
+    /// Adds a chunk's summary, or its absence, to the roll-ups above it and appends those that are complete.
     fn roll_up(
         &mut self,
         logs: &mut Logs,

@@ -1,4 +1,4 @@
-//! What a push needs to know of its source, looked up by id: which payloads fit it. Follows the catalog after each of its changes.
+//! The payloads that fit each source, looked up by id at each push. It follows the catalog after each change.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Intakes {
 
 #[derive(Clone, Default)]
 struct Intake {
-    /// The length of payloads that need no closer look.
+    /// The length of payloads that need no check.
     plain_bytes: Option<usize>,
     /// `None` while the source takes no records.
     layout: Option<Arc<Layout>>,
@@ -34,7 +34,7 @@ impl Intakes {
         intakes
     }
 
-    /// Takes over what the catalog says of a source now.
+    /// Takes over the catalog's current definition of a source.
     pub fn refresh(&mut self, catalog: &Catalog, source: SourceId) {
         let open = catalog.source(source).filter(|source| source.is_open());
         let intake = open.map_or_else(Intake::default, |source| {
@@ -53,14 +53,14 @@ impl Intakes {
         *at_mut(&mut self.intakes, at) = intake;
     }
 
-    /// Whether payloads of that length need no closer look.
+    /// Whether payloads of that length need no check.
     #[inline]
     pub fn is_plain(&self, source: SourceId, payload_bytes: usize) -> bool {
         let intake = self.intakes.get(usize::from(source.0));
         intake.is_some_and(|intake| intake.plain_bytes == Some(payload_bytes))
     }
 
-    /// Looks closer at a payload.
+    /// Checks a payload against the layout.
     #[cold]
     pub fn check(&self, catalog: &Catalog, source: SourceId, payload: &[u8]) -> Result<()> {
         check(

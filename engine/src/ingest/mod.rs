@@ -1,15 +1,15 @@
-//! The way in: one writer appends records, summarises each chunk when it is full, and indexes what it summarised.
+//! The write path: one writer appends records, summarises each chunk when it is full, and indexes the summary.
 //!
-//! `Writer` owns everything a directory's single writer holds. Nothing here is shared with readers but the bytes that
-//! `Logs::publish` makes visible, and nothing here reads what `query` reads with.
+//! `Writer` owns everything that a directory's single writer holds. Readers share nothing with it except the bytes that `Logs::publish`
+//! makes visible, and nothing here uses the read path of `query`.
 
-// A directory is recovered, and a writer begins.
+// Recover a directory and start a writer.
 mod known_sources;
 mod options;
 mod recovery;
 mod start;
 
-// Payloads come in and get a time.
+// Take payloads in and give them a time.
 mod batch;
 mod clock;
 mod definitions;
@@ -17,14 +17,15 @@ mod intake;
 mod native;
 mod steps;
 
-// They go into the open chunk; a full one is summarised and indexed.
+// Put them into the open chunk; summarise and index a full one.
 mod columns;
 mod indexer;
 mod rollup;
 mod summariser;
+mod unit_encoder;
 mod writer;
 
-// The oldest go.
+// Remove the oldest segments.
 mod boundary;
 mod retention;
 

@@ -1,8 +1,8 @@
-//! What a writer does before its first record: reads the catalog, cuts the index logs to what verifies, indexes the rest of the records, and
-//! takes up the open roll-ups where they were.
+//! Recovery before a writer's first record: it reads the catalog, cuts the index logs to the part that verifies, indexes the rest of the
+//! records, and restores the open roll-ups.
 //!
-//! It is one path for a clean stop, a kill and lost staging alike, and only the amount of work differs: the record log is the truth, and the index
-//! logs end as if every chunk had been sealed in the order of the log. Running it again changes nothing.
+//! A clean stop, a kill and lost staging take the same path and differ only in the amount of work. The record log is the truth, and the
+//! index logs end as if every chunk had been sealed in the order of the log. Recovery that runs again changes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -22,6 +22,7 @@ use super::known_sources;
 use super::native::Natives;
 use super::rollup::Merger;
 use super::summariser::{LatestChunks, Summariser};
+use super::unit_encoder::{ColumnUnits, Templates};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -31,11 +32,12 @@ pub(super) struct RecoveredDirectory {
     pub catalog: Catalog,
     pub indexer: Indexer,
     pub latest: LatestChunks,
+    pub templates: Templates,
     /// The newest arrival time in the log.
     pub newest: Option<Timestamp>,
 }
 
-/// Starts arrival time above `newest`, unless that is further ahead of the wall clock than is credible.
+/// Starts arrival time above `newest`, unless `newest` is too far ahead of the wall clock to be credible.
 pub(super) fn start_clock(
     newest: Option<Timestamp>,
     accept_clock: bool,
@@ -50,7 +52,7 @@ pub(super) fn start_clock(
     }
 }
 
-/// What becomes of the index logs that are found.
+/// Whether a start keeps the existing index logs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum IndexLogs {
     /// They are kept as far as their end verifies.
@@ -63,7 +65,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     let uuid = opening.meta().uuid;
     let catalog_bytes = opening.catalog_bytes()?;
     let catalog_bytes_least = opening.catalog_bytes_least()?;
-    // With staging went what the catalog grew to since the newest slot.
+    // If staging is lost, only the newest slot gives a length, and the catalog may have grown since.
     let is_length_known = catalog_bytes_least > 0 && opening.how() != Recovered::StagingLost;
     let (mut catalog, _, valid_bytes) =
         decode_whole_catalog(opening.dir(), &uuid, &catalog_bytes, catalog_bytes_least)?;
@@ -88,7 +90,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     };
     let first_missing = indexed.chunks.address(indexed.chunk_bytes);
     let closing = first_missing.max(catalog.latest_at());
-    // An index by closure ended with its writer, and nobody knows its values any more.
+    // An index by closure ends with its writer, because its values cannot be computed any more.
     let native: Vec<_> = catalog
         .sources()
         .flat_map(|source| source.open_indexes())
@@ -122,16 +124,19 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
             what,
         });
     }
-    // So few chunks are missing that each can be looked at.
+    // Few chunks are missing here, so each can be read.
     if !is_length_known {
         known_sources::require_recorded(&opening, &catalog, indexed.chunks)?;
     }
     let (sound_lines, _torn) = catalog_bytes.split_at(valid_bytes);
+    let templates = Templates::of(&catalog);
+    let units = ColumnUnits::new(uuid, indexed.chunk_bytes, templates.clone());
     let mut logs = opening.start(
         resume,
         indexed.chunk_index_end,
         indexed.times_end(),
         sound_lines,
+        Box::new(units),
     )?;
     for (event, line_no) in events.iter().zip(first_line..) {
         logs.append_catalog(&encode_line(&uuid, line_no, event))?;
@@ -141,6 +146,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
         catalog,
         indexer,
         latest,
+        templates,
         newest: indexed.newest,
     };
     if indexed.chunks.address(indexed.chunk_bytes) < resume {
@@ -150,7 +156,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     Ok(recovered)
 }
 
-/// Refuses a catalog that no longer describes all that is there: it is of a later time than the log.
+/// Refuses a catalog that is newer than the log, because it no longer describes all records that are there.
 fn require_described(opening: &Opening, catalog: &Catalog) -> Result<()> {
     let (begin, described) = (opening.begin(LogKind::Records), catalog.forgotten_below());
     if begin >= described {
@@ -162,12 +168,13 @@ fn require_described(opening: &Opening, catalog: &Catalog) -> Result<()> {
     Err(Error::damaged(&opening.dir().join(CATALOG_NAME), what))
 }
 
-/// Where records go on: past all that is there, and past every address from which the catalog says that something holds.
+/// The address at which records continue: past everything that is stored, and past every address from which a definition in the catalog
+/// holds.
 fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
     let meta = opening.meta();
     let resume = opening.resume();
     let wanted = catalog.latest_at().align_up(meta.chunk_bytes.into());
-    // A definition stands at most a segment ahead of what survived: the writer had no more allocated.
+    // A definition stands at most a segment ahead of the records that survived, because the writer had no more allocated.
     let segment_bytes = meta.segment_bytes.records;
     if wanted.0.saturating_sub(resume.0) > 2 * segment_bytes {
         let what = format!(
@@ -182,7 +189,7 @@ fn resume_at(opening: &Opening, catalog: &Catalog) -> Result<Address> {
 }
 
 impl RecoveredDirectory {
-    /// Summarises every chunk from the indexer's next one up to `resume`; above `records_end` there are none, only their addresses.
+    /// Summarises every chunk from the indexer's next one up to `resume`. Chunks from `records_end` on hold no bytes and are added as gaps.
     fn index_missing(
         &mut self,
         reader: &LogReader,
@@ -193,7 +200,7 @@ impl RecoveredDirectory {
         let mut summariser = Summariser::default();
         let mut summary = NodeSummary::new(0);
         let mut chunk = vec![0; chunk_bytes as usize];
-        // What lies between a chunk that is lost and here stands in no segment either.
+        // Everything between a lost chunk and this address is missing from the segments too.
         let mut stored_from = Address::ZERO;
         loop {
             let chunk_no = self.indexer.next_chunk();
@@ -207,9 +214,13 @@ impl RecoveredDirectory {
                 continue;
             }
             let read = reader.read(LogKind::Records, address, &mut chunk);
-            if is_lost(&read, &chunk) {
+            let stored = match is_lost(&read, &chunk) {
+                true => reader.stored_from(LogKind::Records, address)?,
+                false => Some(address),
+            };
+            // A chunk that cannot be read from a file that exists is damaged, not lost.
+            if is_lost(&read, &chunk) && (read.is_ok() || stored != Some(address)) {
                 let next = ChunkNo(chunk_no.0 + 1).address(chunk_bytes);
-                let stored = reader.stored_from(LogKind::Records, address)?;
                 stored_from = stored
                     .unwrap_or(records_end)
                     .clamp(next, records_end.max(next));
@@ -228,7 +239,7 @@ impl RecoveredDirectory {
                 match known_sources::unknown_source(&chunk, chunk_bytes, &self.catalog) {
                     None => Ok(()),
                     Some(source) => Err(format!(
-                        "a record names source {source}, which nobody defined: its bytes changed in staging, before they had a checksum"
+                        "a record names source {source}, which the catalog does not define: its bytes changed in staging, before they had a checksum"
                     )),
                 }
             });
@@ -263,7 +274,7 @@ impl RecoveredDirectory {
     }
 }
 
-/// Whether a chunk is not there, rather than damaged: its segment is gone or was never written here.
+/// Whether a chunk is lost, not damaged: its segment is missing, or the chunk was never written.
 fn is_lost(read: &Result<Origin>, chunk: &[u8]) -> bool {
     match read {
         Ok(_) => chunk.iter().all(|byte| *byte == 0),
@@ -271,7 +282,7 @@ fn is_lost(read: &Result<Origin>, chunk: &[u8]) -> bool {
     }
 }
 
-/// What was read; `None`: it is damaged.
+/// Turns damage into `None`.
 fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.is_damage() => Ok(None),
@@ -279,7 +290,7 @@ fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// What of the index logs verifies: the first `chunks` chunks are indexed.
+/// The part of the index logs that verifies: the first `chunks` chunks are indexed.
 struct Indexed {
     uuid: [u8; 16],
     chunk_bytes: u32,
@@ -289,8 +300,7 @@ struct Indexed {
 }
 
 impl Indexed {
-    /// Walks back from the end of the timestamp index, or from what it says of the first `most` chunks, to the last entry that verifies and
-    /// names a node that does.
+    /// Walks back from the end of the timestamp index, or from the entry of chunk `most`, to the last sound entry that names a sound node.
     fn find(opening: &Opening, most: u64) -> Result<Self> {
         let (uuid, chunk_bytes) = (opening.meta().uuid, opening.meta().chunk_bytes);
         let first = opening.begin(LogKind::Records).0 / u64::from(chunk_bytes);
@@ -301,7 +311,7 @@ impl Indexed {
         while chunks > first {
             if let Some(entry) = unless_damaged(reader.entry(NodeId::last_before(chunks)))? {
                 let end = Address(entry.node.0.saturating_add(entry.node_bytes.into()));
-                // An entry without a node names the place of the next one.
+                // An entry without a node holds the address of the next node.
                 let is_within = end.0.is_multiple_of(8) && end <= opening.end(LogKind::Chunks);
                 if is_within && unless_damaged(reader.open_at(&entry))?.is_some() {
                     let newest = Some(entry.last_arrival).filter(|last| *last != Timestamp::MIN);
@@ -332,8 +342,8 @@ impl Indexed {
         let times = opening.end(LogKind::Times);
         if nothing.times_end() > times {
             let what = format!(
-                "its records begin at address {begin} by 'staging' or 'durable', past the end of its timestamp index at {times}; move away the file that is \
-                 wrong"
+                "its records begin at address {begin} according to 'staging' or 'durable', past the end of its timestamp index at {times}; move away \
+                 the wrong file"
             );
             return Err(Error::Damaged {
                 path: opening.dir().to_owned(),
@@ -343,7 +353,7 @@ impl Indexed {
         Ok(nothing)
     }
 
-    /// What verifies below a node that does not. Summaries and roll-ups from there on are rebuilt.
+    /// Keeps the index logs only below an unsound node. Summaries and roll-ups from there on are rebuilt.
     fn cut(&self, opening: &Opening, unsound: Unsound) -> Result<Self> {
         let Unsound { first_chunk, error } = unsound;
         if first_chunk >= self.chunks {
@@ -357,7 +367,7 @@ impl Indexed {
         Address(entries_before(self.chunks.0) * TIME_ENTRY_BYTES as u64)
     }
 
-    /// The roll-ups that were open when chunk `chunks` began, from level 1 up: complete, as the writer had them.
+    /// The roll-ups that were open when chunk `chunks` began, from level 1 up, complete as the writer had them.
     fn open_rollups(
         &self,
         opening: &Opening,
@@ -367,7 +377,7 @@ impl Indexed {
         let mut reader = NodeReader::new(opening);
         let mut merger = Merger::default();
         let mut summariser = Summariser::default();
-        // Nodes of the level below that are complete.
+        // The number of complete nodes of the level below.
         let mut nodes = self.chunks.0;
         for level in 1u8.. {
             if nodes == 0 {
@@ -396,8 +406,7 @@ impl Indexed {
                     None => merger.pass_child(&mut rollup),
                 }
             }
-            // Where retention removed the first children, the chain of those after them leads to one of these: outside the roll-up, there
-            // is nothing that it could lead to.
+            // If retention removed the first children, the chain of those after them leads outside the roll-up, to nothing.
             for source in rollup.sources.iter_mut() {
                 source.previous_chunk = source
                     .previous_chunk
@@ -409,7 +418,7 @@ impl Indexed {
         Ok(open)
     }
 
-    /// The complete summary of a chunk, of which its node keeps only a part.
+    /// The complete summary of a chunk; its node keeps only a part.
     fn summarise_again(
         &self,
         opening: &Opening,
@@ -449,7 +458,7 @@ impl Indexed {
         summary
     }
 
-    /// Finds the latest chunk of each source: in the lowest open roll-up that holds it, in the last child that does.
+    /// Finds the latest chunk of each source: it is in the last child that holds the source, in the lowest open roll-up that does.
     fn find_latest(
         &self,
         opening: &Opening,
@@ -478,14 +487,14 @@ impl Indexed {
         Ok(descent.latest)
     }
 
-    /// Whether retention removed the node: it stands before those of the first chunk that is retained.
+    /// Whether retention removed the node, because it stands before the nodes of the first retained chunk.
     fn is_evicted(&self, opening: &Opening, id: NodeId) -> bool {
         let first = opening.begin(LogKind::Records).chunk(self.chunk_bytes);
         id.entry() < NodeId::summary(first).entry()
     }
 }
 
-/// The way down to the latest chunks of sources. Each node is opened once, for all sources that lead through it: it may hold tens of thousands.
+/// The descent to the latest chunks of sources. Each node is opened once for all sources below it, because it may hold tens of thousands.
 struct Descent<'a> {
     indexed: &'a Indexed,
     opening: &'a Opening,
@@ -525,7 +534,7 @@ impl Descent<'_> {
 
     fn without(&self, id: NodeId, source: SourceId) -> Unsound {
         let what = format!(
-            "roll-up {} of level {} is without source {source}, which the one above it holds",
+            "roll-up {} of level {} does not hold source {source}, which the one above it holds",
             id.ordinal, id.level
         );
         let path = self.opening.dir().join(LogKind::Chunks.dir_name());
@@ -548,7 +557,7 @@ fn by_child(
         .collect()
 }
 
-/// A node of the chunk index, or its entry, that does not verify or says what cannot be.
+/// A node of the chunk index, or its entry, that does not verify or contradicts itself.
 struct Unsound {
     /// The first chunk that it covers.
     first_chunk: ChunkNo,
@@ -581,7 +590,7 @@ impl NodeLogs for &Opening {
         Opening::path_of(self, log, address)
     }
 
-    /// Nobody changes segments under an opening.
+    /// Segments do not change during an opening.
     fn refresh(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
-//! Gives up the oldest segments of the record log, whole, and what the index logs say of them.
+//! Removes the oldest segments of the record log, whole, and their part of the index logs.
 //!
-//! The caller says how much is too much. A segment of records ends at a chunk; the timestamp index is given up to that chunk's entry, the
-//! chunk index to the node that this entry names, so all three logs begin at one point. Readers learn of it before a file goes, and
-//! nothing of it needs space on the disk.
+//! The caller gives the limits. A segment of records ends at a chunk. The timestamp index is removed up to that chunk's entry, and the
+//! chunk index up to the node that this entry names, so all three logs begin at one point. Readers see the new begin before a file is
+//! removed, and nothing of this needs space on the disk.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use crate::error::{Error, Result};
 use crate::format::{TIME_ENTRY_BYTES, TimeEntry, complete_chunks};
 use crate::types::{Address, ChunkNo, LogKind, PerLog};
 
-/// What may be kept. Each limit holds by itself.
+/// Limits on the retained segments. Each holds by itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
-    /// Bytes that the segments of all three logs may take on the disk, the one that is allocated ahead included.
+    /// Bytes that the segments of all three logs may take on the disk, with the one that is allocated ahead.
     pub bytes_max: Option<u64>,
-    /// How long before now the last record of a segment may have arrived, forward steps of the wall clock not counted.
+    /// The greatest age of the last record of a segment, without forward steps of the wall clock.
     pub age_max: Option<Duration>,
-    /// The disk is too full: at least the oldest segment goes, once what went before is removed.
+    /// The disk is too full: at least the oldest segment is removed, unless an earlier removal is still under way.
     pub disk_is_full: bool,
-    /// What stands at this address or past it stays, whatever the other limits say.
+    /// Records at this address or past it stay, whatever the other limits say.
     pub kept_from: Option<Address>,
 }
 
-/// What was given up.
+/// The outcome of a call of `evict`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Eviction {
-    /// Segments of the record log that go.
+    /// Removed segments of the record log.
     pub segments: u64,
-    /// Why not all went that should have.
+    /// The reason why fewer segments were removed than the limits ask for.
     pub shortfall: Option<Shortfall>,
 }
 
-/// Why a segment that should go does not.
+/// The reason why a segment cannot be removed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Shortfall {
-    /// It goes when all of it, and what the index logs say of it, is in segments.
+    /// Part of it, or of its entries in the index logs, is not in segments yet.
     Unwritten,
-    /// It is the one that records are written to.
+    /// It is the segment that records are written to.
     Current,
     /// It reaches past `kept_from`.
     Kept,
 }
 
 impl Writer {
-    /// Gives up what the limits do not allow to be kept. The segment that is being written stays, whatever they say.
+    /// Removes the segments that exceed the limits. The segment that is being written always stays.
     pub fn evict(&mut self, limits: &Limits) -> Result<Eviction> {
         let segment_bytes = self.meta().segment_bytes.records;
         let mut eviction = Eviction::default();
@@ -83,13 +83,12 @@ impl Writer {
         }
     }
 
-    /// Whether the segments take more than so many bytes, if a limit is given. What is allocated ahead counts before it is: that happens at
-    /// any time.
+    /// Whether the segments take more than `bytes_max`. The next allocation counts already, because it may happen at any time.
     pub fn is_larger_than(&self, bytes_max: Option<u64>) -> bool {
         bytes_max.is_some_and(|most| self.logs.segment_bytes_soon() > most)
     }
 
-    /// Where the index logs begin when the records begin at `at`, if the chunk there is indexed and everything below it is in segments.
+    /// The begins of the index logs when the records begin at `at`, if that chunk is indexed and everything below it is in segments.
     fn boundary(&mut self, at: Address) -> Result<Option<Boundary>> {
         let entries = self.logs.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let chunk = at.chunk(self.chunk_bytes).0;
@@ -114,7 +113,7 @@ impl Writer {
         let written = boundary.node <= self.logs.flushed(LogKind::Chunks)
             && boundary.entry <= self.logs.flushed(LogKind::Times);
         if !written {
-            // The index logs lag behind where nothing is synced; the next look finds them written.
+            // Without syncs the index logs lag behind; the next call finds them written.
             self.logs.request_sync();
         }
         Ok(written.then_some(boundary))

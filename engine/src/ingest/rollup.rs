@@ -1,6 +1,6 @@
-//! Adds a node to its roll-up: counts, extremes and sums add up, bins merge and remember which child holds them.
+//! Adds a node to its roll-up: counts, extremes and sums add up; bins merge and remember which child holds them.
 //!
-//! A roll-up is made from complete summaries, never from what a summary's bytes keep, so nothing is missing in it.
+//! A roll-up is made from complete summaries, never from the part that a summary's bytes keep, so nothing is missing in it.
 
 use crate::format::{
     Bin, BinStats, ChildStats, FANOUT, IndexChild, IndexSummary, NodeSummary, SourceSummary,
@@ -8,10 +8,10 @@ use crate::format::{
 use crate::proven::{at, at_mut};
 use crate::types::{Key, ValueRange};
 
-/// Merges bins; keeps the memory of its lists.
+/// Merges bins, and reuses the memory of its lists.
 #[derive(Default)]
 pub struct Merger {
-    /// Bins of a child that its parent does not have.
+    /// Bins of a child that are missing from its parent.
     bins: Vec<Bin>,
     stats: Vec<BinStats>,
 }
@@ -23,7 +23,7 @@ impl Merger {
         rollup.missing_chunks = rollup.missing_chunks.saturating_add(node.missing_chunks);
         rollup.first_arrival = rollup.first_arrival.min(node.first_arrival);
         rollup.last_arrival = rollup.last_arrival.max(node.last_arrival);
-        // Both lists ascend. Sources that are new go to the end and are sorted in once: there may be tens of thousands.
+        // Both lists ascend. New sources are appended and then sorted once, because there may be tens of thousands.
         let known = rollup.sources.len();
         let mut place = 0;
         for source in node.sources.iter() {
@@ -48,7 +48,7 @@ impl Merger {
         }
     }
 
-    /// Passes over a child that there is not: none of its chunks has a summary.
+    /// Passes over a child that does not exist because none of its chunks has a summary.
     pub fn pass_child(&self, rollup: &mut NodeSummary) {
         let below = u32::from(rollup.level).saturating_sub(1);
         let chunks = u32::try_from(FANOUT.saturating_pow(below)).unwrap_or(u32::MAX);
@@ -88,7 +88,7 @@ impl Merger {
             return;
         }
         if parent.count == 0 {
-            // An empty index read back from bytes does not know whether it sums floats.
+            // An empty index that was read back from bytes does not know whether it sums floats.
             parent.sum = index.sum.zero_alike();
         }
         parent.count += index.count;
@@ -107,12 +107,12 @@ impl Merger {
         self.merge_bins(parent, 1 << child, index);
     }
 
-    /// Merges the ascending list of a child's bins into the parent's. Most of them are there before long, and are added to in place; those
-    /// that are not are gathered and merged in at the end.
+    /// Merges the ascending bins of a child into the parent's. Most are soon in the parent and are added to in place; new ones are gathered
+    /// and merged in at the end.
     fn merge_bins(&mut self, parent: &mut IndexSummary, child_bit: u64, index: &IndexSummary) {
         self.bins.clear();
         self.stats.clear();
-        // A node that was read back may be without statistics; a parent has them of all its bins, or of none.
+        // A node that was read back may have no statistics. A parent has statistics of all its bins or of none.
         let has_stats = has_stats(parent) && has_stats(index);
         if !has_stats {
             parent.bin_stats.clear();
@@ -148,7 +148,7 @@ impl Merger {
         }
     }
 
-    /// Merges bins that the parent does not have into its list, from the greatest down, so that each is moved once.
+    /// Merges bins that are new to the parent into its list, from the greatest down, so that each is moved once.
     fn merge_new_bins(&mut self, parent: &mut IndexSummary) {
         let mut old = parent.bins.len();
         let mut place = old + self.bins.len();
@@ -181,8 +181,8 @@ impl Merger {
     }
 }
 
-/// How many bins of an ascending list are below `bin`, which is near its start. Four are compared at a time: where a source has but a part
-/// of the bins in each chunk, nobody foresees how many are passed over.
+/// Counts the bins of an ascending list below `bin`, which is near its start. Four are compared at a time, because the number is hard for
+/// the processor to predict when each chunk holds only a part of the source's bins.
 #[inline]
 fn below(bins: &[Bin], bin: u16) -> usize {
     if bins.first().is_none_or(|first| first.bin >= bin) {
@@ -200,7 +200,7 @@ fn below(bins: &[Bin], bin: u16) -> usize {
     below + rest.iter().filter(|other| other.bin < bin).count()
 }
 
-/// Whether there are statistics of each bin; also where there is no bin.
+/// Whether each bin has statistics; true if there is no bin.
 fn has_stats(index: &IndexSummary) -> bool {
     index.bin_stats.len() == index.bins.len()
 }

@@ -1,4 +1,4 @@
-//! How a writer begins: it recovers what the last one left, and where the disk is full it may give up the oldest segments first.
+//! The start of a writer: it recovers the directory, and if the disk is full it may remove the oldest segments first.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::recovery::IndexLogs;
 use super::writer::Writer;
 
 impl Writer {
-    /// Opens a directory, creating it where there is none, and recovers what its last writer left.
+    /// Opens a directory, or creates a missing one, and recovers what its last writer left.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<Self> {
         let storage = OsStorage::new(options.log.group);
         Self::open_with(Arc::new(storage), dir, options)
@@ -28,7 +28,7 @@ impl Writer {
         Self::begin(storage, dir, &options, IndexLogs::KeepSound)
     }
 
-    /// As `open`, but the chunk index and the timestamp index are rebuilt from the records, whatever they hold.
+    /// As `open`, but rebuilds the chunk index and the timestamp index from the records, even if they are sound.
     pub fn rebuild(dir: &Path, options: WriterOptions) -> Result<Self> {
         let storage = Arc::new(OsStorage::new(options.log.group));
         Self::begin(storage, dir, &options, IndexLogs::Rebuild)

@@ -1,15 +1,15 @@
-//! The forward steps of the wall clock that arrival time followed, so that the age of a record can go by the time that has passed.
+//! The forward steps of the wall clock that arrival time followed. Without them the age of a record would not be the time that has passed.
 //!
-//! A step makes every earlier record look older than it is: retention by age would remove all of them at once.
+//! A step makes every earlier record look older than it is, and retention by age would remove all of them at once.
 
 use std::time::Duration;
 
 use crate::types::Timestamp;
 
-/// More steps are taken together.
+/// Older steps are merged beyond this number.
 const STEPS_MAX: usize = 64;
 
-/// Arrival time went from one time to the other at once.
+/// A jump of arrival time from one time to another.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ClockStep {
     pub from: Timestamp,
@@ -21,12 +21,12 @@ pub struct ClockStep {
 pub(super) struct ClockSteps(Vec<ClockStep>);
 
 impl ClockStep {
-    /// How far it went.
+    /// The length of the jump.
     pub fn length(self) -> Duration {
         Duration::from_nanos(self.to.0.saturating_sub(self.from.0).max(0) as u64)
     }
 
-    /// The arrival time so long before `now`, where the time of `steps`, the oldest first, has not passed.
+    /// The arrival time of a record of age `age` at `now`. The jumps of `steps`, oldest first, do not count as time that has passed.
     pub fn time_before(steps: &[ClockStep], now: Timestamp, age: Duration) -> Timestamp {
         let mut left_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
         let mut time = now.0;
@@ -50,7 +50,8 @@ impl ClockSteps {
         earlier.into_iter().for_each(|step| self.add(step));
     }
 
-    /// Adds a step after all others. Of too many, the oldest two become one, with the time between them: a record may only seem younger.
+    /// Adds the latest step. If there are too many, the oldest two become one with the time between them, so a record can only seem
+    /// younger.
     pub fn add(&mut self, step: ClockStep) {
         self.0.push(step);
         if self.0.len() > STEPS_MAX {
@@ -65,7 +66,7 @@ impl ClockSteps {
         self.0.last().copied()
     }
 
-    /// The arrival time so long before `now`, where the time of steps has not passed.
+    /// The arrival time of a record of age `age` at `now`. Jumps do not count as time that has passed.
     pub fn before(&self, now: Timestamp, age: Duration) -> Timestamp {
         ClockStep::time_before(&self.0, now, age)
     }

@@ -1,7 +1,8 @@
-//! Summarises a sealed chunk: its records are gathered by source, as runs, then each (source, index) takes a few tight loops over a column.
+//! Summarises a sealed chunk: its records are grouped by source as runs, and then each (source, index) takes a few tight loops over a
+//! column.
 //!
-//! The same functions serve the append path, where the chunk is still in the core's cache, recovery and `ingestd check`; so a
-//! summary never says anything that the records do not. Scratch lists are reused: a chunk costs no allocation.
+//! The same functions serve the append path, where the chunk is still in the core's cache, recovery and `ingestd check`, so a summary
+//! always agrees with the records. Scratch lists are reused, so a chunk costs no allocation.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::types::{Address, ChunkNo, SourceId, Timestamp};
 use super::columns::Columns;
 use super::native::Natives;
 
-/// The latest chunk of each source, by source id: what the chain of chunks links back to.
+/// The latest chunk of each source, by source id. The chain of chunks links back to these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatestChunks(Vec<Option<ChunkNo>>);
 
@@ -38,13 +39,13 @@ struct Group {
     runs: Vec<Run>,
 }
 
-/// Gathers the records of a chunk and summarises them; one serves any number of chunks.
+/// Groups the records of a chunk and summarises them. One summariser serves any number of chunks.
 #[derive(Default)]
 pub struct Summariser {
-    /// By source, in the order in which sources first appear; beyond `group_count` from earlier chunks.
+    /// Groups in the order in which sources first appear. Those from `group_count` on are left over from earlier chunks.
     groups: Vec<Group>,
     group_count: usize,
-    /// By source id: 1 + its place in `groups`, 0 where the chunk has not held it.
+    /// By source id: 1 + its place in `groups`, or 0 if the chunk does not hold the source yet.
     group_of: Vec<u32>,
     columns: Columns,
     /// The `ts` of each record of a source.
@@ -52,8 +53,8 @@ pub struct Summariser {
 }
 
 impl Summariser {
-    /// Fills `out` with the summary of chunk `chunk_no`, whose bytes are `chunk`, and moves `latest` on. Where they are not a chunk, it returns the error
-    /// and nothing moves on.
+    /// Fills `out` with the summary of chunk `chunk_no`, whose bytes are `chunk`, and advances `latest`. If the bytes are not a chunk, it
+    /// returns the error and does not advance `latest`.
     pub fn summarise(
         &mut self,
         catalog: &Catalog,
@@ -69,7 +70,7 @@ impl Summariser {
         Ok(())
     }
 
-    /// As `summarise`, of a chunk whose runs are known.
+    /// As `summarise`, for a chunk whose runs are known.
     pub fn summarise_runs(
         &mut self,
         catalog: &Catalog,
@@ -145,7 +146,7 @@ impl Summariser {
         *at_mut(&mut self.group_of, id) = self.group_count as u32;
     }
 
-    /// Forgets the chunk before.
+    /// Clears the state of the previous chunk.
     fn forget(&mut self) {
         for group in self.groups.iter().take(self.group_count) {
             *at_mut(&mut self.group_of, usize::from(group.source)) = 0;
@@ -154,7 +155,7 @@ impl Summariser {
     }
 }
 
-/// The chunk under way, and what its bytes mean.
+/// The chunk that is being summarised, and the meaning of its bytes.
 struct OfChunk<'a> {
     catalog: &'a Catalog,
     natives: &'a Natives,
@@ -217,7 +218,7 @@ impl OfChunk<'_> {
         }
     }
 
-    /// The own time of each record, or its arrival.
+    /// Loads the own time of each record, or its arrival time if the source has none.
     fn load_times(&self, own_time: Option<&Layout>, runs: &[Run], times: &mut Vec<Timestamp>) {
         for run in runs {
             let payloads = (0u32..).zip(Payloads::of_run(run, self.chunk).iter());
@@ -229,7 +230,7 @@ impl OfChunk<'_> {
         }
     }
 
-    /// Fills the columns with an index's keys. False: a closure that is gone made them, so nobody can.
+    /// Fills the columns with an index's keys. Returns false if the index was made by a closure that no longer exists.
     fn load_keys(
         &self,
         index: &Index,

@@ -1,15 +1,14 @@
-//! The whole append path: a record goes into the open chunk; a full chunk is summarised, indexed and published.
+//! The whole append path: a record goes into the open chunk, and a full chunk is summarised, indexed and published.
 //!
-//! `push` copies the record into the open chunk, which stays in the core's cache, and returns; `publish` copies what is new to
-//! staging and moves the tails; `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is
-//! visible after the next `publish`, which the owner calls after each drained batch and at least every 20 ms (`tick`).
+//! `push` copies the record into the open chunk, which stays in the core's cache, and returns. `publish` copies the new bytes to staging
+//! and moves the tails. `seal` ends the chunk, summarises it while it is warm, and appends its nodes. So a record is visible after the next
+//! `publish`, which the owner calls after each drained batch and at least every 20 ms (`tick`).
 
 use std::path::Path;
 
-use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::format::{ChunkBuilder, NodeSummary, PendingLoss, PushOutcome, longest_payload};
-use crate::log::{ColumnSegments, DirMeta, Durability, LogStats, Logs, Opening};
+use crate::log::{DirMeta, Durability, LogStats, Logs, Opening, RecordSegments};
 use crate::proven::at;
 use crate::schema::Catalog;
 use crate::types::{Address, ChunkNo, LogKind, PerLog, SourceId, Timestamp};
@@ -22,13 +21,14 @@ use super::options::WriterOptions;
 use super::recovery::{self, IndexLogs};
 use super::steps::ClockStep;
 use super::summariser::{LatestChunks, Summariser};
+use super::unit_encoder::Templates;
 
 /// Counters of a writer since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriterStats {
     pub records: u64,
     pub chunks_sealed: u64,
-    /// By how much wall time is ahead of arrival time, in ns.
+    /// The lead of wall time over arrival time, in ns.
     pub clock_offset_ns: i64,
     pub log: LogStats,
 }
@@ -43,18 +43,19 @@ pub struct Writer {
     pub(super) chunk: ChunkBuilder,
     chunk_no: ChunkNo,
     pub(super) chunk_bytes: u32,
-    /// How many bytes of the open chunk are in staging.
+    /// The bytes of the open chunk that are in staging.
     staged_bytes: usize,
     indexer: Indexer,
     summariser: Summariser,
     pub(super) latest: LatestChunks,
+    pub(super) templates: Templates,
     summary: NodeSummary,
     durability: Durability,
     pub(super) stats: WriterStats,
 }
 
 impl Writer {
-    /// A writer of a directory that has none.
+    /// Recovers a directory that has no writer.
     pub(super) fn recover(
         opening: Opening,
         options: &WriterOptions,
@@ -74,6 +75,7 @@ impl Writer {
             indexer: recovered.indexer,
             summariser: Summariser::default(),
             latest: recovered.latest,
+            templates: recovered.templates,
             summary: NodeSummary::new(0),
             durability,
             stats: WriterStats::default(),
@@ -104,7 +106,7 @@ impl Writer {
         self.intakes.payload_bytes_max
     }
 
-    /// The arrival time that a record pushed now would get.
+    /// The arrival time that a record would get if it were pushed now.
     pub fn now(&mut self) -> Timestamp {
         self.clock.now()
     }
@@ -119,12 +121,13 @@ impl Writer {
         self.clock.steps.restore(earlier);
     }
 
-    /// How readings of the time-stamp counter become arrival time for the next second; `None` if this machine's clock does not count by it.
+    /// The line that converts readings of the time-stamp counter to arrival time for the next second; `None` if this machine's clock does
+    /// not count by it.
     pub fn time_stamp_line(&self) -> Option<ClockLine> {
         self.clock.time_stamp_line()
     }
 
-    /// Appends one record with an arrival time of its own and returns its address. Visible after the next `publish`.
+    /// Appends one record with an arrival time of its own and returns its address. The record is visible after the next `publish`.
     #[inline]
     pub fn push(&mut self, source: SourceId, payload: &[u8]) -> Result<Address> {
         if !self.intakes.is_plain(source, payload.len()) {
@@ -137,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// As `push`, but where that would wait it stores nothing and returns `None`.
+    /// As `push`, but returns `None` and stores nothing if it would have to wait.
     pub fn try_push(&mut self, source: SourceId, payload: &[u8]) -> Result<Option<Address>> {
         self.intakes.check(&self.catalog, source, payload)?;
         let now = self.clock.now();
@@ -156,14 +159,14 @@ impl Writer {
         self.can_append::<false>()
     }
 
-    /// After `try_push_batch` took less than everything: waits a little for room, at most 10 ms, and returns whether there is some. While
-    /// there is none, `trouble` says whether the disk takes nothing.
+    /// Waits at most 10 ms for room after `try_push_batch` stored only a part, and returns whether there is room. While there is none,
+    /// `trouble` says whether writes to the disk fail.
     pub fn wait_for_room(&mut self) -> Result<bool> {
         let room = self.room_for_chunk();
         self.logs.wait_for_room(room)
     }
 
-    /// Figure 9's `sync`: returns when everything pushed so far is visible, with `batch` durability when it is durable.
+    /// Figure 9's `sync`: returns when everything pushed so far is visible, and with `batch` durability durable.
     pub fn sync(&mut self) -> Result<()> {
         match self.durability {
             Durability::Batch => self.sync_durable(),
@@ -177,13 +180,13 @@ impl Writer {
         self.logs.sync()
     }
 
-    /// Publishes, and asks for all of it to become durable without waiting; `is_synced` says when it is.
+    /// Publishes, and requests without waiting that everything becomes durable. `is_synced` says when it is.
     pub fn request_sync(&mut self) -> Result<u64> {
         self.stage()?;
         Ok(self.logs.request_sync())
     }
 
-    /// Whether the sync of that ticket is done; an error if it never will be.
+    /// Whether the sync of that ticket is done; an error if it will never be.
     pub fn is_synced(&self, ticket: u64) -> Result<bool> {
         self.logs.is_synced(ticket)
     }
@@ -193,12 +196,12 @@ impl Writer {
         self.logs.tail(LogKind::Records)
     }
 
-    /// All of the record log below is on stable storage.
+    /// The address below which the record log is on stable storage.
     pub fn durable(&self) -> Address {
         self.logs.durable(LogKind::Records)
     }
 
-    /// Why the disk takes nothing for now, if it does not: no space, for one.
+    /// The reason why writes to the disk fail at the moment, such as no space.
     pub fn trouble(&self) -> Option<String> {
         self.logs.trouble()
     }
@@ -208,44 +211,44 @@ impl Writer {
         self.logs.segment_bytes()
     }
 
-    /// What of the record log is columns.
-    pub fn columns(&self) -> ColumnSegments {
-        self.logs.columns()
+    /// The sizes of the segments of the record log.
+    pub fn record_segments(&self) -> RecordSegments {
+        self.logs.record_segments()
     }
 
-    /// A compactor for a thread of its own, which may go on until the writer is closed.
-    pub fn compactor(&self) -> Result<Compactor> {
-        Ok(Compactor::beside(
-            self.logs.reader()?,
-            self.logs.compaction(),
-        ))
+    /// Rewrites the damaged directories at the end of segments of the record log. It opens each segment.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written.
+    pub fn mend(&self) -> Result<()> {
+        self.logs.mend()
     }
 
-    /// How much the record log allocates before its next segment is begun.
+    /// The bytes that may be written before the next check of the limits.
     pub fn bytes_ahead(&self) -> u64 {
         self.logs.segment_bytes_soon() - self.logs.segment_bytes()
     }
 
-    /// What the segments take at least while records are written: no limit below it can be kept.
+    /// The least space that the segments take while records are written. A limit below it cannot be kept.
     pub fn bytes_min(&self) -> u64 {
         self.logs.bytes_min()
     }
 
-    /// Whether the disk takes nothing because it is full.
+    /// Whether writes fail because the disk is full.
     pub fn waits_for_space(&self) -> bool {
         self.logs.waits_for_space()
     }
 
-    /// What was refused or dropped and has no published record. After an opening: what the last writer left to be recorded.
+    /// Refused or dropped records that have no published loss record yet. After an opening: those that the last writer had not recorded.
     pub fn pending_losses(&self) -> &[PendingLoss] {
         self.logs.losses()
     }
 
-    /// Replaces the pending losses: when this returns, a kill of the process loses none of them. A row gets the address of its record once
-    /// that is pushed and before it is published, and goes once it is published.
+    /// Replaces the pending losses. Once this returns, a kill of the process loses none of them. A row gets the address of its record after
+    /// that is pushed and before it is published, and is removed once it is published.
     ///
     /// # Panics
-    /// There are more than [`LOSS_ROWS_MAX`](crate::format::LOSS_ROWS_MAX) rows, or one went whose record is not published.
+    /// There are more than [`LOSS_ROWS_MAX`](crate::format::LOSS_ROWS_MAX) rows, or a row was removed before its record was published.
     pub fn set_pending_losses(&mut self, rows: Vec<PendingLoss>) {
         self.logs.set_losses(rows);
     }
@@ -258,7 +261,7 @@ impl Writer {
         self.logs.meta()
     }
 
-    /// To be called at least every 20 ms: publishes, shows readers that the writer is alive, slews the clock.
+    /// Publishes, shows readers that the writer is alive, and slews the clock. Must be called at least every 20 ms.
     pub fn tick(&mut self) -> Result<()> {
         self.publish()?;
         if let Some(offset_ns) = self.clock.discipline() {
@@ -269,13 +272,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Seals, flushes and syncs everything and leaves a directory that can be copied.
+    /// Seals, flushes and syncs everything. The directory can be copied afterwards.
     pub fn close(mut self) -> Result<()> {
         self.seal()?;
         self.logs.close()
     }
 
-    /// Stores a record; None, with nothing stored, where that would wait and may not.
+    /// Stores a record, or returns `None` and stores nothing if it would have to wait and waiting is not allowed.
     #[inline]
     pub(super) fn append<const WAIT: bool>(
         &mut self,
@@ -295,7 +298,7 @@ impl Writer {
         }
     }
 
-    /// Whether the next record may be stored. The room for a whole chunk is looked for when it begins, so that neither publishing nor
+    /// Whether the next record can be stored. It looks for the room of a whole chunk when the chunk begins, so that neither publishing nor
     /// sealing it has to wait.
     #[inline]
     pub(super) fn can_append<const WAIT: bool>(&mut self) -> Result<bool> {
@@ -305,8 +308,8 @@ impl Writer {
         self.logs.has_room(self.room_for_chunk())
     }
 
-    /// What a chunk takes of the three logs: itself, its summary and the roll-ups that it completes, their entries. Nodes have no
-    /// greatest length; one that is longer than this waits, which is rare and harmless.
+    /// The bytes that a chunk takes of the three logs: itself, its summary, the roll-ups that it completes, and their entries. Nodes have
+    /// no greatest length; a longer one waits, which is rare and harmless.
     fn room_for_chunk(&self) -> PerLog<u64> {
         [u64::from(self.chunk_bytes), 32 << 10, 4 << 10].into()
     }
@@ -316,7 +319,7 @@ impl Writer {
         self.chunk_no.address(self.chunk_bytes)
     }
 
-    /// Copies what the open chunk has gained to staging.
+    /// Copies the new bytes of the open chunk to staging.
     fn stage(&mut self) -> Result<()> {
         let filled = self.chunk.filled();
         let fresh = at(filled, self.staged_bytes..);
@@ -327,7 +330,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the open chunk, if it holds anything: the next record begins a new one.
+    /// Ends the open chunk if it holds anything. The next record begins a new one.
     pub(super) fn seal(&mut self) -> Result<()> {
         if self.chunk.is_empty() {
             return Ok(());

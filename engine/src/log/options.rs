@@ -1,38 +1,40 @@
-//! What a caller chooses about the logs, and the rules that the sizes obey.
+//! A caller's options for the logs, and the rules of the sizes.
 //!
-//! Chunk and segment sizes are fixed when a directory is made; block sizes and the rest may differ at each start.
+//! Chunk and segment sizes are fixed when a directory is created; block sizes and the rest may differ at each start.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::format::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, SEGMENT_UNITS_MOST, UNIT_CHUNKS};
 use crate::types::{Address, LogKind, PerLog};
 
-/// When what is written becomes durable.
+/// The moment at which written records become durable.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// When the operating system likes, at `Logs::sync`, and at a clean stop.
+    /// When the operating system decides, at `Logs::sync`, and at a clean stop.
     None,
-    /// At most this long after it was published.
+    /// At most this long after publication.
     Interval(Duration),
     /// When `Logs::sync` is called; a block is not reused before it is durable.
     Batch,
 }
 
-/// How the three logs are laid out and kept.
+/// The layout and the storage of the three logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogOptions {
     /// Unit of indexing: a power of two from 4 KiB to 1 MiB.
     pub chunk_bytes: u32,
-    /// Unit of eviction of the record log: a power of two from 64 KiB to 1 GiB, not below the chunk. The chunk index has blocks of an eighth, the
-    /// timestamp index of a 64th, neither below 64 KiB or the chunk.
+    /// Unit of eviction of the record log: a power of two from 64 KiB to 1 GiB, at least 16 chunks. The chunk index has blocks of an eighth, the timestamp
+    /// index of a 64th, both at least 64 KiB and at least a chunk.
     pub block_bytes: u64,
-    /// File sizes of the three logs: each a multiple of its block, up to 1 TiB.
+    /// File sizes of the three logs: each a multiple of its block, up to 1 TiB, and of the record log up to 2^24 chunks.
     pub segment_bytes: PerLog<u64>,
-    /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory where that is too small.
+    /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory if that is too small.
     pub staging: Option<PathBuf>,
     pub durability: Durability,
+    /// How many threads encode units, up to `ENCODERS_MAX`. All except the first, which is the flusher's own, run only while it is behind.
+    pub encoders: usize,
     /// The id of a group that may read what is made from now on; without one, only the owner may.
     pub group: Option<u32>,
 }
@@ -45,22 +47,56 @@ impl Default for LogOptions {
             segment_bytes: [256 << 20, 32 << 20, 4 << 20].into(),
             staging: None,
             durability: Durability::Interval(Duration::from_millis(500)),
+            encoders: 1,
             group: None,
         }
     }
 }
 
 impl LogOptions {
-    /// What the segments of the three logs take at least while records are written; no limit of bytes below it can be kept.
+    /// The least bytes of the three logs' segments while records are written; no lower limit can be kept.
     pub fn bytes_min(&self) -> Result<u64> {
-        let geometry = Geometry::new(self.chunk_bytes, self.block_bytes, self.segment_bytes)?;
-        Ok(geometry.bytes_min())
+        Ok(self.geometry()?.bytes_min())
+    }
+
+    /// Fails unless the options obey the rules.
+    pub fn check(&self) -> Result<()> {
+        self.geometry()?;
+        if !(1..=ENCODERS_MAX).contains(&self.encoders) {
+            return Err(Error::Options(format!(
+                "{} encoders are not allowed: use 1 to {ENCODERS_MAX}",
+                self.encoders
+            )));
+        }
+        Ok(())
+    }
+
+    fn geometry(&self) -> Result<Geometry> {
+        Geometry::new(self.chunk_bytes, self.block_bytes, self.segment_bytes)
     }
 }
 
+/// One writer appends no faster than so many encode.
+pub const ENCODERS_MAX: usize = 4;
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
+
+/// A unit of the record log lies in one block.
+pub fn block_bytes_min(chunk_bytes: u32) -> u64 {
+    BLOCK_BYTES_MIN.max(UNIT_CHUNKS * u64::from(chunk_bytes))
+}
+
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
-pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// The longest segment of a log.
+pub fn segment_bytes_max(log: LogKind, chunk_bytes: u32) -> u64 {
+    let of_units = SEGMENT_UNITS_MOST * UNIT_CHUNKS * u64::from(chunk_bytes);
+    match log {
+        LogKind::Records => SEGMENT_BYTES_MAX.min(of_units),
+        LogKind::Chunks | LogKind::Times => SEGMENT_BYTES_MAX,
+    }
+}
+
 /// No log reaches this. What foreign bytes say of addresses beyond is damage, and sums of addresses below do not overflow.
 pub const ADDRESS_LIMIT: Address = Address(1 << 62);
 
@@ -75,7 +111,7 @@ pub struct Geometry {
 impl Geometry {
     pub fn new(chunk_bytes: u32, block_bytes: u64, segment_bytes: PerLog<u64>) -> Result<Geometry> {
         check_chunk(chunk_bytes)?;
-        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        let least = block_bytes_min(chunk_bytes);
         if !block_bytes.is_power_of_two() || !(least..=BLOCK_BYTES_MAX).contains(&block_bytes) {
             return Err(refused(
                 "block",
@@ -86,30 +122,31 @@ impl Geometry {
         let geometry = Geometry {
             chunk_bytes: u64::from(chunk_bytes),
             block_bytes: [1, 8, 64]
-                .map(|part| (block_bytes / part).max(least))
+                .map(|part| (block_bytes / part).max(BLOCK_BYTES_MIN.max(chunk_bytes.into())))
                 .into(),
             segment_bytes,
         };
         for log in LogKind::ALL {
             let (segment, block) = (geometry.segment_bytes[log], geometry.block_bytes[log]);
-            if segment == 0 || segment % block != 0 || segment > SEGMENT_BYTES_MAX {
+            let most = segment_bytes_max(log, chunk_bytes);
+            if segment == 0 || segment % block != 0 || segment > most {
                 return Err(refused(
                     "segment",
                     segment,
-                    &format!("a multiple of its block, {block} bytes, up to {SEGMENT_BYTES_MAX}"),
+                    &format!("a multiple of its block, {block} bytes, up to {most}"),
                 ));
             }
         }
         Ok(geometry)
     }
 
-    /// The same for a directory whose segments are what they are: blocks are halved until they divide them.
+    /// Checks the options for a directory with fixed segments: blocks are halved until they divide them.
     pub fn fitting(
         chunk_bytes: u32,
         block_bytes: u64,
         segment_bytes: PerLog<u64>,
     ) -> Result<Geometry> {
-        let least = BLOCK_BYTES_MIN.max(u64::from(chunk_bytes));
+        let least = block_bytes_min(chunk_bytes);
         let mut block = block_bytes.max(least);
         loop {
             match Geometry::new(chunk_bytes, block, segment_bytes) {
@@ -119,14 +156,14 @@ impl Geometry {
         }
     }
 
-    /// What the segments of a log take when all but what is being written was given up: the one that holds its end, and those that are
-    /// allocated two blocks ahead.
+    /// Bytes of a log's segments when everything except the current ones is given up: the one that holds its end, and those that are allocated two blocks
+    /// ahead.
     pub fn written_bytes(&self, log: LogKind) -> u64 {
         let segment = self.segment(log);
         segment + (2 * self.block(log)).next_multiple_of(segment)
     }
 
-    /// What the segments of the three logs take then.
+    /// The same sum over the three logs.
     pub fn bytes_min(&self) -> u64 {
         LogKind::ALL
             .into_iter()
@@ -143,7 +180,7 @@ impl Geometry {
     }
 }
 
-/// The rule for chunks alone, for sizes that come from a file.
+/// The rule for chunks alone, for sizes from a file.
 pub fn check_chunk(chunk_bytes: u32) -> Result<()> {
     if chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes) {
         Ok(())
@@ -168,19 +205,15 @@ mod tests {
 
     #[test]
     fn the_defaults_obey_the_rules() {
-        let LogOptions {
-            chunk_bytes,
-            block_bytes,
-            segment_bytes,
-            ..
-        } = LogOptions::default();
-        let geometry = Geometry::new(chunk_bytes, block_bytes, segment_bytes).unwrap();
+        let options = LogOptions::default();
+        options.check().unwrap();
+        let geometry = options.geometry().unwrap();
         assert_eq!(geometry.block_bytes, [64 << 20, 8 << 20, 1 << 20].into());
         assert_eq!(geometry.bytes_min(), (512 << 20) + (64 << 20) + (8 << 20));
     }
 
     #[test]
-    fn segments_shorter_than_what_is_allocated_ahead_count_as_often_as_they_are() {
+    fn each_of_several_short_segments_that_are_allocated_ahead_counts() {
         let geometry = Geometry::new(4096, 1 << 20, [1 << 20, 1 << 20, 1 << 16].into()).unwrap();
         assert_eq!(geometry.written_bytes(LogKind::Records), 3 << 20);
         assert_eq!(geometry.written_bytes(LogKind::Chunks), 2 << 20);
@@ -188,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_outside_the_rules_are_refused_by_name() {
+    fn options_outside_the_rules_are_refused_by_name() {
         let segments = [1 << 20; 3];
         for (chunk, block, segments, word) in [
             (1000, 1 << 16, segments, "chunk"),
@@ -198,6 +231,7 @@ mod tests {
             (1 << 20, 64 << 10, segments, "block"),
             (4096, 1 << 16, [1 << 15, 1 << 20, 1 << 20], "segment"),
             (4096, 1 << 16, [1 << 20, 0, 1 << 20], "segment"),
+            (4096, 1 << 16, [1 << 37, 1 << 20, 1 << 20], "segment"),
         ] {
             let error = Geometry::new(chunk, block, segments.into())
                 .unwrap_err()
@@ -205,6 +239,18 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(Geometry::new(4096, 1 << 16, [1 << 18; 3].into()).is_ok());
+        let check = |encoders| {
+            let options = LogOptions {
+                encoders,
+                ..LogOptions::default()
+            };
+            options.check()
+        };
+        for encoders in [0, ENCODERS_MAX + 1] {
+            let error = check(encoders).unwrap_err().to_string();
+            assert!(error.contains("use 1 to 4"), "{error}");
+        }
+        assert!(check(ENCODERS_MAX).is_ok());
     }
 
     #[test]
@@ -212,8 +258,8 @@ mod tests {
         let geometry =
             Geometry::fitting(4096, 64 << 20, [1 << 18, 3 << 16, 1 << 16].into()).unwrap();
         assert_eq!(geometry.block_bytes, [1 << 18, 1 << 16, 1 << 16].into());
-        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 20; 3].into()).unwrap();
-        assert_eq!(geometry.block_bytes, [1 << 20; 3].into());
+        let geometry = Geometry::fitting(1 << 20, 1 << 16, [1 << 24; 3].into()).unwrap();
+        assert_eq!(geometry.block_bytes, [1 << 24, 1 << 21, 1 << 20].into());
         assert!(Geometry::fitting(4096, 1 << 20, [4096; 3].into()).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! The one place that the log takes its atomics, fences and locks from.
+//! The atomics, fences and locks of the log, all in one place.
 //!
-//! Everything in `log` that two threads or two processes share goes through these names; the orderings of live reads stand in
-//! `protocol.rs`, which a model checker compiles over memory of its own.
+//! Everything in `log` that two threads or two processes share goes through these names; the orderings of live reads are in `protocol.rs`, which a model
+//! checker compiles over memory of its own.
 
 pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl Protocol for Memory {
     }
 }
 
-/// Locks `mutex`; what it guards is valid after a panic too, since every holder replaces whole values.
+/// Locks `mutex`; the guarded value is valid after a panic too, since every holder replaces whole values.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! The count that arrival times come from: the processor's time-stamp counter where it is steady, else the monotonic clock.
+//! The counter for arrival times: the processor's time-stamp counter if it is steady, else the monotonic clock.
 //!
-//! `quanta` decides which of the two and knows how long a tick takes. Where it counts by the time-stamp counter, this reads it in line:
-//! behind a call the reading is a tenth of what a record costs.
+//! `quanta` chooses one and knows the length of a tick. This file reads the time-stamp counter inline, because a call would cost a tenth of the time of a
+//! record.
 
 /// A count that never decreases.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ impl Default for Ticks {
     fn default() -> Self {
         let clock = quanta::Clock::new();
         let before = time_stamp();
-        let told = clock.raw();
-        let in_line = (before..=time_stamp()).contains(&told) && before > 0;
+        let called = clock.raw();
+        let in_line = (before..=time_stamp()).contains(&called) && before > 0;
         Ticks { clock, in_line }
     }
 }
@@ -30,18 +30,17 @@ impl Ticks {
         }
     }
 
-    /// Whether they are those of the time-stamp counter, which every process of the machine reads alike.
+    /// Reports whether they are those of the time-stamp counter, which every process of the machine reads alike.
     pub fn are_time_stamps(&self) -> bool {
         self.in_line
     }
 
-    /// How many nanoseconds so many ticks take.
     pub fn nanos(&self, ticks: u64) -> u64 {
         self.clock.delta_as_nanos(0, ticks)
     }
 }
 
-/// The time-stamp counter; 0 where there is none that every processor of the kind has.
+/// Reads the time-stamp counter; 0 on kinds of processors where not all have one.
 #[inline]
 fn time_stamp() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -73,7 +72,7 @@ mod tests {
     }
 
     impl Ticks {
-        /// The other road to the same count.
+        /// Clones it with the other way of reading the same count.
         fn clone_with(&self, called: bool) -> Ticks {
             Ticks {
                 clock: self.clock.clone(),

@@ -1,6 +1,6 @@
-//! The nodes of the chunk index, below all that reads them: which nodes there are, where their entries stand, how both are read and verified.
+//! The nodes of the chunk index, below all their readers: the existing nodes, the places of their entries, and the reading and verification of both.
 //!
-//! Recovery, `check` and every query find nodes here and nowhere else. A node is a summary or a roll-up.
+//! Recovery, `check` and every query find nodes only here. A node is a summary or a roll-up.
 
 mod node_id;
 mod node_logs;

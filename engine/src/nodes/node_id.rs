@@ -1,14 +1,13 @@
-//! The roll-up forest by arithmetic alone: which nodes exist below a number of chunks, and where their entries stand.
+//! The roll-up forest by arithmetic alone: the nodes below a number of chunks, and the places of their entries.
 //!
-//! Pure. Everything that reads a node names it by its [`NodeId`]; a child's is computed, never read from a file, so no
-//! pointer can lead in a circle.
+//! This is pure. Readers name a node by its [`NodeId`]; a child's is computed and never read from a file, so no pointer can lead in a circle.
 
 use std::ops::Range;
 
 use crate::format::{FANOUT, TIME_ENTRY_BYTES, entry_of};
 use crate::types::{Address, ChunkNo};
 
-/// Bits of a chunk's ordinal that one level takes.
+/// Bits of a chunk's ordinal for each level.
 const LEVEL_BITS: u32 = FANOUT.trailing_zeros();
 const _: () = assert!(FANOUT == 64, "child masks are u64");
 
@@ -27,7 +26,6 @@ impl NodeId {
         }
     }
 
-    /// The node of a level that covers a chunk.
     pub fn at(level: u8, chunk: ChunkNo) -> NodeId {
         NodeId {
             level,
@@ -35,7 +33,7 @@ impl NodeId {
         }
     }
 
-    /// The last node of which an entry stands before those of a chunk that is not the first: the highest one that ends there.
+    /// The last node with an entry before those of `chunk`, which is not the first: the highest one that ends there.
     pub fn last_before(chunk: u64) -> NodeId {
         let level = whole_levels(chunk);
         NodeId {
@@ -44,9 +42,14 @@ impl NodeId {
         }
     }
 
-    /// The first chunk that it covers.
     pub fn first_chunk(self) -> ChunkNo {
         ChunkNo(self.ordinal << (LEVEL_BITS * u32::from(self.level)))
+    }
+
+    /// The chunks that it covers.
+    pub fn chunks(self) -> Range<ChunkNo> {
+        let first = self.first_chunk();
+        first..ChunkNo(first.0 + (1 << (LEVEL_BITS * u32::from(self.level))))
     }
 
     /// Where the node's time entry stands in the timestamp index.
@@ -54,7 +57,7 @@ impl NodeId {
         Address(entry_of(self.level, self.ordinal).saturating_mul(TIME_ENTRY_BYTES as u64))
     }
 
-    /// Its child `child`, from 0 to 63; none for a summary.
+    /// Its child `child`, from 0 to 63; `None` for a summary.
     pub fn child(self, child: u32) -> Option<NodeId> {
         Some(NodeId {
             level: self.level.checked_sub(1)?,
@@ -63,7 +66,7 @@ impl NodeId {
     }
 }
 
-/// The fewest nodes that cover exactly these chunks, ascending. There are at most 126 of a level.
+/// The fewest nodes that cover exactly these chunks, ascending. Each level has at most 126.
 pub(crate) fn roots(chunks: Range<u64>) -> Vec<NodeId> {
     let mut roots = Vec::new();
     let mut at = chunks.start;

@@ -1,4 +1,4 @@
-//! What nodes are read from: recovery, `check` and queries each know in their own way where the index logs end.
+//! The source of nodes: recovery, `check` and queries each determine the ends of the index logs differently.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,13 @@ use crate::types::{Address, LogKind};
 pub(crate) trait NodeLogs {
     fn uuid(&self) -> &[u8; 16];
 
-    /// Where a log ends.
     fn end(&self, log: LogKind) -> Address;
 
-    /// Fills `bytes` from `address` on, which lie below the log's end.
+    /// Fills `bytes` from `address` on; they must lie below the log's end.
     fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<()>;
 
-    /// The file that holds an address.
     fn path_of(&self, log: LogKind, address: Address) -> PathBuf;
 
-    /// Called after bytes that do not verify. True: a newer generation of their segment may have come, so they are read again.
+    /// Called after bytes that do not verify. Returns true if a newer generation of their segment may exist, so they are read again.
     fn refresh(&self) -> bool;
 }

@@ -1,6 +1,6 @@
 //! Reads and verifies time entries, which arithmetic finds, and nodes, which their entries name.
 //!
-//! The one place where pointers of the index logs are followed. A node and its entry must say what their place says.
+//! Pointers of the index logs are followed only here. A node and its entry must match their place.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct OpenNode {
 }
 
 impl OpenNode {
-    /// Of verified bytes.
+    /// Copies verified bytes.
     pub fn of_bytes(bytes: &[u8]) -> Result<OpenNode, NoMemory> {
         Ok(OpenNode {
             bytes: Arc::new(memory::copied(bytes)?),
@@ -31,7 +31,7 @@ impl OpenNode {
         Node::assume_decoded(&self.bytes)
     }
 
-    /// As it stands in the chunk index.
+    /// The bytes of the chunk index.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -53,7 +53,6 @@ impl<L: NodeLogs> NodeReader<L> {
         }
     }
 
-    /// The time entry of a node.
     pub fn entry(&mut self, id: NodeId) -> Result<TimeEntry> {
         let (logs, address) = (&self.logs, id.entry());
         let decode = |uuid: &[u8; 16], bytes: &[u8]| TimeEntry::decode(uuid, address, bytes);
@@ -77,7 +76,7 @@ impl<L: NodeLogs> NodeReader<L> {
         self.open_at(&entry)
     }
 
-    /// The node that an entry names, which was just read.
+    /// The node of an entry that was just read.
     pub fn open_at(&mut self, entry: &TimeEntry) -> Result<Option<OpenNode>> {
         if entry.node_bytes == 0 {
             return Ok(None);
@@ -125,7 +124,7 @@ impl<L: NodeLogs> NodeReader<L> {
     }
 }
 
-/// Reads what decodes, if need be again.
+/// Reads until the bytes decode, or a second read does not help.
 fn verified<T>(
     logs: &impl NodeLogs,
     window: &mut Window,

@@ -1,7 +1,7 @@
-//! Reads of a log through a buffer that reads ahead while requests follow each other, and exactly otherwise.
+//! Reads of a log through a buffer that reads ahead while requests are consecutive, and exactly otherwise.
 //!
-//! Nodes of neighbouring chunks are neighbours in the chunk index: a walk over many of them reads 256 KiB at a time, one that
-//! follows masks to a few reads those alone.
+//! Nodes of neighbouring chunks are neighbours in the chunk index: a walk over many of them reads 256 KiB at a time, and one that follows masks to a few reads
+//! only those.
 
 use super::node_logs::NodeLogs;
 use crate::error::Result;
@@ -45,7 +45,7 @@ impl Window {
         Ok(at(&self.bytes, start..start + length))
     }
 
-    /// The next read comes from the log again.
+    /// Drops the buffer, so the next read comes from the log.
     pub fn forget(&mut self) {
         self.bytes.clear();
     }
@@ -69,14 +69,14 @@ impl Window {
         let available = logs.end(self.log).0.saturating_sub(address.0);
         let wanted = length.max(self.ahead_bytes);
         let wanted = usize::try_from(available).map_or(wanted, |available| wanted.min(available));
-        // Emptied first: after a failed read the buffer must not answer for bytes it does not hold.
+        // It is emptied first: after a failed read the buffer must not answer for bytes that it does not hold.
         self.bytes.clear();
         let mut bytes = std::mem::take(&mut self.bytes);
         let room = memory::resize(&mut bytes, wanted.max(length));
         room.map_err(|refused| refused.of(logs.path_of(self.log, address)))?;
         let read = logs.read(self.log, address, &mut bytes);
         if bytes.len() > length && read.is_err() {
-            // What stands behind may be damaged, which does no harm to what is asked for.
+            // The bytes behind may be damaged, which must not affect the requested ones.
             bytes.truncate(length);
             logs.read(self.log, address, &mut bytes)?;
         } else {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_although_what_follows_them_cannot_be() {
+    fn bytes_are_read_although_the_bytes_behind_them_cannot_be() {
         let log = Log { damaged: 30_000 };
         let mut window = Window::new(LogKind::Times);
         for address in (0..30_000 - 48).step_by(48) {

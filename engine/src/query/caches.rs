@@ -1,7 +1,7 @@
-//! What the process keeps of what it read for the next question: one budget of bytes for all directories that it has open and for all kinds of it.
+//! The process's caches of what it has read: one budget of bytes for all directories that it has open and for all kinds of entries.
 //!
-//! Each kind has a fixed part of the budget and gives back what it must by its own rule, so no kind waits for another and no two locks are held together.
-//! What a thread works with meanwhile is its own and is not counted.
+//! Each kind has a fixed part of the budget and evicts by its own rule, so no kind waits for another and no two locks are held together.
+//! The working memory of a thread is its own and does not count.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -9,10 +9,10 @@ use super::forest::node_cache::{NodeCache, SharedNodes};
 use super::scan::verified_chunks::{RECORD_BYTES_USUAL, SharedRecords, VerifiedChunks};
 use crate::log::{Keeper, SharedUnits, UnitCache};
 
-/// What a process keeps unless it says otherwise.
+/// The budget of a process that does not set one.
 pub const CACHE_BYTES_MAX: u64 = 256 << 20;
 
-/// The budget has so many parts; units take what nodes and records do not.
+/// The budget is divided into this many parts. Units take what nodes and records do not.
 const PARTS: u64 = 15;
 const NODES_PARTS: u64 = 4;
 
@@ -23,7 +23,7 @@ pub(crate) struct Caches {
     bytes_max: Mutex<u64>,
 }
 
-/// What is kept of one epoch of a directory.
+/// The cached entries of one epoch of a directory.
 #[derive(Clone)]
 pub(crate) struct KeptOfEpoch {
     pub nodes: Arc<NodeCache>,
@@ -31,16 +31,16 @@ pub(crate) struct KeptOfEpoch {
     pub units: Arc<UnitCache>,
 }
 
-/// Those that all directories of the process share.
+/// The caches that all directories of the process share.
 static OF_PROCESS: LazyLock<Arc<Caches>> =
     LazyLock::new(|| Arc::new(Caches::of_bytes(CACHE_BYTES_MAX)));
 
-/// Lets this process keep no more than so many bytes of what it read, of all directories together, from now on.
+/// Sets the most bytes that this process caches from now on, for all directories together.
 pub fn set_cache_bytes_max(bytes_max: u64) {
     OF_PROCESS.set_bytes_max(bytes_max);
 }
 
-/// How many bytes of what it read this process keeps now.
+/// The bytes that this process caches now.
 pub fn cache_bytes() -> u64 {
     OF_PROCESS.bytes()
 }
@@ -50,7 +50,7 @@ impl Caches {
         Arc::clone(&OF_PROCESS)
     }
 
-    /// Nothing yet, and room for so many bytes.
+    /// Empty caches with room for `bytes_max`.
     pub fn of_bytes(bytes_max: u64) -> Caches {
         let Parts {
             nodes,
@@ -84,12 +84,12 @@ impl Caches {
         *current = bytes_max;
     }
 
-    /// What all of it takes in memory, about.
+    /// The memory that all entries take, about.
     pub fn bytes(&self) -> u64 {
         self.nodes.bytes() + self.records.bytes() + self.units.bytes() as u64
     }
 
-    /// For an epoch of which nothing is kept yet.
+    /// Begins an epoch, with nothing cached.
     pub(super) fn epoch(&self) -> KeptOfEpoch {
         let keeper = Keeper::unique();
         KeptOfEpoch {

@@ -1,6 +1,8 @@
-//! A cut: where several directories, each with a writer of its own, stood at one moment. It is found by looking alone, so no writer waits.
+//! A cut: the positions of several directories, each with a writer of its own, at one moment. It is found by reading alone, so no writer
+//! waits.
 //!
-//! Who pushes to one directory, waits until that is published, and pushes to another finds both records in a cut, or the first, or none.
+//! If a program pushes to one directory, waits until that is published, and pushes to another, a cut holds both records, the first, or
+//! neither.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,21 +12,22 @@ use crate::error::Result;
 use crate::log::load_cut;
 use crate::types::Address;
 
-/// How long directories that go on are looked at until they stand still for two looks.
+/// The longest time to read positions that keep moving, until two readings agree.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How often all is begun again because a writer has started or stopped.
+/// The most attempts, if writers start or stop meanwhile.
 const ATTEMPTS: u32 = 5;
 
-/// A position of each directory, in the order in which they were given.
+/// The position of each directory, in the order in which they were given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
     pub positions: Vec<Address>,
-    /// Zero where all of them stood so at one moment; else so long the look at them took, and each stood so at some moment of it.
+    /// Zero if all of them had these positions at one moment. Otherwise the duration of the reading; each had its position at some moment
+    /// of it.
     pub apart: Duration,
 }
 
 impl Cut {
-    /// What is published in all of them now.
+    /// The positions that are published in all of them now.
     ///
     /// # Errors
     /// Staging that a live writer uses and that cannot be read, failed reads.
@@ -43,7 +46,7 @@ impl Cut {
                 began.elapsed() < PATIENCE
             })?;
             let apart = round.elapsed();
-            // After the look: where a writer began during it, what that published was not looked at.
+            // Checked afterwards, because the records of a writer that began meanwhile were not seen.
             let mut stood = true;
             for (directory, attached) in directories.iter().zip(&attached) {
                 stood &= directory.reader().is_attached(attached)?;

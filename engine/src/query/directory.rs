@@ -1,7 +1,7 @@
-//! A Loom directory opened for reading, live or not: what is cached between snapshots of one process.
+//! A Loom directory opened for reading, live or not, with the caches that the snapshots of one process share.
 //!
-//! Held by whoever asks several questions: the catalog, verified chunks and verified nodes are kept, the larger part of it in the process's
-//! one budget. Reading takes no lock that a writer sees and writes nothing.
+//! A process that asks several questions keeps it: the catalog, verified chunks and verified nodes are cached, most of them in the
+//! process's one budget. Reading writes nothing and takes no lock that a writer sees.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,14 +27,14 @@ pub struct Directory {
     functions: RwLock<HashMap<IndexId, IndexFn>>,
 }
 
-/// The length of all that the catalog ever held only grows, so it says whether the catalog changed.
+/// A cached catalog. The length of everything that it ever held only grows, so it shows whether the catalog changed.
 struct CachedCatalog {
-    /// Of all that it ever held, before it was read.
+    /// The length of everything that the catalog ever held, taken before it was read.
     bytes_ever: u64,
     catalog: Arc<Catalog>,
 }
 
-/// What was verified, of one life of the staging file: after lost staging, ordinals may name other chunks.
+/// The entries that were verified in one life of the staging file. After lost staging, ordinals may name other chunks.
 struct Epoch {
     number: u64,
     kept: KeptOfEpoch,
@@ -47,7 +47,7 @@ impl Directory {
         Ok(Directory::of(LogReader::open(path)?))
     }
 
-    /// As `open`, in the process of the directory's writer, which ends only after the last question.
+    /// As `open`, in the process of the directory's writer. The writer must outlive the last question.
     ///
     /// # Errors
     /// As `open`.
@@ -55,7 +55,7 @@ impl Directory {
         Ok(Directory::of(LogReader::beside_writer(path)?))
     }
 
-    /// As `open`, of logs that are open.
+    /// As `open`, for logs that are already open.
     pub fn of(reader: LogReader) -> Arc<Directory> {
         Directory::with(reader, Caches::of_process(), Tuning::default())
     }
@@ -81,7 +81,7 @@ impl Directory {
         self.reader.dir()
     }
 
-    /// Identifies the directory, as `loom.json` has it: no other has it.
+    /// The directory's identity, from `loom.json`. No other directory has it.
     pub fn uuid(&self) -> Uuid {
         self.reader.meta().id()
     }
@@ -91,12 +91,12 @@ impl Directory {
         self.reader.meta().chunk_bytes
     }
 
-    /// Whether the directory that was opened still stands at its path, by its UUID.
+    /// Whether the directory with the same UUID is still at its path.
     pub fn is_in_place(&self) -> bool {
         self.reader.require_in_place().is_ok()
     }
 
-    /// Gives the function of an index that was defined as a closure, so that records which no summary covers can be evaluated.
+    /// Provides the function of an index that was defined as a closure, so that records that no summary covers can be evaluated.
     pub fn provide_function(&self, index: IndexId, function: IndexFn) {
         let mut functions = self
             .functions
@@ -147,12 +147,12 @@ impl Directory {
     }
 }
 
-/// The catalog as it stands.
+/// Reads the current catalog.
 ///
 /// # Errors
-/// One that is damaged together with its copy, or shorter than the directory says.
+/// The catalog is damaged together with its copy, or shorter than the directory says.
 pub fn read_catalog(reader: &LogReader) -> Result<Catalog> {
-    // Before the catalog, whose length only grows.
+    // Read before the catalog, whose length only grows.
     let bytes_least = reader.catalog_bytes_least()?;
     let bytes = reader.catalog_bytes()?;
     let uuid = &reader.meta().uuid;

@@ -1,5 +1,5 @@
-//! When the newest and the oldest record arrived, from the first node or chunk that holds one, counted from that end; and where the records
-//! begin that arrived since a time.
+//! The arrivals of the newest and the oldest record, from the first node or chunk at that end that holds one; and the address at which the
+//! records since a time begin.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ impl Snapshot {
         self.arrival_at(Order::OldestFirst)
     }
 
-    /// The address of the first chunk that holds a record, of any source, which arrived at this time or later; the position if there is none. A chunk
-    /// that is damaged is passed over.
+    /// The address of the first chunk that holds a record, of any source, that arrived at this time or later; the position if there is
+    /// none. Damaged chunks are skipped.
     ///
     /// # Errors
-    /// A read that failed, or eviction meanwhile.
+    /// A failed read, or eviction meanwhile.
     pub fn arrived_since(&self, time: Timestamp) -> Result<Address> {
         let mut since = Since { time };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
@@ -46,11 +46,11 @@ impl Snapshot {
         Ok(Address(self.position()))
     }
 
-    /// The address of the first record, of any source, which arrived at this time or later; the position if there is none. It is looked for from the
-    /// end, so that of a late time it costs a chunk or two. A chunk that is damaged is passed over: none of its records can be read.
+    /// The address of the first record, of any source, that arrived at this time or later; the position if there is none. The search begins
+    /// at the end, so a late time costs a chunk or two. Damaged chunks are skipped, because none of their records can be read.
     ///
     /// # Errors
-    /// A read that failed, or eviction meanwhile.
+    /// A failed read, or eviction meanwhile.
     pub fn first_arrived(&self, time: Timestamp) -> Result<Address> {
         let mut edge = Edge {
             time,
@@ -84,7 +84,7 @@ impl Snapshot {
         Ok(found.unwrap_or(Address(self.position())))
     }
 
-    /// The same, where no earlier chunk than this holds such a record.
+    /// As `first_arrived`, if no chunk before this one holds such a record.
     fn first_from(&self, time: Timestamp, chunk: ChunkNo) -> Result<Address> {
         let mut since = Since { time };
         let from = chunk.address(self.chunk_bytes());
@@ -128,7 +128,7 @@ impl Snapshot {
     }
 }
 
-/// Reads a chunk; false if it is damaged.
+/// Reads a chunk. Returns false if it is damaged.
 fn loads(cursor: &mut ChunkCursor, chunk: ChunkNo) -> Result<bool> {
     match cursor.load(chunk) {
         Err(error) if error.is_corruption() => Ok(false),
@@ -136,7 +136,7 @@ fn loads(cursor: &mut ChunkCursor, chunk: ChunkNo) -> Result<bool> {
     }
 }
 
-/// The nodes that hold a record which arrived at the time or later.
+/// Visits the nodes that hold a record that arrived at the time or later.
 struct Since {
     time: Timestamp,
 }
@@ -157,12 +157,12 @@ impl Visitor for Since {
     }
 }
 
-/// Between the nodes of records that arrived before a time and those of the others, from the newest on.
+/// Searches backward for the edge between records that arrived before a time and those that arrived later.
 struct Edge {
     time: Timestamp,
-    /// Records that arrived earlier were met: they lie below all others.
+    /// Set once a record that arrived earlier was found: all such records lie below all others.
     is_found: bool,
-    /// The lowest chunk so far whose records all arrived at the time or later, if it is lower than any that was read.
+    /// The lowest chunk so far whose records all arrived at the time or later, if it is lower than any chunk that was read.
     since: Option<ChunkNo>,
 }
 
@@ -187,7 +187,7 @@ impl Visitor for Edge {
     }
 }
 
-/// The arrival at one end of the first node or chunk that holds a record: the first answer is the one.
+/// Finds the arrival at one end: the first node or chunk that holds a record gives it.
 struct End {
     order: Order,
     arrival: Option<Timestamp>,

@@ -1,14 +1,14 @@
-//! The way out: from a question to the records that answer it.
+//! The read path: from a question to the records that answer it.
 //!
 //! A [`Directory`] gives [`Snapshot`]s. A query turns its [`Predicate`] into masks over the nodes of the roll-up forest (`forest::mask`),
-//! descends from the forest's roots to what the masks leave (`forest::walk`), and reads the chunks that no summary answers
-//! (`scan::source_reader`), as batches. The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; [`Scan`] is the one
-//! that several threads share.
+//! descends from the forest's roots to the children that the masks keep (`forest::walk`), and reads the chunks that no summary answers
+//! (`scan::source_reader`), as batches. The operators of the paper's Figure 9 are [`raw_scan`], [`indexed_scan`] and [`aggregate`]; several
+//! threads can share a [`Scan`].
 //!
-//! Nothing here writes, locks or trusts: bytes are used after their checksum, pointers lead down by arithmetic, and what a summary
-//! cannot answer is scanned with the same functions, so that an index never changes an answer.
+//! Nothing here writes, locks or trusts: bytes are used only after their checksum was verified, pointers lead down by arithmetic, and
+//! records that a summary cannot answer for are scanned with the same functions, so that an index never changes an answer.
 
-// A directory, one instant of it or of several, and what a query reads of that.
+// A directory, one instant of one or several directories, and what a query reads of it.
 pub(crate) mod caches;
 mod cut;
 mod directory;
@@ -18,18 +18,20 @@ mod snapshot_logs;
 mod status;
 pub(crate) mod tuning;
 
-// What is asked.
+// The question.
 mod poll;
 mod predicate;
 mod value;
+mod zone_test;
 
-// How nodes and chunks answer.
+// The answers of nodes and chunks.
 mod forest;
 mod scan;
 mod scan_counters;
 
-// What is answered.
+// The results.
 mod aggregate;
+pub(crate) mod contrast;
 mod end_arrivals;
 mod losses;
 mod source_totals;
@@ -48,6 +50,11 @@ pub use aggregate::quantile::Quantile;
 pub use aggregate::record_counts::{CountRow, CountSpec, RecordCounts};
 pub use aggregate::top::{TopRow, TopSpec, top};
 pub use caches::{CACHE_BYTES_MAX, cache_bytes, set_cache_bytes_max};
+pub use contrast::frequent::{CONTRAST_SHARE, CONTRAST_VALUES_MOST};
+pub use contrast::group_counts::GroupCounts;
+pub use contrast::operator::{
+    Contrast, ContrastAsked, ContrastValue, ContrastValues, FieldContrast, contrast,
+};
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
 pub use losses::listing::{Loss, pending_since};

@@ -1,18 +1,18 @@
-//! How a caller stops a query: a closure that the operators ask between chunks and between nodes.
+//! Stops a query at the caller's wish: the operators call a closure between chunks and between nodes.
 //!
-//! The closure may be costly (it may cross into another program), so it is asked at most once in a few milliseconds.
+//! The closure may be costly (it may cross into another program), so it is called at most once in a few milliseconds.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Least time between two questions; an answer is owed within 10 ms.
+/// The least time between two calls. A query must stop within 10 ms.
 const INTERVAL: Duration = Duration::from_millis(4);
-/// Steps between two looks at the clock; a step takes some microseconds.
+/// The number of steps between two readings of the clock. A step takes some microseconds.
 const STEPS: u32 = 16;
 
-/// Asks whether the query shall end. It belongs to one call on one thread.
+/// Checks whether the query must end. It belongs to one call on one thread.
 pub struct Poll<'a> {
     interrupted: Option<&'a dyn Fn() -> bool>,
     asked: Cell<Instant>,
@@ -20,7 +20,7 @@ pub struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    /// `interrupted` answers true when the query shall end.
+    /// `interrupted` returns true when the query must end.
     pub fn new(interrupted: &'a dyn Fn() -> bool) -> Self {
         Poll {
             interrupted: Some(interrupted),
@@ -29,7 +29,7 @@ impl<'a> Poll<'a> {
         }
     }
 
-    /// A query that nobody interrupts.
+    /// For a query that cannot be interrupted.
     pub fn never() -> Self {
         Poll {
             interrupted: None,
@@ -38,10 +38,10 @@ impl<'a> Poll<'a> {
         }
     }
 
-    /// Called for each step of work.
+    /// To be called for each step of work.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] where the closure says so.
+    /// [`Error::Interrupted`] if the closure returns true.
     #[inline]
     pub fn check(&self) -> Result<()> {
         let steps = self.steps.get() + 1;

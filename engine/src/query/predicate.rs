@@ -1,7 +1,7 @@
-//! What a query asks of a record, over `ts`, index values and fields.
+//! The condition that a query puts on a record, over `ts`, index values and fields.
 //!
-//! A [`Predicate`] is what callers write; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes,
-//! `Test::keep` over the rows of a batch: both must agree.
+//! Callers write a [`Predicate`]; a [`Test`] is the same with its indexes looked up. `mask.rs` evaluates a `Test` over nodes, and
+//! `Test::keep` over the rows of a batch. Both must agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::scan::batch::Batch;
 use super::scan::column_filter::{keep_any, keep_matching};
 use super::value::Value;
+use super::zone_test::Zones;
 use crate::error::Result;
 use crate::schema::{Expr, Filter, RangeSet, Source};
 use crate::types::{IndexId, Key, TimeRange, Timestamp, ValueRange};
@@ -18,7 +19,7 @@ use crate::types::{IndexId, Key, TimeRange, Timestamp, ValueRange};
 pub enum Predicate<I = IndexId> {
     All,
     Nothing,
-    /// `ts`, the source's own time where it has one and else arrival, is one of these.
+    /// `ts`, which is the source's own time if it has one and otherwise arrival, is one of these.
     Time(RangeSet<Timestamp>),
     /// The record has a value for the index, and its key is one of these.
     Value(I, RangeSet<Key>),
@@ -28,10 +29,10 @@ pub enum Predicate<I = IndexId> {
     Or(Vec<Predicate<I>>),
 }
 
-/// A predicate over one source, prepared.
+/// A prepared predicate over one source.
 pub(crate) type Test = Predicate<Arc<Value>>;
 
-/// An index, by its id or as what computes its values.
+/// An index, by its id or with the means to compute its values.
 pub trait Subject {
     fn id(&self) -> IndexId;
 }
@@ -53,7 +54,7 @@ impl Predicate {
         Predicate::keys(index, range.into())
     }
 
-    /// The records of a source that match a filter. Where an index says the same as a part of it, summaries answer that part.
+    /// The records of a source that match a filter. If an index expresses a part of the filter, summaries answer that part.
     pub fn matching(filter: &Filter, source: &Source) -> Predicate {
         Predicate::passing(filter.expr(), source)
     }
@@ -95,7 +96,7 @@ impl<I: Subject> Predicate<I> {
         Predicate::times(range.into())
     }
 
-    /// In the simplest form, as all that follow.
+    /// This function and the following ones return the simplest form.
     pub fn times(times: RangeSet<Timestamp>) -> Self {
         if times.is_empty() {
             Predicate::Nothing
@@ -107,7 +108,7 @@ impl<I: Subject> Predicate<I> {
     }
 
     pub fn keys(index: I, keys: RangeSet<Key>) -> Self {
-        // Every key is still a condition: the record must have a value.
+        // A range of all keys is still a condition: the record must have a value.
         if keys.is_empty() {
             Predicate::Nothing
         } else {
@@ -115,7 +116,7 @@ impl<I: Subject> Predicate<I> {
         }
     }
 
-    /// What holds where all of `sides` hold. Ranges on one subject are intersected: a record has one `ts`, and one value for an index.
+    /// Holds if all of `sides` hold. Ranges on one subject are intersected, because a record has one `ts`, and one value for an index.
     pub fn and(sides: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = Joined::default();
         for side in sides {
@@ -137,7 +138,7 @@ impl<I: Subject> Predicate<I> {
         }
     }
 
-    /// What holds where one of `sides` holds.
+    /// Holds if one of `sides` holds.
     pub fn or(sides: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = Joined::default();
         for side in sides {
@@ -161,7 +162,7 @@ impl<I: Subject> Predicate<I> {
 }
 
 impl Test {
-    /// `value` gives what an index computes; it fails for an index of another source.
+    /// `value` looks up an index; it fails for an index of another source.
     pub fn prepare(
         predicate: &Predicate,
         value: &impl Fn(IndexId) -> Result<Arc<Value>>,
@@ -181,10 +182,10 @@ impl Test {
         })
     }
 
-    /// Drops from `passing`, one for each row, those that do not satisfy it.
+    /// Clears the entries of `passing`, one for each row, whose rows do not satisfy the test.
     ///
     /// # Panics
-    /// A field that [`Test::each_field`] names is not read, or no times are that [it needs](Test::needs_times).
+    /// If a field that [`Test::each_field`] names was not read, or the times were not read that [it needs](Test::needs_times).
     pub fn keep(&self, batch: &Batch<'_>, passing: &mut [bool]) {
         match self {
             Test::All => {}
@@ -201,7 +202,7 @@ impl Test {
         }
     }
 
-    /// Gives `each` every field that it looks at; false where it may look at others too.
+    /// Calls `each` with every field that the test reads. Returns false if it may read others too.
     pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Time(_) => true,
@@ -210,7 +211,7 @@ impl Test {
                 expr.each_field(each);
                 true
             }
-            // Each side is asked, also after one that may look at any field.
+            // Each side is visited, even after one that may read any field.
             Test::And(sides) | Test::Or(sides) => {
                 let known = sides.iter().map(|side| side.each_field(each));
                 known.fold(true, |all, known| all & known)
@@ -218,7 +219,7 @@ impl Test {
         }
     }
 
-    /// The keys that some fields must have, if it comes to that. A NULL has none.
+    /// The keys that some fields must have, if the test is no more than that. A NULL has no key.
     pub fn field_keys(&self) -> Option<Vec<(usize, &RangeSet<Key>)>> {
         let mut found = Vec::new();
         self.add_field_keys(&mut found).then_some(found)
@@ -240,7 +241,7 @@ impl Test {
         }
     }
 
-    /// A range of times outside of which no record satisfies it, and what is left to ask of those inside.
+    /// Splits off a range of times that every matching record lies in. The second part is the test that remains.
     pub fn split_times(&self) -> (TimeRange, Test) {
         let range_of = |side: &Test| match side {
             Test::Time(times) => match times.ranges() {
@@ -263,7 +264,7 @@ impl Test {
         }
     }
 
-    /// Whether it looks at times.
+    /// Whether the test reads times.
     pub fn needs_times(&self) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Value(..) | Test::Fields(_) => false,
@@ -272,7 +273,7 @@ impl Test {
         }
     }
 
-    /// Whether it looks at index values, which summaries have.
+    /// Whether the test reads index values, which summaries hold.
     pub fn needs_values(&self) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Time(_) | Test::Fields(_) => false,
@@ -281,7 +282,7 @@ impl Test {
         }
     }
 
-    /// Whether it tests fields, of which summaries know nothing.
+    /// Whether the test reads fields, which summaries do not hold.
     pub fn needs_records(&self) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Time(_) | Test::Value(..) => false,
@@ -290,7 +291,24 @@ impl Test {
         }
     }
 
-    /// A range outside which no record satisfies it.
+    /// Whether it looks at fields, by themselves or by index values.
+    pub fn needs_fields(&self) -> bool {
+        self.needs_values() || self.needs_records()
+    }
+
+    /// Whether a row in some zones may satisfy it.
+    pub fn may_pass(&self, zones: Zones<'_>) -> bool {
+        match self {
+            Test::All | Test::Time(_) => true,
+            Test::Nothing => false,
+            Test::Value(value, keys) => value.may_have(zones, keys),
+            Test::Fields(expr) => zones.may_match(expr),
+            Test::And(sides) => sides.iter().all(|side| side.may_pass(zones)),
+            Test::Or(sides) => sides.iter().any(|side| side.may_pass(zones)),
+        }
+    }
+
+    /// A range of times that every matching record lies in.
     pub fn time_hull(&self) -> TimeRange {
         match self {
             Test::All | Test::Value(..) | Test::Fields(_) => TimeRange::ALL,
@@ -313,7 +331,7 @@ impl Test {
     }
 }
 
-/// The sides of an AND or OR, those on one subject together: joined all at once, a list costs no more than to sort it.
+/// The sides of an AND or OR, grouped by subject. All are joined at once, so a long list costs no more than its sorting.
 struct Joined<I> {
     times: Vec<RangeSet<Timestamp>>,
     values: BTreeMap<IndexId, (I, Vec<RangeSet<Key>>)>,

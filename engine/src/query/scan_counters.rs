@@ -1,16 +1,18 @@
-//! What a query did: nodes opened, chunks pruned and read, bytes read. Shared by its threads.
+//! Counts a query's work: nodes opened, chunks pruned and read, bytes read. Its threads share the counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one query, at one moment.
+/// The counts of one query at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanStats {
-    /// Summaries and roll-ups that were looked at.
+    /// Summaries and roll-ups that were read.
     pub nodes_opened: u64,
     /// Chunks that lie below the snapshot's position and are retained.
     pub chunks_total: u64,
     /// Chunks that were passed over or answered without being read.
     pub chunks_pruned: u64,
+    /// Those of them that were passed over because no row in their units is wanted by the zones of its fields, whether or not they hold the source.
+    pub chunks_outside_zones: u64,
     /// Chunks of which at least one record was read.
     pub chunks_read: u64,
     /// Bytes read from the three logs.
@@ -18,7 +20,7 @@ pub struct ScanStats {
 }
 
 impl ScanStats {
-    /// How much of the log is behind the scan, from 0 to 1.
+    /// The share of the log that the scan has passed, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.chunks_total {
             0 => 1.0,
@@ -27,13 +29,14 @@ impl ScanStats {
     }
 }
 
-/// The same, being counted. The counts are independent of each other, so relaxed additions suffice.
+/// The running counts. They are independent of each other, so relaxed additions suffice.
 #[derive(Debug, Default)]
 pub(crate) struct ScanCounters {
     nodes_opened: AtomicU64,
     chunks_total: AtomicU64,
     chunks_read: AtomicU64,
     chunks_passed: AtomicU64,
+    chunks_outside_zones: AtomicU64,
     bytes_read: AtomicU64,
 }
 
@@ -42,12 +45,12 @@ impl ScanCounters {
         self.nodes_opened.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more pass over this many chunks begins.
+    /// Notes that one more pass over this many chunks begins.
     pub fn chunks_begun(&self, chunks: u64) {
         self.chunks_total.fetch_max(chunks, Ordering::Relaxed);
     }
 
-    /// So many chunks are behind the walk, read or not.
+    /// Notes that the walk has passed this many chunks, read or not.
     pub fn chunks_passed(&self, chunks: u64) {
         self.chunks_passed.fetch_max(chunks, Ordering::Relaxed);
     }
@@ -60,11 +63,17 @@ impl ScanCounters {
         self.chunks_read.fetch_add(chunks, Ordering::Relaxed);
     }
 
+    /// So many chunks are not read, because of the zones of their units.
+    pub fn chunks_outside_zones(&self, chunks: u64) {
+        self.chunks_outside_zones
+            .fetch_add(chunks, Ordering::Relaxed);
+    }
+
     pub fn bytes_read(&self, bytes: usize) {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Adds what another count of the same query found.
+    /// Adds the counts of another part of the same query.
     pub fn absorb(&self, other: &ScanCounters) {
         let stats = other.stats();
         self.nodes_opened
@@ -73,6 +82,7 @@ impl ScanCounters {
             .fetch_add(stats.chunks_read, Ordering::Relaxed);
         self.bytes_read
             .fetch_add(stats.bytes_read, Ordering::Relaxed);
+        self.chunks_outside_zones(stats.chunks_outside_zones);
         self.chunks_begun(stats.chunks_total);
         self.chunks_passed(stats.chunks_read + stats.chunks_pruned);
     }
@@ -84,6 +94,7 @@ impl ScanCounters {
             nodes_opened: self.nodes_opened.load(Ordering::Relaxed),
             chunks_total: self.chunks_total.load(Ordering::Relaxed),
             chunks_pruned: passed.saturating_sub(chunks_read),
+            chunks_outside_zones: self.chunks_outside_zones.load(Ordering::Relaxed),
             chunks_read,
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
         }

@@ -1,4 +1,5 @@
-//! What was read of all directories that the process has open, kept in bounded memory. What is used again stays, whatever passes by once.
+//! A cache in bounded memory for all directories that the process has open. Entries that are used again stay, however many others are used
+//! once.
 
 use std::hash::Hash;
 
@@ -7,22 +8,22 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::log::Keeper;
 
-/// What an entry costs beside its bytes, about.
+/// The cost of an entry besides its bytes, about.
 pub(in crate::query) const ENTRY_BYTES: u64 = 104;
-/// Each has its own lock and its part of the memory, so what takes more than a part is not kept.
+/// Each shard has its own lock and its part of the memory, so an entry larger than a part is not kept.
 pub(in crate::query) const SHARDS: usize = 4;
 
 pub(crate) struct SharedCache<K, V> {
     cache: Cache<(Keeper, K), V, EntryWeight>,
 }
 
-/// What is kept.
+/// A cached value.
 pub(crate) trait Kept: Clone {
     fn bytes(&self) -> usize;
 }
 
 impl<K: Copy + Eq + Hash, V: Kept> SharedCache<K, V> {
-    /// Nothing yet, and room for so many bytes of entries that mostly take `entry_bytes` with what they cost.
+    /// An empty cache with room for `bytes_max`, if most entries take `entry_bytes` with their cost.
     pub fn of_bytes(bytes_max: u64, entry_bytes: u64) -> SharedCache<K, V> {
         let options = OptionsBuilder::new()
             .weight_capacity(bytes_max)
@@ -40,12 +41,12 @@ impl<K: Copy + Eq + Hash, V: Kept> SharedCache<K, V> {
         }
     }
 
-    /// Keeps no more than so many bytes from now on.
+    /// Keeps no more than `bytes_max` from now on.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.cache.set_capacity(bytes_max);
     }
 
-    /// What all entries take in memory, about.
+    /// The memory that all entries take, about.
     pub fn bytes(&self) -> u64 {
         self.cache.weight()
     }
@@ -58,7 +59,7 @@ impl<K: Copy + Eq + Hash, V: Kept> SharedCache<K, V> {
         self.cache.insert((keeper, key), value);
     }
 
-    /// Gives back what is kept for one.
+    /// Drops the entries of a keeper.
     pub fn forget(&self, keeper: Keeper) {
         self.cache.retain(|(of, _), _| *of != keeper);
     }

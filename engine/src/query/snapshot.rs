@@ -1,4 +1,4 @@
-//! A snapshot: what a query reads up to, taken once (paper §4.5). Clones see the same.
+//! A snapshot: the positions up to which a query reads, taken once (paper §4.5). Clones see the same records.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::log::{CATALOG_NAME, Tails};
 use crate::schema::{Catalog, Index, Source};
 use crate::types::{Address, IndexId, LogKind, SourceId};
 
-/// How often the tails are loaded again while summaries lag behind the records.
+/// The tails are loaded again at most this often while summaries lag behind the records.
 const LOADS_MOST: u32 = 3;
-/// So many chunks past the last summary are normal: the open one, and one whose summary is just being written.
+/// This many chunks past the last summary are normal: the open one, and one whose summary is being written.
 const LAG_CHUNKS: u64 = 2;
 
 /// One instant of a directory: every record below its position, and none at or past it.
@@ -38,10 +38,10 @@ impl Directory {
         self.snapshot_of(tails, tails.tail.records)
     }
 
-    /// What a snapshot with this position saw, as far as it is retained.
+    /// The snapshot that had this position, without the records that are no longer retained.
     ///
     /// # Errors
-    /// As [`Directory::snapshot`]; a position that is not published yet, or below what is retained.
+    /// As [`Directory::snapshot`]; a position that is not published yet or no longer retained.
     pub fn snapshot_at(self: &Arc<Self>, position: u64) -> Result<Snapshot> {
         let position = Address(position);
         let tails = self.tails(Some(position))?;
@@ -54,7 +54,7 @@ impl Directory {
         self.snapshot_of(tails, position)
     }
 
-    /// Loads the tails; again, if records had run far ahead of their summaries between the loads.
+    /// Loads the tails, and loads them again if records had run far ahead of their summaries between the loads.
     fn tails(&self, position: Option<Address>) -> Result<Tails> {
         let mut tails = self.reader().tails()?;
         for _ in 1..LOADS_MOST {
@@ -78,7 +78,8 @@ impl Directory {
         mut tails: Tails,
         position: Address,
     ) -> Result<Snapshot> {
-        // After the tails: what they publish was defined before. What was given up since may not be defined any more.
+        // Read after the tails, so that it defines the sources of all published records. Sources whose records were given up since may be
+        // missing.
         let catalog = self
             .catalog()
             .or_else(|error| self.reader().require_in_place().and(Err(error)))?;
@@ -110,12 +111,12 @@ impl Directory {
 }
 
 impl Snapshot {
-    /// The end of the record log as this snapshot sees it; the same position later gives the same records, while they are retained.
+    /// The end of the record log in this snapshot. The same position later gives the same records, while they are retained.
     pub fn position(&self) -> u64 {
         self.logs.position().0
     }
 
-    /// The same instant without the records at and past an address, which is a record's.
+    /// The same instant without the records at and past an address, which must be a record's.
     pub fn up_to(&self, position: Address) -> Snapshot {
         Snapshot {
             logs: Arc::new(self.logs.up_to(position)),
@@ -123,7 +124,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the position is one that a writer can have published: none lies inside a record.
+    /// Whether a writer can have published this position: it is not inside a record.
     ///
     /// # Errors
     /// Damage, or eviction meanwhile.
@@ -139,7 +140,7 @@ impl Snapshot {
         Ok(position.0.is_multiple_of(8) && !cursor.cuts_a_record()?)
     }
 
-    /// The lowest address retained when it was taken.
+    /// The lowest address that was retained when the snapshot was taken.
     pub fn begin(&self) -> Address {
         self.logs.begin(LogKind::Records)
     }
@@ -156,13 +157,13 @@ impl Snapshot {
         &self.catalog
     }
 
-    /// What this snapshot's operators did together; scans count apart.
+    /// The counts of this snapshot's operators together. Scans have counts of their own.
     pub fn stats(&self) -> ScanStats {
         self.logs.counters().stats()
     }
 
     /// # Errors
-    /// No source has this name; the nearest names are in the error.
+    /// No source has this name; the error lists the nearest names.
     pub fn source(&self, name: &str) -> Result<Arc<Source>> {
         match self.catalog.find(name) {
             Some(source) => Ok(Arc::clone(source)),
@@ -199,7 +200,7 @@ impl Snapshot {
         )))
     }
 
-    /// What an index of the source computes.
+    /// The index of a source, with the means to compute its values.
     pub(super) fn value_of(&self, source: SourceId, index: IndexId) -> Result<Arc<Value>> {
         let index = self.index_of(source, index)?;
         let function = self.directory.function(index.id);
@@ -212,7 +213,7 @@ impl Snapshot {
         Ok(Arc::new(Value::new(index, function)))
     }
 
-    /// A predicate over the source, prepared.
+    /// Prepares a predicate over the source.
     pub(super) fn test_of(&self, source: SourceId, predicate: &Predicate) -> Result<Test> {
         Test::prepare(predicate, &|index| self.value_of(source, index))
     }
@@ -222,7 +223,7 @@ impl Snapshot {
     }
 }
 
-/// Whether there is nothing but what a crash before the first source left: addresses that hold no records.
+/// Whether the log holds only a gap, as after a crash before the first source was defined.
 fn is_all_gap(logs: &Arc<SnapshotLogs>) -> Result<bool> {
     if logs.chunks() == 0 {
         return Ok(true);

@@ -1,9 +1,9 @@
-//! The three logs as one snapshot sees them: fixed tails, one function that reads, one way to say what is damaged.
+//! The three logs of one snapshot: fixed tails, one function that reads, one way to report damage.
 //!
-//! Everything below a tail is complete and immutable, so whatever is read through this is the same each time, until retention
-//! removes it.
+//! Everything below a tail is complete and immutable, so every read returns the same bytes until retention removes them.
 
 use std::fmt::Display;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +13,9 @@ use super::scan::verified_chunks::VerifiedChunks;
 use super::scan_counters::ScanCounters;
 use super::tuning::Tuning;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, TIME_ENTRY_BYTES, Unit, complete_chunks};
+use crate::format::{
+    FormatError, SourceZones, TIME_ENTRY_BYTES, Template, Unit, Zone, complete_chunks,
+};
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
 use crate::memory::NoMemory;
 use crate::nodes::NodeLogs;
@@ -30,7 +32,7 @@ pub(crate) struct SnapshotLogs {
 }
 
 impl SnapshotLogs {
-    /// `position` lies at or below the record log's tail.
+    /// `position` must be at or below the record log's tail.
     pub fn new(
         reader: Arc<LogReader>,
         tails: Tails,
@@ -76,19 +78,19 @@ impl SnapshotLogs {
         self.tails.epoch
     }
 
-    /// No record at or past it is seen.
+    /// The end of the snapshot: records at or past it are not seen.
     pub fn position(&self) -> Address {
         self.position
     }
 
-    /// The addresses that the next writer will leave out above all that is seen, for what stood there was lost with staging.
+    /// The addresses above the snapshot that the next writer will skip, because the records there were lost with staging.
     pub fn gap_to_come(&self) -> Option<(Address, Address)> {
         let from = self.tail(LogKind::Records);
         let to = self.tails.gap_to?;
         (self.position == from).then_some((from.align_up(self.chunk_bytes().into()), to))
     }
 
-    /// The published end of a log when the snapshot was taken; that of the record log may lie past the position.
+    /// The published end of a log when the snapshot was taken. The record log's may lie past the position.
     pub fn tail(&self, log: LogKind) -> Address {
         self.tails.tail[log]
     }
@@ -106,13 +108,13 @@ impl SnapshotLogs {
         )
     }
 
-    /// Past the last chunk of which something lies below the position.
+    /// The chunk after the last one that begins below the position.
     pub fn end_chunk(&self) -> ChunkNo {
         ChunkNo(self.position.0.div_ceil(self.chunk_bytes().into()))
     }
 
-    /// Past the last chunk that lies whole below the position and whose nodes are all published: nodes answer up to here, what
-    /// follows is scanned.
+    /// The chunk after the last one that ends at or below the position and whose nodes are all published. Nodes answer up to here; later
+    /// chunks are scanned.
     pub fn summarised_chunks(&self) -> ChunkNo {
         let entries = self.tail(LogKind::Times).0 / TIME_ENTRY_BYTES as u64;
         let whole = self.position.chunk(self.chunk_bytes()).0;
@@ -120,19 +122,27 @@ impl SnapshotLogs {
         ChunkNo(summarised.max(self.first_chunk().0.min(self.end_chunk().0)))
     }
 
-    /// How many chunks a query may have to look at.
+    /// The chunks of the segment of the record log that holds a chunk.
+    pub fn segment_of(&self, chunk: ChunkNo) -> Range<ChunkNo> {
+        let meta = self.reader.meta();
+        let chunks = meta.segment_bytes.records / u64::from(meta.chunk_bytes);
+        let first = chunk.0 - chunk.0 % chunks;
+        ChunkNo(first)..ChunkNo(first + chunks)
+    }
+
+    /// The number of chunks that a query may have to read.
     pub fn chunks(&self) -> u64 {
         self.end_chunk().0.saturating_sub(self.first_chunk().0)
     }
 
-    /// Fills `bytes` from `address` on: the one function through which queries read the logs.
+    /// Fills `bytes` from `address` on. Queries read the logs only through this function.
     pub fn read(&self, log: LogKind, address: Address, bytes: &mut [u8]) -> Result<Origin> {
         let origin = self.reader.read(log, address, bytes)?;
         self.counters.bytes_read(bytes.len());
         Ok(origin)
     }
 
-    /// The unit of a chunk that stands in a column segment, and which of its chunks that is; `None` where the chunk is to be read whole.
+    /// The unit that holds a chunk, and the chunk's number in it; `None` if the chunk must be read whole.
     pub fn column_unit<'a>(
         &self,
         chunk: ChunkNo,
@@ -143,19 +153,41 @@ impl SnapshotLogs {
         self.reader.column_unit(address, wanted, held)
     }
 
-    /// The error for a unit whose rows from a chunk on cannot be decoded.
+    /// As [`LogReader::segment_zones`].
+    pub fn segment_zones(
+        &self,
+        chunk: ChunkNo,
+        template: &Template,
+    ) -> Result<Option<SourceZones>> {
+        let address = chunk.address(self.chunk_bytes());
+        self.reader.segment_zones(address, template)
+    }
+
+    /// As [`LogReader::may_have`].
+    pub fn may_have(
+        &self,
+        chunk: ChunkNo,
+        template: &Template,
+        may: impl FnMut(&[Zone]) -> bool,
+    ) -> Result<Option<bool>> {
+        let address = chunk.address(self.chunk_bytes());
+        self.reader
+            .may_have(address, template, may, &self.kept.units)
+    }
+
+    /// The error for a unit whose rows cannot be decoded from a chunk on.
     pub fn undecoded(&self, chunk: ChunkNo, error: impl Into<FormatError>) -> Error {
         let address = chunk.address(self.chunk_bytes());
         let path = self.reader.path_of(LogKind::Records, address);
         error.into().of(path, address)
     }
 
-    /// Whether what stands at an address of the record log was staged when last looked at, and needs no checksum.
+    /// Whether the bytes at an address of the record log were staged when last read, and need no checksum.
     pub fn is_staged(&self, address: Address) -> bool {
         self.reader.is_staged(LogKind::Records, address)
     }
 
-    /// Has fetched what is wanted of the units of some chunks: first the heads of all, which then say where the rest stands.
+    /// Prefetches the wanted parts of the units of some chunks: first all heads, which give the places of the rest.
     pub fn will_read_columns(&self, chunks: &[ChunkNo], wanted: UnitWanted<'_>) {
         for wanted in [UnitWanted::Head, wanted] {
             for chunk in chunks {
@@ -166,18 +198,18 @@ impl SnapshotLogs {
         }
     }
 
-    /// Verifies what was read from segments of the chunk at `address`, up to the published end.
+    /// Verifies a chunk's bytes that were read from segments, up to the published end.
     pub fn verify_chunk(&self, address: Address, chunk: &[u8]) -> Result<(), FormatError> {
         self.tails.verify_chunk(self.reader.meta(), address, chunk)
     }
 
-    /// After bytes that do not verify: a newer generation of their segment may have come.
+    /// Lists the segments again after bytes that do not verify, because a segment may have been replaced.
     pub fn relist(&self) {
         self.reader.relist();
         self.kept.units.clear();
     }
 
-    /// For a thread that reads units.
+    /// A unit buffer for a thread that reads units.
     pub fn held_unit(&self) -> HeldUnit {
         HeldUnit::of(Arc::clone(&self.kept.units))
     }
@@ -198,7 +230,7 @@ impl SnapshotLogs {
         &self.counters
     }
 
-    /// The error for bytes that there is no memory for.
+    /// The error for bytes for which there is no memory.
     pub fn no_memory(&self, log: LogKind, address: Address, refused: NoMemory) -> Error {
         refused.of(self.reader.path_of(log, address))
     }

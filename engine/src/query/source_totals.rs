@@ -1,4 +1,4 @@
-//! What sources hold, from the roots of the forest and the chunks past them.
+//! The totals of sources, from the roots of the forest and the chunks past them.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,18 +12,18 @@ use crate::error::Result;
 use crate::format::{Node, SourceStats, record_bytes};
 use crate::types::{SourceId, Timestamp};
 
-/// What a source holds, as far as it is visible and retained.
+/// The totals of a source's visible and retained records.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceTotals {
     pub records: u64,
-    /// Bytes of the record log that its records take, headers and padding included.
+    /// Bytes that its records take in the record log, with headers and padding.
     pub bytes: u64,
     /// Least and greatest `ts`.
     pub first_ts: Option<Timestamp>,
     pub last_ts: Option<Timestamp>,
 }
 
-/// Some records of one source, at least one.
+/// The totals of some records of one source, at least one.
 struct Part {
     records: u64,
     bytes: u64,
@@ -42,7 +42,7 @@ impl SourceTotals {
 }
 
 impl Snapshot {
-    /// What a source holds.
+    /// The totals of one source.
     ///
     /// # Errors
     /// Damage, or eviction meanwhile.
@@ -53,7 +53,7 @@ impl Snapshot {
         Ok(totals)
     }
 
-    /// What each source holds that holds any record, in one pass.
+    /// The totals of every source that holds a record, in one pass.
     ///
     /// # Errors
     /// As [`Snapshot::source_totals`].
@@ -65,7 +65,7 @@ impl Snapshot {
         Ok(totals)
     }
 
-    /// Gives `add` the parts of one source, or of all: those of whole nodes, and of single records that no node covers.
+    /// Calls `add` with the parts of one source or of all: of whole nodes, and of single records that no node covers.
     fn add_up(&self, only: Option<SourceId>, add: impl FnMut(SourceId, Part)) -> Result<()> {
         let mut adding = Adding { only, add };
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);

@@ -1,11 +1,11 @@
-//! What a directory is doing: whether its writer lives, where its logs stand, what they hold.
+//! The state of a directory: whether its writer is alive, the positions of its logs, and their content.
 
 use super::directory::Directory;
 use crate::error::Result;
-use crate::log::{ColumnSegments, DaemonWords};
+use crate::log::{DaemonWords, RecordSegments};
 use crate::types::{Address, PerLog};
 
-/// One look at a directory.
+/// The state of a directory at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     pub uuid: [u8; 16],
@@ -14,29 +14,29 @@ pub struct Status {
     pub segment_bytes: PerLog<u64>,
     /// Grows with each start of a writer.
     pub epoch: u64,
-    /// What the writer says of itself, and the marks of each log.
+    /// The writer's report of itself, and the positions of each log.
     pub writer: DaemonWords,
-    /// What of the record log is columns.
-    pub columns: ColumnSegments,
-    /// What is published.
+    /// The sizes of the segments of the record log.
+    pub record_segments: RecordSegments,
+    /// The published end of the record log.
     pub position: Address,
-    /// What is retained.
+    /// The lowest retained address of the record log.
     pub begin: Address,
-    /// Chunks below the position, and how many of them are summarised.
+    /// Chunks below the position.
     pub chunks: u64,
     pub summarised_chunks: u64,
     pub sources: u64,
     pub indexes: u64,
-    /// Open ones.
+    /// Sources that take records.
     pub open_sources: u64,
     pub open_indexes: u64,
 }
 
 impl Directory {
-    /// What the segments of all logs take on the disk, as their files say.
+    /// The bytes that the segments of all logs take on the disk, according to their files.
     ///
     /// # Errors
-    /// A file that the system refuses.
+    /// The system refuses access to a file.
     pub fn segment_bytes(&self) -> Result<u64> {
         self.reader().segment_bytes()
     }
@@ -62,7 +62,7 @@ impl Directory {
             segment_bytes: self.reader().meta().segment_bytes,
             epoch: logs.epoch(),
             writer,
-            columns: self.reader().columns()?,
+            record_segments: self.reader().record_segments()?,
             position: logs.position(),
             begin: snapshot.begin(),
             chunks: logs.chunks(),

@@ -1,19 +1,23 @@
-//! The sizes by which questions cut their work into parts.
+//! The sizes by which questions divide their work.
 //!
-//! Directories are opened with them. Tests open theirs with sizes so small that little data already has several parts.
+//! A directory is opened with them. Tests use sizes so small that little data already has several parts.
+
+use super::contrast::frequent::{CONTRAST_SHARE, CONTRAST_VALUES_MOST, FrequentLimits};
 
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Chunks that the caller's thread reads before others help: these take several times what it costs to begin a thread.
+    /// Chunks that the caller's thread reads before others help. Reading them takes several times as long as starting a thread.
     pub alone_chunks: usize,
-    /// A thread takes at least so many bytes of chunks at a time.
+    /// The least bytes of chunks that a thread takes at a time.
     pub claim_bytes: u32,
-    /// Counts by bin of a group of buckets take at most this.
+    /// The most memory for counts by bin of a group of buckets.
     pub bin_bytes_most: usize,
-    /// At most so many values are collected at once, of 8 bytes each.
+    /// The most values that are collected at once, of 8 bytes each.
     pub keys_most: u64,
-    /// So many sources are looked for one by one: in a node, and in a unit, which is read whole if more are wanted of it.
+    /// Up to this many sources are searched one by one in a node, and in a unit, which is read whole if more are wanted.
     pub sources_few: usize,
+    /// The most different values of a field that a contrast counts in one descent.
+    pub contrast: FrequentLimits,
 }
 
 impl Default for Tuning {
@@ -24,6 +28,10 @@ impl Default for Tuning {
             bin_bytes_most: 64 << 20,
             keys_most: 4 << 20,
             sources_few: 16,
+            contrast: FrequentLimits {
+                most: CONTRAST_VALUES_MOST,
+                kept: CONTRAST_SHARE,
+            },
         }
     }
 }

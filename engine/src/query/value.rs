@@ -1,6 +1,6 @@
-//! What an index computes from a record: its key, its kind, its bins.
+//! An index as a function of a record: its key, its kind, its bins.
 //!
-//! Declared indexes compute it from their definition; an index that was given as a closure needs that closure again.
+//! Declared indexes compute it from their definition. An index that was given as a closure needs that closure again.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use crate::query::scan::ask::Ask;
 use crate::query::scan::batch::{Batch, PayloadRoom};
 use crate::query::scan::column_filter::{keep_keys, keep_matching};
 use crate::query::scan::records::keep;
+use crate::query::zone_test::Zones;
 use crate::schema::{BinMap, Index, RangeSet};
 use crate::types::{IndexId, Key, ValueKind, ValueRange};
 
@@ -19,12 +20,12 @@ pub type IndexFn = Arc<dyn Fn(&[u8]) -> Option<Key> + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Keys {
     pub keys: Vec<Key>,
-    /// Which rows have them, ascending; none is named where each has one.
+    /// The rows that have a key, ascending; empty if every row has one.
     rows: Vec<u32>,
 }
 
 impl Keys {
-    /// Keeps those in a range; which rows have them is forgotten. There is no branch for each: which they are cannot be predicted.
+    /// Keeps the keys in a range and forgets their rows. It has no branch for each key, because such a branch cannot be predicted.
     pub fn keep_within(&mut self, range: ValueRange) {
         if range == ValueRange::ALL {
             return;
@@ -38,13 +39,13 @@ impl Keys {
         }
     }
 
-    /// The rows that have one, each with its key.
+    /// The rows that have a key, each with its key.
     pub fn by_row(&self) -> impl Iterator<Item = (usize, Key)> {
         let row = |nth: usize| self.rows.get(nth).map_or(nth, |row| *row as usize);
         (self.keys.iter().enumerate()).map(move |(nth, key)| (row(nth), *key))
     }
 
-    /// Drops the keys of rows for which this does not hold. Each row has one.
+    /// Drops the keys of the rows that `is_kept` does not hold for. Every row must have a key.
     fn keep_rows(&mut self, is_kept: impl Fn(usize) -> bool) {
         self.rows.extend(0..self.keys.len() as u32);
         keep(&mut self.keys, |row, _| is_kept(row));
@@ -52,7 +53,7 @@ impl Keys {
     }
 }
 
-/// An index and how to evaluate it.
+/// An index and the means to evaluate it.
 pub(crate) struct Value {
     index: Arc<Index>,
     function: Option<IndexFn>,
@@ -67,13 +68,13 @@ impl Value {
         self.index.id
     }
 
-    /// The field whose keys are the values, of all records; `None`: they are computed in another way.
+    /// The field whose keys are the values of all records; `None` if they are computed in another way.
     pub fn plain_field(&self) -> Option<usize> {
         let is_plain = self.function.is_none() && self.index.filter().is_none();
         self.index.value_field().filter(|_| is_plain)
     }
 
-    /// What it takes to compute a key.
+    /// The columns that are needed to compute a key.
     pub fn ask(&self) -> Ask {
         let mut fields = Vec::new();
         let is_known = self.each_field(&mut |field| fields.push(field));
@@ -84,7 +85,7 @@ impl Value {
         }
     }
 
-    /// Gives `each` every field that decides whether a record has a key, and which; false where it may be any.
+    /// Calls `each` with every field that decides whether a record has a key, and which one. Returns false if it may be any field.
     pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
         if self.function.is_some() || self.index.is_native() {
             return false;
@@ -96,7 +97,7 @@ impl Value {
         true
     }
 
-    /// Drops from `passing`, one for each row, those without a key among these.
+    /// Clears the entries of `passing`, one for each row, whose rows have no key among `keys`.
     pub fn keep(&self, batch: &Batch<'_>, keys: &RangeSet<Key>, passing: &mut [bool]) {
         if let Some(function) = &self.function {
             let mut room = PayloadRoom::default();
@@ -116,6 +117,19 @@ impl Value {
         }
     }
 
+    /// Whether a row in some zones may have a key among these.
+    pub fn may_have(&self, zones: Zones<'_>, keys: &RangeSet<Key>) -> bool {
+        if self.function.is_some() || self.index.is_native() {
+            return true;
+        }
+        let filter = self.index.filter();
+        filter.is_none_or(|filter| zones.may_match(filter.expr()))
+            && match self.index.value_field() {
+                Some(field) => zones.may_have(field, keys),
+                None => keys.contains(Key::MIN),
+            }
+    }
+
     pub fn kind(&self) -> ValueKind {
         self.index.kind
     }
@@ -124,7 +138,8 @@ impl Value {
         &self.index.bins
     }
 
-    /// Finds the key of each row that has one: the same for records that the index covered and for those it did not, so that an index never changes an answer.
+    /// Finds the key of each row that has one. It is the same whether or not the index covered the record, so that an index never changes
+    /// an answer.
     pub fn keys(&self, batch: &Batch<'_>, found: &mut Keys) {
         found.keys.clear();
         found.rows.clear();
@@ -144,7 +159,7 @@ impl Value {
             None => found.keys.extend(std::iter::repeat_n(Key::MIN, count)),
             Some((field, Some(numbers))) if layout.number_keys(field, numbers, &mut found.keys) => {
             }
-            // The layout is older than the field, which is NULL.
+            // The layout is older than the field, so the field is NULL.
             Some(_) => return,
         }
         let nulls = field.and_then(|field| batch.nulls(field));

@@ -404,7 +404,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_read(
+        fn encoded_values_are_read_back(
             samples in prop::collection::vec(any_sample(), 1..40), time in any::<Option<i64>>(),
         ) {
             let (layout, payload) = encode(time, &samples);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         assert_eq!(
             refused(FieldType::U8, FieldValue::U64(256)),
             "field 'f' is u8 and cannot hold 256"

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_key_has_no_bins() {
+    fn values_without_a_key_have_no_bins() {
         let auto = "\"auto\"";
         let message = refused(Some("name"), None, auto);
         assert_eq!(

@@ -27,7 +27,7 @@ pub enum LossStage {
     Kernel = 4,
 }
 
-/// Why records were lost.
+/// The reason of a loss.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum LossReason {

@@ -1,10 +1,10 @@
-//! The pieces of a layout's payloads in column segments: how payloads are split, and which pieces a field needs.
+//! The pieces of a layout's payloads in units: how payloads are split, and which pieces a field needs.
 
 use std::ops::Range;
 
 use super::field::FieldType;
 use super::layout::{Layout, Place};
-use crate::format::{Piece, PieceKind, Template, Wanted};
+use crate::format::{FieldPlace, Piece, PieceKind, Template, Wanted};
 use crate::proven::at_mut;
 use crate::types::SourceId;
 
@@ -49,12 +49,26 @@ impl Pieces {
             }
             of_fields.push(FieldPieces::Fixed(start..pieces.len()));
         }
+        let first_length = pieces.len();
         pieces.extend(std::iter::repeat_n(piece(2, PieceKind::Length), lengths));
+        let fields = layout.slots().iter().zip(&of_fields);
+        let fields = fields.map(|(slot, of_field)| FieldPlace {
+            piece: match of_field {
+                FieldPieces::Fixed(pieces) => pieces.start,
+                FieldPieces::Strings(nth) => first_length + nth,
+            } as u16,
+            is_text: matches!(slot.ty, FieldType::Char(_) | FieldType::Bytes(_)),
+            null: slot.null_bit.map(|bit| {
+                let (piece, bit) = null_place(layout.has_own_time(), bit);
+                (piece as u16, bit as u8)
+            }),
+        });
         Pieces {
             template: Template {
                 source,
                 pieces,
                 has_rest: layout.is_raw(),
+                fields: fields.collect(),
             },
             first,
             has_own_time: layout.has_own_time(),
@@ -91,11 +105,10 @@ impl Pieces {
 
     /// The piece that holds a null bit, and the number of the bit in it.
     pub fn of_null_bit(&self, bit: u32) -> (usize, u32) {
-        let before = usize::from(self.has_own_time);
-        (before + bit as usize / 64, bit % 64)
+        null_place(self.has_own_time, bit)
     }
 
-    /// What must be there so that the values of these fields can be read column by column, and the times.
+    /// The columns that must be read for the values of these fields, and for the times.
     pub fn wanted_columns(&self, fields: &[usize], times: bool) -> Wanted {
         let mut wanted = Wanted {
             arrivals: times && !self.has_own_time,
@@ -118,6 +131,11 @@ impl Pieces {
         }
         wanted
     }
+}
+
+/// The piece that holds a null bit, and the number of the bit in it.
+fn null_place(has_own_time: bool, bit: u32) -> (usize, u32) {
+    (usize::from(has_own_time) + bit as usize / 64, bit % 64)
 }
 
 fn piece(bytes: usize, kind: PieceKind) -> Piece {

@@ -44,7 +44,7 @@ pub fn scan_of(source: SourceId, exact: Predicate) -> ScanSpec {
     }
 }
 
-/// What is left of a scan.
+/// The rest of a scan.
 pub fn chunks_of(scan: &Scan) -> Vec<ChunkNo> {
     std::iter::from_fn(|| scan.next(&Poll::never()).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! What the tests of all crates share of the engine: directories, records in them, questions about these, and the oracle that answers naively. Other
+//! The engine's parts for the tests of all crates: directories, records in them, questions about these, and the oracle that answers naively. Other
 //! crates have it by the feature `testkit`.
 //!
 //! Tests of logs, of the writer and of queries all begin with a [`Scene`]. The disk that fails and loses power is `log::tests::simulated`: it knows
@@ -22,4 +22,4 @@ pub(crate) mod world;
 
 pub use asked::payloads;
 pub use random::Random;
-pub use scene::{Scene, compact, copy_dir, is_columns, options, paths, wait_until};
+pub use scene::{Scene, copy_dir, options, paths, wait_until};

@@ -29,7 +29,7 @@ impl Record {
         self.address + 8 + self.payload.len().next_multiple_of(8) as u64
     }
 
-    /// Of a `metric`: its first field, behind one byte of null bits.
+    /// The first field of a `metric`, behind one byte of null bits.
     pub fn kind(&self) -> u8 {
         self.payload[1]
     }

@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::compact::Compactor;
-use crate::error::Result;
 use crate::ingest::{Writer, WriterOptions};
 use crate::log::{Durability, LogOptions, LogReader};
 use crate::query::{Directory, Loss, Poll, Snapshot};
@@ -15,7 +13,7 @@ pub const CHUNK: u64 = 4 << 10;
 pub const BLOCK: u64 = 64 << 10;
 pub const SEGMENT: u64 = 256 << 10;
 
-/// Of a log with chunks of 4 KiB, and three kinds of segments of the same size.
+/// Options of a log with chunks of 4 KiB, and three kinds of segments of the same size.
 pub fn options(block_bytes: u64, segment_bytes: u64) -> WriterOptions {
     let log = LogOptions {
         chunk_bytes: CHUNK as u32,
@@ -76,7 +74,7 @@ impl Scene {
         Directory::open(&self.dir()).unwrap()
     }
 
-    /// What a process sees that opens the directory now.
+    /// The view of a process that opens the directory now.
     pub fn snapshot(&self) -> Snapshot {
         self.directory().snapshot().unwrap()
     }
@@ -98,7 +96,7 @@ impl Scene {
         paths(&self.root.path().join("shm"))
     }
 
-    /// What a crash of the host leaves once the writer is gone: all that is durable, and no staging.
+    /// The effect of a crash of the host after the writer is gone: everything durable remains, and no staging.
     pub fn lose_staging(&self) {
         let files = self.staging_files();
         files.iter().for_each(|path| fs::remove_file(path).unwrap());
@@ -114,6 +112,18 @@ impl Scene {
         paths(&self.dir().join(log.dir_name()))
     }
 
+    /// Damages the head of a unit of a segment of the record log, or mends it.
+    pub fn flip_unit(&self, path: &Path, nth: usize) {
+        self.change(path, |bytes| {
+            let length = |place: usize| {
+                let found: &[u8; 4] = bytes[place + 8..].first_chunk().unwrap();
+                u32::from_le_bytes(*found) as usize
+            };
+            let place = (0..nth).fold(0, |place, _| place + length(place));
+            bytes[place + 20] ^= 1;
+        });
+    }
+
     /// Overwrites a file with what `change` makes of its bytes.
     pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = fs::read(path).unwrap();
@@ -122,7 +132,7 @@ impl Scene {
     }
 }
 
-/// What stands in a folder, in order of names.
+/// The content of a folder, ordered by name.
 pub fn paths(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -139,17 +149,6 @@ pub fn copy_dir(from: &Path, to: &Path) {
             false => drop(fs::copy(path, target).unwrap()),
         }
     }
-}
-
-/// Makes columns of all segments that are durable to their end.
-pub fn compact(mut compactor: Compactor) -> Result<()> {
-    let durable = compactor.durable()?;
-    while compactor.step(durable, || true)?.is_some() {}
-    Ok(())
-}
-
-pub fn is_columns(path: &Path) -> bool {
-    path.extension().is_some_and(|it| it == "columns")
 }
 
 /// Waits for a condition; fails after long enough that it will never hold.

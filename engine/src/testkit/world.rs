@@ -7,14 +7,12 @@ use proptest::prelude::*;
 
 use super::oracle::{Record, read_records};
 use super::random::Random;
-pub use super::scene::is_columns;
-use super::scene::{Scene, compact};
-use crate::compact::Compactor;
+use super::scene::Scene;
 use crate::error::Result;
 use crate::ingest::{Batch, Writer};
-use crate::log::storage::OsStorage;
 use crate::log::{LogOptions, LogReader};
 use crate::query::caches::Caches;
+use crate::query::contrast::frequent::FrequentLimits;
 use crate::query::tuning::Tuning;
 use crate::query::{Directory, Snapshot};
 use crate::schema::{
@@ -57,7 +55,7 @@ pub const TAG: &[u8] = b"abcdefghijk";
 /// The lengths of tags: of none, one and both of the words that hold one.
 pub const TAG_BYTES: [usize; 5] = [0, 3, 8, 9, 11];
 
-/// How values are spread.
+/// The distribution of values.
 #[derive(Copy, Clone, Debug)]
 pub enum Spread {
     /// A few small numbers, many times.
@@ -88,10 +86,8 @@ pub enum Op {
     Close(usize),
     Publish,
     Reopen,
-    /// What lies in whole segments becomes columns.
-    Compact,
-    /// Everything becomes columns while nobody writes.
-    CompactClosed,
+    /// Every unit that is whole is encoded, and the rest is in the tail.
+    Sync,
 }
 
 impl Op {
@@ -125,8 +121,7 @@ pub fn any_ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0usize..6).prop_map(Op::Close),
         1 => Just(Op::Publish),
         1 => Just(Op::Reopen),
-        2 => Just(Op::Compact),
-        1 => Just(Op::CompactClosed),
+        2 => Just(Op::Sync),
     ];
     prop::collection::vec(op, 1..40)
 }
@@ -152,6 +147,7 @@ pub const TUNING: Tuning = Tuning {
     bin_bytes_most: 128 << 10,
     keys_most: 200,
     sources_few: 2,
+    contrast: FrequentLimits { most: 12, kept: 4 },
 };
 
 /// A directory whose questions are cut into many parts.
@@ -172,7 +168,8 @@ impl World {
     pub fn new() -> World {
         let mut scene = Scene::new();
         scene.options.accept_clock = true;
-        scene.options.log.block_bytes = 256 << 10;
+        // Large enough that no unit is written raw because others wait.
+        scene.options.log.block_bytes = 1 << 20;
         scene.options.log.segment_bytes = [1 << 20; 3].into();
         scene.options.log.durability = LogOptions::default().durability;
         let mut writer = scene.writer();
@@ -201,23 +198,9 @@ impl World {
         self.writer().publish().unwrap();
     }
 
-    /// Makes columns of all whole segments, and returns how many are columns then.
-    pub fn compact(&mut self) -> u64 {
+    /// Has every unit that is whole encoded, and the rest stand in the tail.
+    pub fn sync(&mut self) {
         self.writer().sync_durable().unwrap();
-        let compactor = self.writer().compactor().unwrap();
-        self.compact_by(compactor)
-    }
-
-    /// Stops the writer and makes columns of all segments. Returns how many are columns then.
-    pub fn compact_closed(&mut self) -> u64 {
-        self.close();
-        let compactor = Compactor::open(&self.dir(), OsStorage::default()).unwrap();
-        self.compact_by(compactor)
-    }
-
-    fn compact_by(&self, compactor: Compactor) -> u64 {
-        compact(compactor).unwrap();
-        self.columns().len() as u64
     }
 
     /// The segments of the record log, ascending.
@@ -225,14 +208,15 @@ impl World {
         self.scene.segments(LogKind::Records)
     }
 
-    /// Those of them that are columns.
-    pub fn columns(&self) -> Vec<PathBuf> {
+    /// Those of them that are written to their end.
+    pub fn finished(&self) -> Vec<PathBuf> {
+        let tail = self.scene.reader().tails().unwrap().tail.records;
         let mut files = self.files();
-        files.retain(|path| is_columns(path));
+        files.truncate((tail.0 >> 20) as usize);
         files
     }
 
-    /// Stops the writer, so that everything is in segments.
+    /// Stops the writer, so that everything is in segments and the tail.
     pub fn close(&mut self) {
         if let Some(writer) = self.writer.take() {
             writer.close().unwrap();
@@ -326,14 +310,8 @@ impl World {
                 }
             }
             Op::Publish => self.publish(),
-            Op::Compact => {
-                self.compact();
-            }
+            Op::Sync => self.sync(),
             Op::Reopen => self.reopen(),
-            Op::CompactClosed => {
-                self.compact_closed();
-                self.reopen();
-            }
         }
     }
 }

@@ -1,10 +1,8 @@
-//! A client that keeps a list of what it pushed, and of what it was answered.
+//! A client that keeps a list of the records it pushed, and of the answers it got.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::compact::{Compacted, Compactor};
 use crate::error::Result;
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
@@ -15,8 +13,6 @@ use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
 pub const SEGMENT: u64 = 128 << 10;
-/// So often a compaction asks whether it is to go on.
-const PATIENCE: u32 = 100;
 
 const SOURCES: &str = r#"
 [[source]]
@@ -48,19 +44,19 @@ name = "ordinal"
 type = "u64"
 "#;
 
-/// A record of the list: its ordinal is its place there.
+/// A record of the list; its place there is its ordinal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Sent {
     pub source: SourceId,
     pub address: Address,
 }
 
-/// Mostly numbers, now and then an event.
+/// Most records are numbers; now and then one is an event.
 pub fn is_event(ordinal: u64) -> bool {
     ordinal % 61 == 17
 }
 
-/// The first records are of a source that gets no other, and is forgotten with them.
+/// The first records are of a source that gets no others, and that is forgotten with them.
 fn is_once(ordinal: u64) -> bool {
     ordinal < 3
 }
@@ -77,7 +73,16 @@ pub fn payload(ordinal: u64) -> Vec<u8> {
         let own = 1_000_000 - ordinal as i64;
         return [own.to_le_bytes(), ordinal.to_le_bytes()].concat();
     }
-    let rest = vec![ordinal as u8 | 1; 300 + value(ordinal) as usize / 4];
+    // Two in three of these payloads do not shrink as columns.
+    let mixed = |nth: usize| {
+        let number = (ordinal * 601 + nth as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (number ^ number >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 56
+    };
+    let byte = |nth| match ordinal % 3 {
+        0 => ordinal as u8 | 1,
+        _ => mixed(nth) as u8 | 1,
+    };
+    let rest: Vec<u8> = (0..300 + value(ordinal) as usize / 4).map(byte).collect();
     let mut payload = [ordinal.to_le_bytes(), value(ordinal).to_le_bytes()].concat();
     payload.extend((rest.len() as u16).to_le_bytes());
     payload.extend(rest);
@@ -92,6 +97,7 @@ pub fn options(durability: Durability) -> WriterOptions {
             segment_bytes: [SEGMENT, 64 << 10, 64 << 10].into(),
             staging: Some(shared_memory()),
             durability,
+            encoders: 1,
             group: None,
         },
         accept_clock: false,
@@ -99,13 +105,19 @@ pub fn options(durability: Durability) -> WriterOptions {
     }
 }
 
+/// The same with two encoders, and with blocks of two units, so that both get one.
+pub fn options_of_two(durability: Durability) -> WriterOptions {
+    let mut options = options(durability);
+    options.log.encoders = 2;
+    options.log.block_bytes *= 2;
+    options
+}
+
 pub struct Client {
     disk: Disk,
     options: WriterOptions,
     pub writer: Option<Writer>,
     pub sent: Vec<Sent>,
-    /// Segments that became columns.
-    pub compacted: u64,
     pub marks: Arc<Marks>,
     ids: [SourceId; 3],
 }
@@ -118,7 +130,6 @@ impl Client {
             options: options.clone(),
             writer: None,
             sent,
-            compacted: 0,
             marks: Arc::default(),
             ids: [SourceId(0); 3],
         };
@@ -126,7 +137,7 @@ impl Client {
         Ok(client)
     }
 
-    /// As `start` on a new disk, which remembers all that happens from the first operation on.
+    /// As `start` on a new disk that remembers every operation from the first one on.
     pub fn remembered(disk: &Disk, options: &WriterOptions) -> Result<Client> {
         let marks = Arc::default();
         disk.remember(&marks);
@@ -135,7 +146,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Begins again after `close`.
+    /// Opens the directory again after `close`.
     pub fn open(&mut self) -> Result<()> {
         let mut writer = Writer::open_with(self.disk.storage(), &loom(), self.options.clone())?;
         let defs: Vec<SourceDef> = parse_sources(SOURCES).unwrap();
@@ -179,7 +190,7 @@ impl Client {
         self.marks.lost.store(lost, Ordering::Release);
     }
 
-    /// Figure 9's `sync`: what was pushed before is visible, and survives this process (G1).
+    /// Figure 9's `sync`: earlier records are visible and survive this process (G1).
     pub fn sync(&mut self) -> Result<()> {
         self.lose();
         self.writer().sync()?;
@@ -191,7 +202,7 @@ impl Client {
         Ok(())
     }
 
-    /// What was pushed before survives the host (G3).
+    /// After this, earlier records survive the host (G3).
     pub fn sync_durable(&mut self) -> Result<()> {
         self.writer().sync_durable()?;
         let sent = self.sent.len() as u64;
@@ -210,13 +221,13 @@ impl Client {
         Ok(())
     }
 
-    /// Gives up the oldest segment. What is owed begins at least there from now on.
+    /// Evicts the oldest segment. From now on, records are owed only from there on.
     pub fn evict(&mut self) -> Result<u64> {
         let limits = Limits {
             disk_is_full: true,
             ..Limits::default()
         };
-        // Said before it is done: at no boundary may more be gone than this.
+        // Marked before the eviction, so that at no boundary more is removed than this.
         let begin = self.marks.begin.load(Ordering::Acquire) + SEGMENT;
         self.marks.begin.store(begin, Ordering::Release);
         let evicted = self.writer().evict(&limits)?.segments;
@@ -226,39 +237,10 @@ impl Client {
         Ok(evicted)
     }
 
-    /// Rewrites the catalog. Of the source that got the first records nothing is left once they are given up.
+    /// Rewrites the catalog. The source of the first records has none left once they are evicted.
     pub fn forget(&mut self) -> Result<()> {
         let is_once = |source: &Source| source.name == "once";
         self.writer().rewrite_catalog(is_once)
-    }
-
-    /// Makes columns of the segments that are durable to their end.
-    pub fn compact(&mut self) -> Result<()> {
-        let compactor = self.writer().compactor()?;
-        self.compact_by(compactor)
-    }
-
-    /// Makes columns of all segments of a log that is closed.
-    pub fn compact_closed(&mut self) -> Result<()> {
-        let compactor = Compactor::open_with(self.disk.storage(), &loom())?;
-        self.compact_by(compactor)
-    }
-
-    fn compact_by(&mut self, mut compactor: Compactor) -> Result<()> {
-        let durable = compactor.durable()?;
-        // It waits for the flusher, which a disk that fails may keep from going on.
-        let asked = Cell::new(0);
-        let mut failed = Ok(());
-        let is_wanted = || asked.replace(asked.get() + 1) < PATIENCE;
-        while let Some(compacted) = compactor.step(durable, is_wanted)? {
-            match compacted {
-                Compacted::Columns { .. } => self.compacted += 1,
-                Compacted::StaysRows => {}
-                Compacted::Failed(error) => failed = Err(error),
-                Compacted::Stopped => break,
-            }
-        }
-        failed
     }
 
     pub fn close(&mut self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Holds what a crash left against the client's list, promise by promise.
+//! Compares the state after a crash with the client's list, promise by promise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// The same, with when it was found.
+    /// The same promise, with the moment at which it was found broken.
     pub fn when(self, when: &str) -> Broken {
         Broken {
             what: format!("{when}: {}", self.what),
@@ -37,17 +37,17 @@ fn broken(promise: &'static str, what: impl Into<String>) -> Broken {
     }
 }
 
-/// What the client is owed.
+/// The records that the client is owed.
 #[derive(Copy, Clone, Debug)]
 pub struct Owed {
     pub promise: &'static str,
-    /// So many of its records, from the first that is retained.
+    /// This many of its records must be there, counted from the first.
     pub records: u64,
-    /// Nothing at or above was given up.
+    /// Nothing at or above this address was evicted.
     pub begin_most: u64,
-    /// Records that readers had seen. What of these is gone must be named.
+    /// Records that readers had seen. Those that are missing must be reported as lost.
     pub seen: u64,
-    /// So many records the pending losses count, or more.
+    /// The pending losses count at least this many records.
     pub lost: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Found {
     pub end: u64,
 }
 
-/// Reads everything, as another process would, by every way there is.
+/// Reads everything in every way, as another process would.
 pub fn read(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
     let nothing = Found { first: 0, end: 0 };
     let reader = match LogReader::open_with(disk.storage(), &loom()) {
@@ -139,7 +139,7 @@ fn scan(snapshot: &Snapshot) -> Result<Records> {
     Ok(found)
 }
 
-/// G11: with the index, without it, and counted by hand.
+/// Checks G11: answers with the index, without it, and counted by hand agree.
 fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
     let unequal = |what: String| broken("G11", what);
     let failed = |error: Error| unequal(error.to_string());
@@ -212,14 +212,14 @@ fn agree(snapshot: &Snapshot, records: &Records) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The first gap that is reported.
+/// The first reported gap.
 fn first_gap(disk: &Disk) -> Result<Option<Loss>> {
     let reader = LogReader::open_with(disk.storage(), &loom())?;
     let losses = Directory::of(reader).snapshot()?.losses(&Poll::never())?;
     Ok(losses.into_iter().find(|loss| loss.stage == "crash"))
 }
 
-/// A crash that left staging where it was lost nothing, and none is reported.
+/// A crash that kept staging lost nothing, so no loss may be reported.
 pub fn tells_no_gap(disk: &Disk) -> Result<(), Broken> {
     let promise = "no false loss";
     match first_gap(disk).map_err(|error| broken(promise, error.to_string()))? {
@@ -228,7 +228,7 @@ pub fn tells_no_gap(disk: &Disk) -> Result<(), Broken> {
     }
 }
 
-/// What was seen and is not there is named as lost.
+/// Records that were seen and are missing must be reported as lost.
 pub fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
     let failed = |error: Error| broken("losses are named", error.to_string());
     if found.end >= owed.seen || first_gap(disk).map_err(failed)?.is_some() {
@@ -244,21 +244,20 @@ pub fn is_named(disk: &Disk, found: Found, owed: &Owed) -> Result<(), Broken> {
     }
 }
 
-/// A start removes what a crash left of columns that were being written, and of rows that they replaced.
+/// A start removes the leftovers of a crash: files that were being written, and those that they replaced.
 fn is_tidy(disk: &Disk) -> Result<(), Broken> {
     let names = disk.storage().list(&loom().join("records"));
     let names = names.map_err(|error| broken("tidy", error.to_string()))?;
-    // The writer has made drafts of rows by now.
+    // The new writer has already made drafts of segments.
     let segments = names.iter().filter(|name| !name.ends_with(".0.new"));
     let firsts: Vec<_> = segments.filter_map(|name| name.split('.').next()).collect();
-    let is_draft = |name: &String| name.ends_with(".columns.new");
-    if firsts.iter().collect::<BTreeSet<_>>().len() == firsts.len() && !names.iter().any(is_draft) {
+    if firsts.iter().collect::<BTreeSet<_>>().len() == firsts.len() {
         return Ok(());
     }
     Err(broken("tidy", format!("after a start there are {names:?}")))
 }
 
-/// Reads what a crash left, recovers it, reads it again, goes on with it, and stops cleanly.
+/// Reads the state after a crash, recovers it, reads it again, goes on with it, and stops cleanly.
 pub fn recover(disk: &Disk, sent: &[Sent], owed: &Owed) -> Result<Found, Broken> {
     recover_with(disk, sent, owed, &options(Durability::None))
 }
@@ -286,10 +285,6 @@ pub fn recover_with(
         .push(3)
         .and_then(|()| client.sync())
         .map_err(failed)?;
-    // One in four, to save time.
-    if known.len().is_multiple_of(4) {
-        client.compact().map_err(failed)?;
-    }
     let owed = Owed {
         promise: "recovered logs go on",
         records: client.sent.len() as u64,
@@ -302,7 +297,7 @@ pub fn recover_with(
     Ok(found)
 }
 
-/// The end of the record log, in chunks, for tests that say how much they run over.
+/// The end of the record log, in chunks, for tests that print how much they cover.
 pub fn chunks(disk: &Disk) -> u64 {
     let reader = LogReader::open_with(disk.storage(), &loom()).unwrap();
     let tails = reader.tails().unwrap();

@@ -1,14 +1,16 @@
-//! The whole engine. `check`, `retention` and `writer` are scenarios of a user of the library; the others run it on a simulated disk: what a client was
-//! answered holds after its process died, after the power was gone, and after a disk that failed, at any operation of the run.
+//! The whole engine. `check`, `retention` and `writer` are scenarios of a user of the library. The others run it on a simulated disk: the
+//! answers that a client got hold after its process was killed, after the power failed, and after a disk failed, at any operation of the
+//! run.
 //!
-//! One run is remembered at each of its operations; from each, what a kill and what a loss of power leaves is recovered and held against the
-//! client's own list (`judge`). `LOOM_SEED` repeats the random ones, `LOOM_SECONDS` lets them go on.
+//! One run is remembered at each of its operations. From each, the state after a kill and the state after a loss of power are recovered and
+//! compared with the client's own list (`judge`). `LOOM_SEED` repeats the random ones; `LOOM_SECONDS` sets how long they go on.
 
 mod check;
 mod client;
-mod compactions;
 mod crashes;
+mod encoders;
 mod failures;
+mod hard_units;
 mod judge;
 mod retention;
 mod room;

@@ -1,4 +1,4 @@
-//! A start on a disk that is full.
+//! Starts on a full disk.
 
 use super::client::{CHUNK, Client, SEGMENT, options};
 use super::judge::{Owed, is_named, read, recover};
@@ -9,9 +9,12 @@ use crate::log::tests::simulated::{Disk, Luck, loom};
 use crate::testkit::Random;
 use crate::types::Address;
 
+/// A start on a full disk evicts no record at or above this address.
+const GIVEN_UP_MOST: u64 = 5 * SEGMENT;
+
 const EVICT: WhenFull = WhenFull::Evict { kept_from: None };
 
-/// How the writer before it ended.
+/// The end of the previous writer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Ended {
     Closed,
@@ -26,7 +29,7 @@ fn asked(when_full: WhenFull) -> WriterOptions {
     }
 }
 
-/// A disk with six segments and a bit, that has room for no more.
+/// A disk with a little more than six segments and no more room.
 fn full(ended: Ended) -> Result<(Disk, Client)> {
     let disk = Disk::new();
     let mut client = Client::start(&disk, &asked(WhenFull::Refuse), Vec::new())?;
@@ -75,20 +78,20 @@ fn on_a_full_disk_a_start_gives_up_the_oldest_segment_where_that_was_asked_for()
         disk.remember(&marks);
         let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
         let past = disk.past();
-        let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
-        // A killed writer has the room that it allocated ahead.
+        let found = read(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)).unwrap();
+        // A killed writer leaves the room that it allocated ahead.
         assert_eq!(found.first > 0, ended != Ended::Killed, "{ended:?}");
         again.push(20).and_then(|()| again.sync()).unwrap();
-        read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
+        read(&disk, &again.sent, &owed(&again, GIVEN_UP_MOST)).unwrap();
 
-        // However it is stopped on its way, what is left is a directory like any other, once there is room.
+        // If the start is stopped at any operation, the result is a normal directory, once there is room.
         let mut random = Random(3);
         for boundary in &past {
             for disk in [
                 boundary.kill(),
                 boundary.lose_power(Luck::Some(50), &mut random),
             ] {
-                if let Err(broken) = recover(&disk, &client.sent, &owed(&client, 2 * SEGMENT)) {
+                if let Err(broken) = recover(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)) {
                     panic!("{ended:?}, before {:?}: {broken:?}", boundary.op);
                 }
             }
@@ -102,8 +105,8 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
     for (kept_from, is_refused) in [
         (Address::ZERO, true),
         (Address(SEGMENT - 1), true),
-        // It takes the room of two.
-        (Address(2 * SEGMENT), false),
+        // This leaves some segments to evict.
+        (Address(GIVEN_UP_MOST), false),
     ] {
         let (disk, client) = full(Ended::Closed).unwrap();
         let asked = asked(WhenFull::Evict {
@@ -112,7 +115,7 @@ fn on_a_full_disk_a_start_gives_up_nothing_that_is_to_be_kept() {
         let again = Client::start(&disk, &asked, client.sent.clone());
         assert_eq!(again.is_err(), is_refused, "{kept_from}");
         drop(again);
-        let found = read(&disk, &client.sent, &owed(&client, 2 * SEGMENT)).unwrap();
+        let found = read(&disk, &client.sent, &owed(&client, GIVEN_UP_MOST)).unwrap();
         assert_eq!(found.first == 0, is_refused, "{kept_from}");
     }
 }
@@ -137,7 +140,7 @@ fn on_a_full_disk_a_start_after_a_recovery_that_was_cut_off_tells_of_the_gap_and
     let mut evicted = 0;
     for boundary in disk.past() {
         let disk = boundary.kill();
-        // Others take what a start frees before it takes it again.
+        // Other programs take the room that a start frees before it can use it.
         disk.set_capacity(disk.used_bytes() - 1);
         let options = asked(EVICT);
         let mut again = Client::start(&disk, &options, known.to_vec()).unwrap();
@@ -179,13 +182,13 @@ fn a_full_disk_with_nothing_to_give_up_refuses_the_start() {
 #[test]
 fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
     let (disk, client) = full(Ended::Closed).unwrap();
-    // The entry of the chunk that begins the second segment.
+    // The damaged entry is that of the first chunk of the second segment.
     let chunk = SEGMENT / CHUNK;
     let entry = crate::format::entries_before(chunk) * crate::format::TIME_ENTRY_BYTES as u64;
     let times = loom().join("times/00000000000000000000.0");
     disk.rot(&times, entry + 20, &[7; 4]);
     let mut again = Client::start(&disk, &asked(EVICT), client.sent.clone()).unwrap();
     again.push(20).and_then(|()| again.sync()).unwrap();
-    let found = read(&disk, &again.sent, &owed(&again, 2 * SEGMENT)).unwrap();
+    let found = read(&disk, &again.sent, &owed(&again, GIVEN_UP_MOST)).unwrap();
     assert!(found.first > 0);
 }

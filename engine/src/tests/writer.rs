@@ -1,4 +1,4 @@
-//! The writer as a user of the library sees it: what is pushed is found in the logs, however the writer before it ended.
+//! The writer as a user of the library sees it: pushed records are found in the logs, however the previous writer ended.
 //!
 //! Every scenario ends in `sound`, which reads the directory as another process would and compares each node of the index logs with
 //! the records below it.
@@ -148,12 +148,12 @@ fn the_index_logs_are_rebuilt_from_the_records() {
     }
 }
 
-/// Fails unless a writer refuses the directory with words that name the catalog and say `what`.
+/// Checks that a writer refuses the directory with an error that names the catalog and contains `what`.
 fn assert_catalog_refused(scene: &Scene, what: &str) {
     let refused = Writer::open(&scene.dir(), scene.options.clone()).err();
-    let told = refused.unwrap().to_string();
-    let named = told.contains("catalog") && told.contains("from a backup");
-    assert!(named && told.contains(what), "{told}, not {what}");
+    let message = refused.unwrap().to_string();
+    let named = message.contains("catalog") && message.contains("from a backup");
+    assert!(named && message.contains(what), "{message}, not {what}");
 }
 
 // case Corruption: a catalog that lost lines, or all of it, and its copy too
@@ -185,7 +185,7 @@ fn a_catalog_that_lost_lines_is_refused_at_a_start_and_a_whole_one_goes_on() {
 
 // case Corruption: a damaged staging, a damaged or lost catalog or loom.json
 #[test]
-fn a_start_mends_what_one_of_two_copies_lost() {
+fn a_start_restores_losses_of_one_of_two_copies() {
     let scene = Scene::new();
     let mut writer = scene.writer();
     let expected = push(&mut writer, 0, 500);
@@ -199,7 +199,7 @@ fn a_start_mends_what_one_of_two_copies_lost() {
                 let at = step * whole.len() / 6;
                 let mut flipped = whole.clone();
                 flipped[at] ^= 4;
-                // What comes later may be missing in the other, if that is whole here.
+                // If the first line of this copy is damaged, the other copy may have only that line.
                 if name == "catalog" && step == 0 {
                     let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
                     fs::write(other, &whole[..first_line]).unwrap();
@@ -223,7 +223,7 @@ fn staging(scene: &Scene) -> PathBuf {
     file
 }
 
-/// Flips a bit of the byte in staging that stands so far before a payload.
+/// Flips a bit in staging, `before` bytes before a payload.
 fn flip_in_staging(scene: &Scene, payload: &[u8], before: usize) {
     scene.change(&staging(scene), |staging| {
         let mut windows = staging.windows(payload.len());
@@ -232,7 +232,7 @@ fn flip_in_staging(scene: &Scene, payload: &[u8], before: usize) {
     });
 }
 
-/// A directory that a writer left without closing it, with a flipped bit so far before the payload of a record.
+/// A directory whose writer did not close it, with a flipped bit `before` bytes before the payload of the n-th record.
 fn flipped_in_staging(nth: usize, before: usize) -> Scene {
     let scene = Scene::new();
     let mut writer = scene.writer();
@@ -246,7 +246,7 @@ fn flipped_in_staging(nth: usize, before: usize) -> Scene {
 // G7
 #[test]
 fn a_flipped_source_id_in_staging_costs_its_chunk_and_no_start() {
-    // In the last chunk, of which there is no summary.
+    // The record is in the last chunk, which has no summary.
     let scene = flipped_in_staging(1_490, RECORD_HEADER_BYTES - 1);
     for _ in 0..2 {
         scene.restart();
@@ -291,8 +291,8 @@ fn a_directory_that_was_given_the_description_of_another_is_refused_until_it_has
 
 // case Corruption: a catalog that lost lines, or all of it, and its copy too
 #[test]
-fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_length() {
-    // Events stand in a chunk that a roll-up covers, and then in the last chunk too, which only the records show.
+fn a_catalog_without_a_source_of_records_is_refused_though_no_slot_has_its_length() {
+    // Events are in a chunk that a roll-up covers, or only in the last chunk, where only the records show them.
     for rounds in [60, 1] {
         let scene = Scene::new();
         let mut writer = scene.writer();
@@ -307,7 +307,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         assert_catalog_refused(&scene, "were durable");
-        // As if the writer had stored none.
+        // As if the writer had stored no length of the catalog.
         let file = File::options().write(true).open(staging(&scene)).unwrap();
         file.write_all_at(&[0; 16], 2880).unwrap();
         let name = b"\"name\":\"event\"";
@@ -325,7 +325,7 @@ fn a_catalog_that_lacks_a_source_of_records_is_refused_though_no_slot_tells_its_
 }
 
 #[test]
-fn a_batch_stores_what_fits_its_layout_and_tells_what_does_not() {
+fn a_batch_stores_the_records_that_fit_its_layout_and_reports_the_others() {
     let scene = Scene::new();
     let mut writer = scene.writer();
     let id = writer.define_source(&sources()[0]).unwrap();
@@ -472,14 +472,19 @@ fn snapshots_before_at_and_after_a_change_of_blocks_hold_what_was_published() {
     writer.close().unwrap();
 }
 
-/// CPU time of this thread. The kernel brings its account up to date when the thread gives way.
+/// CPU time of this thread. The kernel updates it when the thread yields.
 fn cpu_ns() -> u64 {
     std::thread::yield_now();
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split_whitespace().next().unwrap().parse().unwrap()
+    let statistics = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    statistics
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
-/// Nothing that takes a disk: what is measured is the writer's own work.
+/// Runs on tmpfs, so that it measures the writer's own work without a disk.
 // case Network and input: very many sources
 #[test]
 fn a_definition_costs_no_more_among_twenty_thousand_than_among_few() {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use loom_engine::PerLog;
-use loom_engine::log::{Durability, LogOptions};
+use loom_engine::format::{SEGMENT_UNITS_MOST, UNIT_CHUNKS};
+use loom_engine::log::{Durability, ENCODERS_MAX, LogOptions};
 use loom_engine::schema::{SourceDef, validate_sources};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
@@ -52,20 +53,8 @@ pub struct LogConfig {
     /// The folder of the staging file; if the file does not fit there, it is in the Loom directory.
     pub staging: Spanned<PathBuf>,
     pub durability: DurabilityConfig,
-    /// Whether the daemon rewrites old files of the record log as columns.
-    pub compact: Compact,
-    /// The time after which a full and durable file is rewritten.
-    pub compact_after: Span,
-}
-
-/// Whether old files of the record log become columns.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Compact {
-    /// Yes, while the daemon runs and the machine has time.
-    #[default]
-    Auto,
-    Off,
+    /// The threads that encode records; all except the first run only while it is behind.
+    pub encoders: Spanned<usize>,
 }
 
 /// `"none"`, `"batch"`, or the greatest delay of an fsync.
@@ -192,9 +181,10 @@ impl Config {
         if !is_given {
             let targets: usize = self.scrapes.iter().map(|scrape| scrape.targets.len()).sum();
             let sources = (self.sources.len() + targets).min(CHUNK_SOURCES_MAX) as u32;
-            let block = u32::try_from(options.block_bytes).unwrap_or(u32::MAX);
+            let longest = options.block_bytes / UNIT_CHUNKS;
+            let longest = u32::try_from(longest).unwrap_or(u32::MAX);
             let wanted = (sources * SOURCE_CHUNK_BYTES).next_power_of_two();
-            options.chunk_bytes = options.chunk_bytes.max(wanted.min(block));
+            options.chunk_bytes = options.chunk_bytes.max(wanted.min(longest));
         }
         options
     }
@@ -235,6 +225,7 @@ impl LogConfig {
                 DurabilityConfig::Interval(interval) => Durability::Interval(interval),
                 DurabilityConfig::Batch => Durability::Batch,
             },
+            encoders: *self.encoders.get_ref(),
             group: None,
         }
     }
@@ -252,11 +243,13 @@ impl LogConfig {
         };
         power("chunk", &self.chunk, CHUNK_BYTES)?;
         let chunk_bytes = self.chunk.get_ref().0;
-        let block_bytes_min = chunk_bytes.max(*BLOCK_BYTES.start());
+        // A unit lies in one block.
+        let block_bytes_min = (UNIT_CHUNKS * chunk_bytes).max(*BLOCK_BYTES.start());
         power("block", &self.block, block_bytes_min..=*BLOCK_BYTES.end())?;
         let (segment, block) = (self.segment.get_ref(), self.block.get_ref());
-        if segment.0 == 0 || !segment.0.is_multiple_of(block.0) || segment.0 > SEGMENT_BYTES_MAX {
-            let most = ByteSize(SEGMENT_BYTES_MAX);
+        let most = SEGMENT_BYTES_MAX.min(SEGMENT_UNITS_MOST * UNIT_CHUNKS * chunk_bytes);
+        if segment.0 == 0 || !segment.0.is_multiple_of(block.0) || segment.0 > most {
+            let most = ByteSize(most);
             let message =
                 format!("segment is {segment}; use a multiple of the block, {block}, up to {most}");
             return Err(ConfigError::at(text, &self.segment, message));
@@ -264,6 +257,11 @@ impl LogConfig {
         if !self.staging.get_ref().is_absolute() {
             let message = "staging is a relative path; use the absolute path of a directory";
             return Err(ConfigError::at(text, &self.staging, message));
+        }
+        let encoders = *self.encoders.get_ref();
+        if !(1..=ENCODERS_MAX).contains(&encoders) {
+            let message = format!("encoders is {encoders}; use 1 to {ENCODERS_MAX}");
+            return Err(ConfigError::at(text, &self.encoders, message));
         }
         Ok(())
     }
@@ -428,8 +426,7 @@ impl Default for LogConfig {
             segment: unwritten(256 << 20),
             staging: Spanned::new(0..0, PathBuf::from(SHARED_MEMORY)),
             durability: DurabilityConfig::default(),
-            compact: Compact::default(),
-            compact_after: Span(Duration::from_secs(10)),
+            encoders: Spanned::new(0..0, 1),
         }
     }
 }
@@ -541,7 +538,7 @@ mod tests {
         let found = [0, 64, 65, 1000, 5000].map(|sources| chunk_bytes("", sources) >> 10);
         assert_eq!(found, [64, 64, 128, 1024, 1024]);
         assert_eq!(chunk_bytes("chunk = '64KiB'", 1000), 64 << 10);
-        assert_eq!(chunk_bytes("block = '128KiB'", 1000), 128 << 10);
+        assert_eq!(chunk_bytes("block = '2MiB'", 1000), 128 << 10);
         let targets = |count: usize| {
             let targets: Vec<String> = (0..count).map(|n| format!("'h{n}:9100'")).collect();
             let targets = targets.join(", ");
@@ -552,7 +549,7 @@ mod tests {
 
     #[test]
     fn other_values_are_taken_over() {
-        let text = "[log]\nchunk = '16KiB'\nblock = '1MiB'\nsegment = '256MiB'\nstaging = '/tmp'\ndurability = 'batch'\n\
+        let text = "[log]\nchunk = '16KiB'\nblock = '1MiB'\nsegment = '256MiB'\nstaging = '/tmp'\ndurability = 'batch'\nencoders = 2\n\
                     [retention]\nmin_free = '10GiB'\non_full = 'refuse'\n[access]\ngroup = 'staff'\nsocket = 'group'";
         let config = Config::parse(text).unwrap();
         let options = config.log.options();
@@ -562,7 +559,10 @@ mod tests {
         );
         assert_eq!(options.segment_bytes.records, 256 << 20);
         assert_eq!(options.staging.as_deref(), Some(Path::new("/tmp")));
-        assert_eq!(options.durability, Durability::Batch);
+        assert_eq!(
+            (options.durability, options.encoders),
+            (Durability::Batch, 2)
+        );
         assert_eq!(config.retention.min_free, FreeSpace::Bytes(10 << 30));
         assert_eq!(config.retention.on_full, OnFull::Refuse);
         assert_eq!(config.access.group.unwrap().get_ref(), "staff");
@@ -589,12 +589,8 @@ mod tests {
                 "durability = \"0ms\"",
                 "not a durability",
             ),
-            ("compact = \"auto\"", "compact = \"on\"", "auto"),
-            (
-                "compact_after = \"10s\"",
-                "compact_after = \"late\"",
-                "not a duration",
-            ),
+            ("encoders = 1", "encoders = 0", "use 1 to 4"),
+            ("encoders = 1", "encoders = 5", "use 1 to 4"),
             (
                 "max_bytes = \"50GiB\"",
                 "max_bytes = \"50\u{20ac}\"",
@@ -642,7 +638,7 @@ mod tests {
     fn the_least_that_can_be_retained_shrinks_with_the_segments() {
         let config = |segment: &str, max_bytes: &str| {
             Config::parse(&format!(
-                "[log]\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
+                "[log]\nchunk = '4KiB'\nblock = '64KiB'\nsegment = '{segment}'\n[retention]\nmax_bytes = '{max_bytes}'\n"
             ))
         };
         // This is two segments of the record log, two of 128 KiB of the chunk index, and one with two blocks of the timestamp index.
@@ -688,6 +684,14 @@ mod tests {
         let error = Config::parse("[log]\nsegment = '100MiB'\n").unwrap_err();
         assert_eq!(error.line, Some(2));
         assert!(error.message.contains("multiple of the block"), "{error}");
+        let of = |chunk| {
+            Config::parse(&format!(
+                "[log]\nchunk = '{chunk}'\nsegment = '128GiB'\n[retention]\nmax_bytes = '1TiB'\n"
+            ))
+        };
+        assert!(of("8KiB").is_ok());
+        let error = of("4KiB").unwrap_err();
+        assert!(error.message.contains("up to 64GiB"), "{error}");
     }
 
     #[test]

@@ -12,8 +12,8 @@ mod units;
 mod when;
 
 pub use config::{
-    AccessConfig, ArchiveConfig, Compact, Config, ConfigError, DurabilityConfig, LogConfig,
-    MetricsConfig, OnFull, RetentionConfig, SocketAccess,
+    AccessConfig, ArchiveConfig, Config, ConfigError, DurabilityConfig, LogConfig, MetricsConfig,
+    OnFull, RetentionConfig, SocketAccess,
 };
 pub use keys::{Key, KeyDefault, KeyTable, key_tables};
 pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};

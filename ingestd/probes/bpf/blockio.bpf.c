@@ -4,22 +4,35 @@
 // is not the completion of the request.
 #include "loom.h"
 
-// The fields of the source `blockio`, and 7 bytes of padding.
+// The fields of the source `blockio`, and 4 bytes of padding.
 struct record {
     __u64 completed_ns;
+    __u8 nulls;
+    __u8 op;
+    __u16 cpu;
+    __u32 device; // major << 20 | minor
     __u64 latency_ns;
+    __u64 queue_ns;
     __u64 sector;
     __u32 bytes;
-    __u32 device; // major << 20 | minor
-    __u8 op;
+    __u32 pid;
+    __u32 tid;
+    char comm[16];
 };
+
+// The bit of `nulls`.
+enum { NO_QUEUE = 1 };
 
 struct slot {
     __u64 issued_ns;
+    __u64 queue_ns; // 0: unknown
     __u64 sector;
+    __u64 id;
     __u32 bytes;
     __u32 device;
-    __u32 op;
+    __u16 op;
+    __u16 cpu;
+    char comm[16];
     __u32 padding;
 };
 
@@ -47,6 +60,7 @@ struct request {
     unsigned int cmd_flags;
     unsigned int __data_len;
     unsigned long __sector;
+    __u64 start_time_ns;
 } __attribute__((preserve_access_index));
 
 static __always_inline __u32 device_of(struct request *request) {
@@ -60,7 +74,7 @@ static __always_inline __u32 device_of(struct request *request) {
 SEC("raw_tracepoint")
 int rq_issue(struct bpf_raw_tracepoint_args *ctx) {
     struct request *request = (void *)ctx->args[0];
-    __u64 key = ctx->args[0];
+    __u64 begun_ns, key = ctx->args[0];
     struct slot slot = {};
 
     if (!is_armed())
@@ -71,7 +85,14 @@ int rq_issue(struct bpf_raw_tracepoint_args *ctx) {
     slot.sector = BPF_CORE_READ(request, __sector);
     slot.bytes = BPF_CORE_READ(request, __data_len);
     slot.op = BPF_CORE_READ(request, cmd_flags) & 0xff;
+    slot.cpu = bpf_get_smp_processor_id();
+    slot.id = recorded_id();
+    bpf_get_current_comm(slot.comm, sizeof slot.comm);
     slot.issued_ns = bpf_ktime_get_ns();
+    // The kernel notes when a request began if the device keeps statistics.
+    begun_ns = BPF_CORE_READ(request, start_time_ns);
+    if (begun_ns && begun_ns < slot.issued_ns)
+        slot.queue_ns = slot.issued_ns - begun_ns;
     if (bpf_map_update_elem(&slots, &key, &slot, BPF_ANY))
         count(NO_SLOT);
     return 0;
@@ -103,6 +124,12 @@ int rq_complete(struct bpf_raw_tracepoint_args *ctx) {
         record->bytes = slot->bytes;
         record->device = slot->device;
         record->op = slot->op;
+        record->nulls = slot->queue_ns ? 0 : NO_QUEUE;
+        record->queue_ns = slot->queue_ns;
+        record->cpu = slot->cpu;
+        record->pid = slot->id >> 32;
+        record->tid = slot->id;
+        __builtin_memcpy(record->comm, slot->comm, sizeof record->comm);
         SUBMIT(record);
     }
     bpf_map_delete_elem(&slots, &key);

@@ -2,11 +2,11 @@
 
 use aya::include_bytes_aligned;
 
-use crate::probe::Hook;
+use crate::probe::{Hook, Payloads};
 use crate::{Probe, ProbeError};
 
 /// The length of a payload, with the own time.
-const PAYLOAD_BYTES: usize = 33;
+const PAYLOAD_BYTES: usize = 68;
 
 /// The operations of requests, by the kernel's numbers.
 pub const OPERATIONS: [(u8, &str); 14] = [
@@ -42,8 +42,10 @@ impl Blockio {
         Probe::open(
             "'blockio'",
             include_bytes_aligned!("../bpf/blockio.o"),
-            PAYLOAD_BYTES,
-            &[("only_device", &only_device.to_ne_bytes())],
+            Payloads::Fixed {
+                bytes: PAYLOAD_BYTES,
+            },
+            &[("only_device", only_device.to_ne_bytes().to_vec())],
             &[
                 ("rq_issue", Hook::Raw("block_rq_issue")),
                 ("rq_complete", Hook::Raw("block_rq_complete")),
@@ -53,7 +55,7 @@ impl Blockio {
 
     /// Counts the pending requests of a disarmed probe.
     pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
-        let slots = probe.hash::<u64, [u64; 4]>("slots")?;
+        let slots = probe.hash::<u64, [u64; 8]>("slots")?;
         Ok(slots.keys().count() as u64)
     }
 }

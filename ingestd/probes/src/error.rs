@@ -1,5 +1,7 @@
 //! The errors of recording from the kernel.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -13,12 +15,20 @@ pub enum ProbeError {
         feature: &'static str,
         detail: String,
     },
+    #[error("{what} needs Linux {least} or later, and this kernel is {release}")]
+    Release {
+        what: &'static str,
+        least: &'static str,
+        release: String,
+    },
     #[error("the kernel's tracepoint {tracepoint} is not readable ({detail}); {remedy}")]
     Tracefs {
         tracepoint: String,
         remedy: &'static str,
         detail: String,
     },
+    #[error("cannot record the cgroup '{}': {detail}; give a folder such as /sys/fs/cgroup/system.slice", path.display())]
+    Cgroup { path: PathBuf, detail: String },
     #[error("cannot load the program '{program}' into the kernel: {detail}")]
     Program { program: String, detail: String },
     #[error("cannot record process {0}: no process has this id")]

@@ -2,7 +2,7 @@
 
 use aya::include_bytes_aligned;
 
-use crate::probe::Hook;
+use crate::probe::{Hook, Payloads};
 use crate::{Probe, ProbeError};
 
 /// The length of a payload, with the own time.
@@ -20,7 +20,9 @@ impl Pagecache {
         Probe::open(
             "'pagecache'",
             include_bytes_aligned!("../bpf/pagecache.o"),
-            PAYLOAD_BYTES,
+            Payloads::Fixed {
+                bytes: PAYLOAD_BYTES,
+            },
             &[],
             &[
                 (

@@ -1,4 +1,4 @@
-//! Attaches programs in the kernel and drains their records. `syscalls`, `blockio` and `pagecache` choose the programs and their filters.
+//! Attaches programs in the kernel and drains their records. `syscalls`, `sched`, `process`, `blockio` and `pagecache` choose the programs and their filters.
 //!
 //! A probe is opened before anything is recorded, so that missing prerequisites are known before a directory changes; `arm` begins the recording.
 //! After `disarm`, every record in the ring has been drained, and the counters no longer change.
@@ -30,6 +30,45 @@ pub(crate) enum Hook {
     Tracepoint(&'static str, &'static str),
 }
 
+/// The way from a program's records to payloads. A record begins with its time.
+#[derive(Copy, Clone)]
+pub(crate) enum Payloads {
+    /// A record's first bytes are the payload.
+    Fixed { bytes: usize },
+    /// A payload is written for the time by the wall clock and the rest of a record, after its length (u16), and takes at most so many bytes.
+    Framed {
+        bytes_max: usize,
+        write: fn(i64, &[u8], &mut Vec<u8>),
+    },
+}
+
+impl Payloads {
+    fn bytes_max(self) -> usize {
+        match self {
+            Payloads::Fixed { bytes } => bytes,
+            Payloads::Framed { bytes_max, .. } => bytes_max,
+        }
+    }
+
+    fn write(self, clock: Clock, record: &[u8], out: &mut Vec<u8>) {
+        let record = match self {
+            Payloads::Fixed { bytes } => record.get(..bytes),
+            Payloads::Framed { .. } => Some(record),
+        };
+        let (at, rest) = record
+            .and_then(|record| record.split_first_chunk())
+            .expect("the programs write whole records");
+        let wall_ns = clock.wall_ns(i64::from_ne_bytes(*at));
+        match self {
+            Payloads::Fixed { .. } => {
+                out.extend_from_slice(&wall_ns.to_le_bytes());
+                out.extend_from_slice(rest);
+            }
+            Payloads::Framed { write, .. } => write(wall_ns, rest, out),
+        }
+    }
+}
+
 /// Keeps a program attached.
 #[expect(dead_code, reason = "a link detaches its program when it is dropped")]
 enum Link {
@@ -44,7 +83,7 @@ pub struct Probe {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
     armed: Array<MapData, u32>,
-    payload_bytes: usize,
+    payloads: Payloads,
     drained: u64,
 }
 
@@ -53,8 +92,8 @@ impl Probe {
     pub(crate) fn open(
         what: &'static str,
         object: &[u8],
-        payload_bytes: usize,
-        globals: &[(&'static str, &[u8])],
+        payloads: Payloads,
+        globals: &[(&'static str, Vec<u8>)],
         hooks: &[(&'static str, Hook)],
     ) -> Result<Probe, ProbeError> {
         require(what, &[Capability::Bpf, Capability::Perfmon])?;
@@ -62,7 +101,7 @@ impl Probe {
         let [namespace_device, namespace_inode] = namespace().map(u64::to_ne_bytes);
         let mut loader = EbpfLoader::new();
         for (name, value) in globals {
-            loader.override_global(name, *value, true);
+            loader.override_global(name, value.as_slice(), true);
         }
         loader.override_global("own_pid", &own_pid[..], false);
         loader.override_global("namespace_device", &namespace_device[..], false);
@@ -78,7 +117,7 @@ impl Probe {
             armed: Array::try_from(map(&mut ebpf, "armed"))?,
             ebpf,
             links,
-            payload_bytes,
+            payloads,
             drained: 0,
         })
     }
@@ -103,17 +142,11 @@ impl Probe {
     }
 
     fn take(&mut self, clock: Clock, out: &mut Vec<u8>, bytes_max: usize) -> bool {
-        while out.len() + self.payload_bytes <= bytes_max {
+        while self.payloads.bytes_max() <= bytes_max - out.len() {
             let Some(item) = self.ring.next() else {
                 return true;
             };
-            let (at, rest) = item
-                .get(..self.payload_bytes)
-                .and_then(|payload| payload.split_first_chunk())
-                .expect("the programs write whole records");
-            let wall_ns = clock.wall_ns(i64::from_ne_bytes(*at));
-            out.extend_from_slice(&wall_ns.to_le_bytes());
-            out.extend_from_slice(rest);
+            self.payloads.write(clock, &item, out);
             self.drained += 1;
         }
         false

@@ -5,9 +5,8 @@ use std::time::Duration;
 use aya::include_bytes_aligned;
 use syscalls::Sysno;
 
-use crate::namespace::{process_of, require_own_proc};
-use crate::probe::Hook;
-use crate::{Probe, ProbeError};
+use crate::probe::{Hook, Payloads};
+use crate::{Probe, ProbeError, Selection};
 
 /// The length of a payload, with the own time.
 const PAYLOAD_BYTES: usize = 60;
@@ -20,47 +19,36 @@ const OFFSETS: [u32; 2] = [272, 280];
 /// Selects the calls to record. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Syscalls {
-    pub pids: Vec<u32>,
-    /// Names of processes or threads; all threads of such a process are recorded.
-    pub names: Vec<String>,
+    pub selection: Selection,
     pub numbers: Vec<u16>,
-    /// Also record the processes that a recorded one starts.
-    pub follow: bool,
     pub latency_min: Duration,
 }
 
-/// The longest name of a task in the kernel, without the NUL.
-pub const NAME_BYTES_MAX: usize = 15;
 /// Replaces a number that exceeds two bytes; `bpf/syscalls.bpf.c` has the same value.
 pub const NUMBER_UNKNOWN: u16 = 0xFFFF;
-/// The reasons why a process is recorded, as in `bpf/syscalls.bpf.c`.
-const BY_PID: u32 = 1;
-const BY_NAME: u32 = 2;
-
 impl Syscalls {
     pub const PAYLOAD_BYTES: u16 = PAYLOAD_BYTES as u16;
 
     /// Attaches the programs. Nothing is recorded yet.
     pub fn open(&self) -> Result<Probe, ProbeError> {
-        if !self.pids.is_empty() || !self.names.is_empty() {
-            require_own_proc()?;
-        }
-        let flag = |set: bool| u32::from(set).to_ne_bytes();
+        self.selection.check()?;
+        let by_number = u32::from(!self.numbers.is_empty()).to_ne_bytes();
         let latency_ns_min = u64::try_from(self.latency_min.as_nanos()).unwrap_or(u64::MAX);
         let [arg0_offset, number_offset] = OFFSETS;
+        let mut globals = self.selection.globals().to_vec();
+        globals.extend([
+            ("by_number", by_number.to_vec()),
+            ("latency_ns_min", latency_ns_min.to_ne_bytes().to_vec()),
+            ("arg0_offset", arg0_offset.to_ne_bytes().to_vec()),
+            ("number_offset", number_offset.to_ne_bytes().to_vec()),
+        ]);
         let mut probe = Probe::open(
             "'syscalls'",
             include_bytes_aligned!("../bpf/syscalls.o"),
-            PAYLOAD_BYTES,
-            &[
-                ("by_process", &flag(!self.pids.is_empty())),
-                ("by_name", &flag(!self.names.is_empty())),
-                ("by_number", &flag(!self.numbers.is_empty())),
-                ("follow", &flag(self.follow)),
-                ("latency_ns_min", &latency_ns_min.to_ne_bytes()),
-                ("arg0_offset", &arg0_offset.to_ne_bytes()),
-                ("number_offset", &number_offset.to_ne_bytes()),
-            ],
+            Payloads::Fixed {
+                bytes: PAYLOAD_BYTES,
+            },
+            &globals,
             &[
                 ("sys_enter", Hook::Raw("sys_enter")),
                 ("sys_exit", Hook::Raw("sys_exit")),
@@ -73,34 +61,8 @@ impl Syscalls {
         for number in &self.numbers {
             numbers.insert(u64::from(*number), 1, 0)?;
         }
-        let names: Vec<_> = self.names.iter().map(|name| kernel_name(name)).collect();
-        let mut map = probe.hash::<[u8; 16], u32>("names")?;
-        for name in &names {
-            map.insert(name, 1, 0)?;
-        }
-        let mut processes = probe.hash::<u32, u32>("processes")?;
-        for pid in processes_named(&names) {
-            processes.insert(pid, BY_NAME, 0)?;
-        }
-        for pid in &self.pids {
-            processes.insert(pid, BY_PID, 0)?;
-            match process_of(*pid) {
-                Some(process) if process == *pid => {}
-                Some(process) => {
-                    return Err(ProbeError::Thread {
-                        tid: *pid,
-                        pid: process,
-                    });
-                }
-                None => return Err(ProbeError::NoProcess(*pid)),
-            }
-        }
+        self.selection.fill(&mut probe)?;
         Ok(probe)
-    }
-
-    /// Whether all processes that were selected by id, and those that followed them, have ended.
-    pub fn is_over(probe: &mut Probe) -> Result<bool, ProbeError> {
-        Ok(probe.hash::<u32, u32>("processes")?.keys().next().is_none())
     }
 
     /// Counts the pending calls of a disarmed probe.
@@ -113,37 +75,6 @@ impl Syscalls {
         }
         Ok(count)
     }
-}
-
-/// A name in the kernel's form.
-fn kernel_name(name: &str) -> [u8; 16] {
-    let mut kept = [0; 16];
-    for (place, byte) in kept.iter_mut().take(NAME_BYTES_MAX).zip(name.bytes()) {
-        *place = byte;
-    }
-    kept
-}
-
-/// The processes that now have a thread with one of these names.
-fn processes_named(names: &[[u8; 16]]) -> Vec<u32> {
-    if names.is_empty() {
-        return Vec::new();
-    }
-    let ids = |path: String| {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-    };
-    let is_named = |path: String| {
-        // A thread that has ended has no name.
-        let name = std::fs::read_to_string(path).unwrap_or_default();
-        names.contains(&kernel_name(name.trim_end_matches('\n')))
-    };
-    ids("/proc".to_owned())
-        .filter(|pid| {
-            ids(format!("/proc/{pid}/task"))
-                .any(|tid| is_named(format!("/proc/{pid}/task/{tid}/comm")))
-        })
-        .collect()
 }
 
 pub fn number_of(name: &str) -> Option<u16> {

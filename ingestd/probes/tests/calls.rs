@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use loom_probes::{Clock, Counts, NUMBER_UNKNOWN, Probe, ProbeError, Syscalls, number_of};
+use loom_probes::{
+    Clock, Counts, NUMBER_UNKNOWN, Probe, ProbeError, Selection, Syscalls, number_of,
+};
 
 /// How many calls the program makes; the program is only itself where this is set.
 const CALLS: &str = "LOOM_PROBES_CALLS";
@@ -112,6 +114,13 @@ fn record(mut probe: Probe, mut program: Child) -> (Vec<Vec<u8>>, Counts, u64) {
     (payloads.map(<[u8]>::to_vec).collect(), counts, under_way)
 }
 
+fn named(name: String) -> Selection {
+    Selection {
+        names: vec![name],
+        ..Selection::default()
+    }
+}
+
 fn getppid() -> Syscalls {
     Syscalls {
         numbers: vec![number_of("getppid").unwrap()],
@@ -127,7 +136,7 @@ fn own_name() -> String {
 
 fn getppid_by_name() -> Syscalls {
     Syscalls {
-        names: vec![own_name()],
+        selection: named(own_name()),
         ..getppid()
     }
 }
@@ -207,8 +216,11 @@ fn a_ring_that_nobody_drains_counts_what_it_had_no_room_for() {
 fn calls_of_a_shell(follow: bool, calls: u64) -> Option<u64> {
     let mut shell = shell(calls);
     let filter = Syscalls {
-        pids: vec![shell.id()],
-        follow,
+        selection: Selection {
+            pids: vec![shell.id()],
+            follow,
+            ..Selection::default()
+        },
         ..getppid()
     };
     let opened = open(&filter);
@@ -249,7 +261,7 @@ fn without_follow_only_the_process_itself_is_recorded() {
 fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
     let _alone = alone();
     let filter = Syscalls {
-        names: vec!["sh".to_owned()],
+        selection: named("sh".to_owned()),
         ..getppid()
     };
     let Some(mut probe) = open(&filter) else {
@@ -289,7 +301,10 @@ fn the_id_of_a_thread_is_refused_with_that_of_its_process() {
     // A test runs on a thread of its own.
     assert_ne!(tid, process);
     let filter = Syscalls {
-        pids: vec![tid],
+        selection: Selection {
+            pids: vec![tid],
+            ..Selection::default()
+        },
         ..getppid()
     };
     let said = filter.open().err().unwrap().to_string();
@@ -313,7 +328,7 @@ fn a_number_that_two_bytes_do_not_hold_bears_the_name_of_no_call() {
         Some(numbers.collect::<Vec<_>>())
     };
     let of_name = Syscalls {
-        names: vec![own_name()],
+        selection: named(own_name()),
         ..Syscalls::default()
     };
     let Some(all) = run(&of_name) else {
@@ -402,7 +417,7 @@ fn all_calls_of_a_program_are_those_that_strace_counts() {
         return;
     }
     let filter = Syscalls {
-        names: vec![own_name()],
+        selection: named(own_name()),
         ..Syscalls::default()
     };
     let Some(probe) = armed(&filter) else {

@@ -26,9 +26,16 @@ fn the_objects_are_what_the_sources_compile_to() {
         "{}",
         String::from_utf8_lossy(&compiled.stderr)
     );
-    for name in ["syscalls.o", "blockio.o", "pagecache.o"] {
+    let sources = std::fs::read_dir(here.join("bpf")).unwrap();
+    let names = sources.filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        Some(format!("{}.o", name.strip_suffix(".bpf.c")?))
+    });
+    let names: Vec<String> = names.collect();
+    assert!(names.len() >= 6, "{names:?}");
+    for name in names {
         let [kept, fresh] = [&here.join("bpf"), fresh.path()].map(|folder| {
-            std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+            std::fs::read(folder.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"))
         });
         assert!(
             kept == fresh,

@@ -25,7 +25,7 @@ pub struct Args {
     /// Loom directory
     dir: PathBuf,
 
-    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs and directories of column segments; stop the daemon
+    /// Rebuild damaged index logs from the records, and rewrite damaged files beside the logs and directories of segments; stop the daemon
     /// first. Damaged records stay as they are
     #[arg(long)]
     repair: bool,
@@ -76,7 +76,7 @@ impl Args {
         };
         match open(&self.dir, WriterOptions::default()) {
             Ok(writer) => {
-                writer.compactor()?.mend()?;
+                writer.mend()?;
                 Ok(sink::close(writer)?)
             }
             Err(error @ Error::Locked { .. }) => {

@@ -5,7 +5,6 @@
 mod archive;
 mod catalog;
 mod check;
-mod compact;
 mod complete;
 mod declared;
 mod demo;
@@ -58,7 +57,6 @@ enum Command {
     Status(status::Args),
     Top(top::Args),
     Check(check::Args),
-    Compact(compact::Args),
     Validate(validate::Args),
     Generate(generate::Args),
     Confined(serve::ConfinedArgs),
@@ -82,7 +80,6 @@ impl Command {
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Check(args) => args.run(),
-            Command::Compact(args) => args.run(),
             Command::Validate(args) => args.run(),
             Command::Generate(args) => args.run(),
             Command::Confined(args) => args.run(),

@@ -1,4 +1,4 @@
-//! The progress line on a terminal, for `load`, `check` and `compact`.
+//! The progress line on a terminal, for `load` and `check`.
 
 use std::io::IsTerminal;
 

@@ -1,4 +1,4 @@
-//! Signals that end a subcommand cleanly. `archive`, `compact`, `load` and `record` call it before anything starts that they must not interrupt.
+//! Signals that end a subcommand cleanly. `archive`, `load` and `record` call it before anything starts that they must not interrupt.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -206,11 +206,10 @@ pub(super) fn heading(status: &DaemonStatus, oldest: Option<&str>) -> String {
     );
     let limit = limit(status.bytes_max);
     line("on disk", on_disk(status.segment_bytes, &limit, oldest));
-    if status.column_segments > 0 {
-        let segments = counted(status.column_segments, "segment");
-        let [rows, columns] = [status.column_rows_bytes, status.column_bytes]
+    if status.records_encoded_bytes > 0 {
+        let [encoded, disk] = [status.records_encoded_bytes, status.records_disk_bytes]
             .map(|bytes| ByteSize(bytes).approximately());
-        line("columns", format!("{segments} of {rows} take {columns}"));
+        line("units", format!("{encoded} of records take {disk}"));
     }
     let stalls = match status.log_stalls {
         0 => "the writer never waited for the disk".to_owned(),

@@ -71,7 +71,8 @@ pub(super) fn distrusted(dir: &Path) -> Vec<String> {
 
 /// Creates the directory's socket, in place of a killed daemon's.
 ///
-/// Its mode is set before it has a name, so others cannot connect at any moment.
+/// It gets its name when it listens, so whoever finds it can connect. Its mode is set before it has any name, so others cannot
+/// connect at any moment.
 pub(super) fn bind(
     dir: &Path,
     access: &AccessConfig,
@@ -83,9 +84,7 @@ pub(super) fn bind(
         source,
     };
     match std::fs::symlink_metadata(&path) {
-        Ok(found) if found.file_type().is_socket() => {
-            std::fs::remove_file(&path).map_err(failed)?
-        }
+        Ok(found) if found.file_type().is_socket() => {}
         Ok(_) => {
             return Err(failed(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -107,14 +106,19 @@ pub(super) fn bind(
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600))
         .map_err(|error| failed(error.into()))?;
     with_socket_path(dir, |path| {
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-        if for_group {
-            rustix::fs::chown(path, None, group.map(Gid::from_raw))?;
+        let unfinished = path.with_extension("sock.tmp");
+        match std::fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
-        rustix::fs::chmod(path, mode)?;
-        Ok(())
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&unfinished)?)?;
+        if for_group {
+            rustix::fs::chown(&unfinished, None, group.map(Gid::from_raw))?;
+        }
+        rustix::fs::chmod(&unfinished, mode)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        std::fs::rename(&unfinished, path)
     })
-    .and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?))
     .map_err(failed)?;
     Ok(UnixListener::from(socket))
 }

@@ -24,12 +24,14 @@ pub(super) fn render(now: &DaemonStatus) -> String {
     whole("log_durable_bytes", now.records_durable as f64, help);
     let help = "Bytes on the disk of the segments of all logs.";
     whole("segment_bytes", now.segment_bytes as f64, help);
-    let help = "Segments of the record log that are columns.";
-    whole("column_segments", now.column_segments as f64, help);
-    let help = "Bytes on the disk of the segments that are columns.";
-    whole("column_bytes", now.column_bytes as f64, help);
-    let help = "Bytes that the segments that are columns took before.";
-    whole("column_rows_bytes", now.column_rows_bytes as f64, help);
+    let help = "Bytes on the disk of the segments of the record log.";
+    whole("records_disk_bytes", now.records_disk_bytes as f64, help);
+    let help = "Bytes of the record log in the units of its segments.";
+    whole(
+        "records_encoded_bytes",
+        now.records_encoded_bytes as f64,
+        help,
+    );
     let help = "Segments of the record log that retention removed.";
     whole("evicted_segments_total", now.evicted_segments as f64, help);
     let help = "How often appending waited for the disk.";

@@ -1,4 +1,4 @@
-//! The daemon: a thread that writes, one that accepts, one for each connection, one for all rings, one for rules, and one that compacts.
+//! The daemon: a thread that writes, one that accepts, one for each connection, one for all rings, and one for rules.
 //!
 //! Data flows one way. A connection's thread reads its socket into a buffer, finds the frames in it, and hands the
 //! buffer to the writer thread through a bounded channel; the writer thread pushes the payloads from there
@@ -18,7 +18,6 @@ mod catalog_json;
 mod clients;
 mod clock;
 mod commands;
-mod compactor;
 mod connection;
 pub mod definitions;
 mod error;
@@ -55,7 +54,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use loom_engine::compact::Compactor;
 use loom_engine::ingest::{WhenFull, Writer, WriterOptions};
 use loom_engine::log::{Durability, LogOptions};
 use loom_engine::query::{Directory, set_cache_bytes_max};
@@ -67,7 +65,7 @@ pub use leftovers::{orphaned_staging, remedy};
 pub use listener::CONNECTIONS_MAX;
 pub use status::{DaemonStatus, SourceStatus};
 
-use crate::config::{Compact, Config, OnFull};
+use crate::config::{Config, OnFull};
 use crate::losses::Losses;
 use crate::metrics::{Scrapers, is_forgettable};
 use crate::output::pins;
@@ -77,7 +75,6 @@ use crate::socket::SOCKET_NAME;
 use crate::threads::join;
 use clients::Clients;
 use clock::ClockWatch;
-use compactor::CompactorThread;
 use connection::Service;
 use forgetting::Forgetting;
 use listener::Listener;
@@ -103,7 +100,6 @@ pub struct Daemon {
     /// Identifies the socket's file, so that another daemon's is never removed.
     socket_inode: u64,
     http: Option<Server>,
-    compactor: Option<CompactorThread>,
     rules: RulesThread,
     scrapers: Mutex<Scrapers>,
     otlp: Option<Server>,
@@ -114,7 +110,6 @@ struct Prepared {
     socket: UnixListener,
     http: Option<TcpListener>,
     otlp: Option<otlp::Prepared>,
-    compactor: Option<Compactor>,
     losses: Losses,
     clock: ClockWatch,
     rules: RuleFile,
@@ -159,7 +154,6 @@ impl Daemon {
             .ino();
         let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
-        let compactor = prepared.compactor;
         let recorder = Recorder::new(
             writer,
             prepared.losses,
@@ -200,11 +194,6 @@ impl Daemon {
         .map_err(io)?;
         let http = prepared.http.map(|bound| http::start(bound, inbox.clone()));
         let http = http.transpose().map_err(io)?;
-        let after = config.log.compact_after.0;
-        let compactor = compactor
-            .map(|compactor| CompactorThread::start(compactor, after))
-            .transpose()
-            .map_err(io)?;
         set_cache_bytes_max(READ_BYTES_KEPT);
         let directory = Directory::beside_writer(dir)?;
         let inlet = Inlet::open(&inbox).map_err(io)?;
@@ -223,7 +212,6 @@ impl Daemon {
             writer,
             socket_inode,
             http,
-            compactor,
             rules,
             scrapers: Mutex::new(scrapers),
             otlp,
@@ -320,9 +308,6 @@ impl Daemon {
         for server in self.http.take().into_iter().chain(self.otlp.take()) {
             join(server.stop());
         }
-        if let Some(compactor) = self.compactor.take() {
-            compactor.stop();
-        }
         let scrapers = self.scrapers.into_inner();
         scrapers.unwrap_or_else(PoisonError::into_inner).stop();
         let peers = self.listener.stop();
@@ -378,16 +363,11 @@ fn prepare(
     if config.retention.on_full == OnFull::Refuse {
         losses.define(writer)?;
     }
-    let compactor = match config.log.compact {
-        Compact::Auto => Some(writer.compactor()?),
-        Compact::Off => None,
-    };
     Ok(Prepared {
         losses,
         clock: ClockWatch::open(dir, writer)?,
         http,
         otlp,
-        compactor,
         rules,
         socket: access::bind(dir, &config.access, group)?,
     })

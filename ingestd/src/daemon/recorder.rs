@@ -283,7 +283,7 @@ impl Recorder {
 
     pub(super) fn status(&self) -> DaemonStatus {
         let log = self.writer.stats().log;
-        let columns = self.writer.columns();
+        let segments = self.writer.record_segments();
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let sources = self.writer.catalog().sources();
         let sources = sources
@@ -322,9 +322,8 @@ impl Recorder {
             records_durable: self.writer.durable().0,
             segment_bytes: self.writer.segment_bytes(),
             bytes_max: self.retention.bytes_max(),
-            column_segments: columns.segments,
-            column_bytes: columns.bytes,
-            column_rows_bytes: columns.rows_bytes,
+            records_disk_bytes: segments.disk_bytes,
+            records_encoded_bytes: segments.encoded_bytes,
             evicted_segments: self.retention.evicted_segments(),
             pending_losses: self.losses.pending(),
             log_stalls: log.stalls,

@@ -39,7 +39,9 @@ pub(super) struct Retention {
     /// The sources without anything in the archive, as the log named them last.
     unarchived: Vec<String>,
     looked: Option<Instant>,
-    /// The bytes that the log was about to allocate then.
+    /// The bytes of the log's segments then.
+    looked_bytes: u64,
+    /// The bytes that the log may write before the next look.
     ahead_bytes: u64,
     warned: Option<Instant>,
     evicted_segments: u64,
@@ -78,6 +80,7 @@ impl Retention {
             archived: None,
             unarchived: Vec::new(),
             looked: None,
+            looked_bytes: 0,
             ahead_bytes: 0,
             warned: None,
             evicted_segments: 0,
@@ -146,17 +149,18 @@ impl Retention {
     /// Looks at the disk when it is time to, and evicts or refuses as the configuration says.
     pub(super) fn enforce(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.clock.look(writer)?;
-        // The log allocates segments at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk
-        // is looked at until there is room again: one segment goes at a time.
+        // The log writes at any time, so the size of the directory, which costs nothing to know, is compared each time. The disk is looked at
+        // until there is room again, because one segment goes at a time, and whenever half of what may be written ahead was written.
         let bytes_max = self.bytes_max();
         let presses = self.makes_room || writer.is_larger_than(bytes_max);
-        let ahead_bytes = writer.bytes_ahead();
-        let urgent = presses && !self.falls_short || ahead_bytes > self.ahead_bytes;
-        self.ahead_bytes = ahead_bytes;
+        self.ahead_bytes = writer.bytes_ahead();
+        let segment_bytes = writer.segment_bytes();
+        let written = segment_bytes.saturating_sub(self.looked_bytes);
+        let urgent = presses && !self.falls_short || written >= self.ahead_bytes / 2;
         if !urgent && self.looked.is_some_and(|at| at.elapsed() < LOOK) {
             return Ok(());
         }
-        self.looked = Some(Instant::now());
+        (self.looked, self.looked_bytes) = (Some(Instant::now()), segment_bytes);
         let scarce = self.scarce();
         let is_full = scarce.is_some() || writer.waits_for_space();
         let why = scarce.unwrap_or_else(|| "the disk is full".to_owned());
@@ -314,7 +318,7 @@ impl Retention {
         }
     }
 
-    /// Says how much of the disk is free, if that is less than `min_free` once the log has allocated its next files.
+    /// Says how much of the disk is free, if that is less than `min_free` once the log has written what it may before the next look.
     fn scarce(&mut self) -> Option<String> {
         let disk = match rustix::fs::statvfs(&self.dir) {
             Ok(disk) => disk,
@@ -327,7 +331,7 @@ impl Retention {
                 return None;
             }
         };
-        // Evicting makes room for the next files in advance. Refusing in advance would be too soon.
+        // Evicting makes room in advance. Refusing in advance would be too soon.
         let ahead = match self.config.on_full {
             OnFull::Evict => self.ahead_bytes,
             OnFull::Refuse => 0,
@@ -346,7 +350,7 @@ impl Retention {
         let shown = |bytes| ByteSize(bytes).approximately();
         let before = match ahead {
             0 => String::new(),
-            _ => format!(" before the log's next file of {}", shown(ahead)),
+            _ => format!(" before the log's next {}", shown(ahead)),
         };
         Some(format!(
             "the disk has {} free{before}, less than min_free, {}",
@@ -399,10 +403,16 @@ pub(super) fn kept_from(dir: &Path, archive: &ArchiveConfig) -> Option<Address> 
 mod tests {
     use loom_engine::query::{Directory, Poll};
     use loom_engine::schema::SourceDef;
+    use loom_tests::seed::Seed;
 
     use super::*;
     use crate::output::archive::{Archive, Unsigned};
     use crate::testing::small_writer;
+
+    /// Bytes that take as much room in columns.
+    fn noise(seed: &mut Seed, bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|_| seed.draw() as u8).collect()
+    }
 
     // case Rules: retention or damage under a pin
     #[test]
@@ -414,9 +424,10 @@ mod tests {
         let config: RetentionConfig = toml::from_str(config).unwrap();
         let clock = ClockWatch::open(&dir, &mut writer).unwrap();
         let mut retention = Retention::new(&dir, config, ArchiveConfig::default(), clock);
-        let push = |writer: &mut Writer, bytes: usize| {
+        let mut seed = Seed::of(1);
+        let mut push = |writer: &mut Writer, bytes: usize| {
             for _ in 0..bytes / 1024 {
-                writer.push(source, &[7; 1016]).unwrap();
+                writer.push(source, &noise(&mut seed, 1016)).unwrap();
             }
             writer.publish().unwrap();
         };
@@ -457,9 +468,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (dir, mut writer) = small_writer(place.path());
         let [a, b] = ["a", "b"].map(|name| writer.define_source(&SourceDef::new(name)).unwrap());
+        let mut seed = Seed::of(1);
         for _ in 0..3000 {
-            writer.push(a, &[7; 500]).unwrap();
-            writer.push(b, &[7; 500]).unwrap();
+            writer.push(a, &noise(&mut seed, 500)).unwrap();
+            writer.push(b, &noise(&mut seed, 500)).unwrap();
         }
         writer.tick().unwrap();
         let to = place.path().join("archive");

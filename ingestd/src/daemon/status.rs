@@ -26,10 +26,9 @@ pub struct DaemonStatus {
     pub segment_bytes: u64,
     /// Retention's `max_bytes`, if the configuration has it.
     pub bytes_max: Option<u64>,
-    /// Segments of the record log that are columns, the bytes that they take on the disk, and those that they took as rows.
-    pub column_segments: u64,
-    pub column_bytes: u64,
-    pub column_rows_bytes: u64,
+    /// Bytes on the disk of the segments of the record log, and the bytes of the log in their units.
+    pub records_disk_bytes: u64,
+    pub records_encoded_bytes: u64,
     /// Segments of the record log that retention removed since the daemon started.
     pub evicted_segments: u64,
     /// Records that were refused or dropped and are not in `loom_losses` yet.

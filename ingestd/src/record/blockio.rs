@@ -10,6 +10,7 @@ use loom_probes::{Blockio, OPERATIONS};
 use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 use super::{Capture, names_in};
+use crate::protocol::Shape;
 
 /// Attaches the programs, for one device (such as `/dev/sda`) or for all. `dir` is the Loom directory.
 pub fn blockio(
@@ -23,7 +24,9 @@ pub fn blockio(
         with_names(definition(source), dir)?,
         "op, count(*), sum(bytes), max(latency_ns)",
         Kind {
-            payload_bytes: Blockio::PAYLOAD_BYTES,
+            shape: Shape::Fixed {
+                record_bytes: Blockio::PAYLOAD_BYTES,
+            },
             event: "request",
             end: "completion",
             unpaired: "requests that were issued before the recording, and flushes, which the kernel issues unseen",
@@ -69,17 +72,26 @@ fn definition(name: String) -> SourceDef {
     SourceDef {
         time: TimeKind::Own,
         fields: vec![
-            FieldDef::new("latency_ns", FieldType::U64),
-            FieldDef::new("sector", FieldType::U64),
-            FieldDef::new("bytes", FieldType::U32),
-            FieldDef::new("device", FieldType::U32),
             FieldDef {
                 labels: labels.into(),
                 ..FieldDef::new("op", FieldType::U8)
             },
+            FieldDef::new("cpu", FieldType::U16),
+            FieldDef::new("device", FieldType::U32),
+            FieldDef::new("latency_ns", FieldType::U64),
+            FieldDef {
+                nullable: true,
+                ..FieldDef::new("queue_ns", FieldType::U64)
+            },
+            FieldDef::new("sector", FieldType::U64),
+            FieldDef::new("bytes", FieldType::U32),
+            FieldDef::new("pid", FieldType::U32),
+            FieldDef::new("tid", FieldType::U32),
+            FieldDef::new("comm", FieldType::Char(16)),
         ],
         indexes: vec![
             IndexDef::new("latency", Some("latency_ns")),
+            IndexDef::new("queue", Some("queue_ns")),
             IndexDef::new("bytes", Some("bytes")),
         ],
         ..SourceDef::new(name)

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use flume::{Sender, bounded};
 use loom_engine::schema::SourceDef;
-use loom_probes::{BATCH_BYTES, Clock, Counts, Probe, ProbeError, TICK, real_time};
+use loom_probes::{BATCH_BYTES, Clock, Counts, Probe, ProbeError, Selection, TICK, real_time};
 
 use super::Capture;
 use super::kernel_losses::{KernelLoss, KernelLosses};
 use super::outlet::Outlet;
 use super::tally::Ending;
+use crate::protocol::Shape;
 use crate::{counted, quoted, wall_clock};
 
 /// Batches of `BATCH_BYTES` that wait to be stored: 256 MiB.
@@ -91,7 +92,7 @@ impl Capture for Probed {
 
 /// The differences between captures from the kernel.
 pub(super) struct Kind {
-    pub(super) payload_bytes: u16,
+    pub(super) shape: Shape,
     /// The names of an event and of its end.
     pub(super) event: &'static str,
     pub(super) end: &'static str,
@@ -101,6 +102,19 @@ pub(super) struct Kind {
     pub(super) under_way: fn(&mut Probe) -> Result<u64, ProbeError>,
     /// The reason why no more events can come.
     pub(super) is_over: fn(&mut Probe) -> Result<Option<&'static str>, ProbeError>,
+}
+
+/// Finds out whether the selected processes have ended, if nothing else is recorded.
+pub(super) fn is_over(
+    selection: &Selection,
+) -> fn(&mut Probe) -> Result<Option<&'static str>, ProbeError> {
+    if !selection.ends() {
+        return |_| Ok(None);
+    }
+    |probe| {
+        Ok(Selection::is_over(probe)?
+            .then_some("the processes that were to be recorded have ended"))
+    }
 }
 
 /// Records until `stop` is set, or no more events can come.
@@ -118,7 +132,7 @@ fn drain(
             .spawn_scoped(scope, move || empty(probe, losses, kind, &sender, stop))
             .context("cannot start a thread")?;
         let handed_over = queue.iter().try_for_each(|drained| match drained {
-            Drained::Batch(batch) => outlet.push_at_once(kind.payload_bytes, &batch),
+            Drained::Batch(batch) => outlet.push_at_once(kind.shape, &batch),
             Drained::Lost(loss) => {
                 outlet.lost(loss.records, loss.span, "the kernel had no room for them")
             }

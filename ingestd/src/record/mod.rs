@@ -12,9 +12,12 @@ mod outlet;
 mod packet_counts;
 mod packets;
 mod pagecache;
+mod process;
 mod rows;
+mod sched;
 mod syscalls;
 mod tally;
+mod tcp;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,12 +34,17 @@ use crate::protocol::ErrorCode;
 pub use blockio::blockio;
 pub use command::{json, lines};
 use loom_probes::{Capability, drop_all_except};
-pub use loom_probes::{NAME_BYTES_MAX, Syscalls, number_of};
+pub use loom_probes::{
+    Cgroup, NAME_BYTES_MAX, Processes, Sched, Selection, Syscalls, Tcp, number_of,
+};
 use outlet::Outlet;
 pub use packets::Packets;
 pub use pagecache::pagecache;
+pub use process::process;
+pub use sched::sched;
 pub use syscalls::syscalls;
 pub use tally::{Ending, Tally};
+pub use tcp::tcp;
 
 /// The interval at which the recording checks its captures.
 const TICK: Duration = Duration::from_millis(50);

@@ -54,22 +54,19 @@ impl Outlet {
         Ok(())
     }
 
-    /// Pushes a batch of payloads of one size, without waiting for more.
-    pub(super) fn push_at_once(&self, record_bytes: u16, payloads: &[u8]) -> anyhow::Result<()> {
-        match &self.inlet {
-            Some(inlet) => {
-                let pushed = inlet.borrow_mut().push(self.source, record_bytes, payloads);
-                self.or_fail(pushed)?;
-            }
-            None => {
-                let shape = Shape::Fixed { record_bytes };
-                let mut client = self.client.borrow_mut();
-                let pushed = client.push_batch(self.source, shape, payloads);
-                self.or_fail(pushed.and_then(|()| client.flush()))?;
-            }
+    /// Pushes a batch of payloads without waiting for more.
+    pub(super) fn push_at_once(&self, shape: Shape, payloads: &[u8]) -> anyhow::Result<()> {
+        if let (Some(inlet), Shape::Fixed { record_bytes }) = (&self.inlet, shape) {
+            let pushed = inlet.borrow_mut().push(self.source, record_bytes, payloads);
+            self.or_fail(pushed)?;
+        } else {
+            let mut client = self.client.borrow_mut();
+            let pushed = client.push_batch(self.source, shape, payloads);
+            self.or_fail(pushed.and_then(|()| client.flush()))?;
         }
+        let records = shape.records(payloads);
         self.tally
-            .add((payloads.len() / usize::from(record_bytes)) as u64);
+            .add(records.expect("a capture hands over whole payloads"));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use loom_probes::Pagecache;
 use super::Capture;
 use super::devices::with_names;
 use super::drainer::{Kind, Probed};
+use crate::protocol::Shape;
 
 /// Attaches the programs. `dir` is the Loom directory.
 pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
@@ -16,7 +17,9 @@ pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>>
         with_names(definition(source), dir)?,
         "comm, sum(pages), op",
         Kind {
-            payload_bytes: Pagecache::PAYLOAD_BYTES,
+            shape: Shape::Fixed {
+                record_bytes: Pagecache::PAYLOAD_BYTES,
+            },
             event: "event",
             end: "event",
             unpaired: "events that nobody began",

@@ -4,30 +4,24 @@ use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::{NUMBER_UNKNOWN, Syscalls, numbers};
 
 use super::Capture;
-use super::drainer::{Kind, Probed};
+use super::drainer::{Kind, Probed, is_over};
+use crate::protocol::Shape;
 
 /// Attaches the programs.
 pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Capture>> {
-    // After these processes have ended, no more calls can come.
-    let only_by_pid = !filter.pids.is_empty() && filter.names.is_empty();
     Ok(Box::new(Probed::new(
         filter.open()?,
         definition(source),
         "number, count(*), max(latency_ns)",
         Kind {
-            payload_bytes: Syscalls::PAYLOAD_BYTES,
+            shape: Shape::Fixed {
+                record_bytes: Syscalls::PAYLOAD_BYTES,
+            },
             event: "call",
             end: "return",
             unpaired: "calls that began before the recording, and first returns of new threads",
             under_way: Syscalls::under_way,
-            is_over: if only_by_pid {
-                |probe| {
-                    Ok(Syscalls::is_over(probe)?
-                        .then_some("the processes that were to be recorded have ended"))
-                }
-            } else {
-                |_| Ok(None)
-            },
+            is_over: is_over(&filter.selection),
         },
     )))
 }

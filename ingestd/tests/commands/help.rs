@@ -110,7 +110,7 @@ fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places(
             record web.loom sys                         | syscalls
             record web.loom --seconds 5 sys             | syscalls
             record web.loom syscalls --com              | --comm
-            record web.loom syscalls --comm x + p       | packets pagecache
+            record web.loom syscalls --comm x + p       | packets pagecache process
             record web.loom syscalls + packets + b      | blockio
             record web.loom blockio --source r          | request rows
             load web.loom rows.csv --source ''          | logs request rows
@@ -137,7 +137,15 @@ fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places(
 fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
     let place = place();
     for shell in shells() {
-        let captures = ["syscalls", "packets", "blockio", "pagecache", "command"];
+        let captures = [
+            "syscalls",
+            "sched",
+            "process",
+            "packets",
+            "blockio",
+            "pagecache",
+            "command",
+        ];
         let of = |words: &[&str]| offered(shell, place.path(), words);
         let first = of(&["record", ""]);
         assert!(first.contains("web.loom"), "{}: {first:?}", shell.0);
@@ -171,6 +179,9 @@ fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() 
         ingestd-rule-test        | \-\-last
         ingestd-record           | ingestd\-record\-pagecache(1)
         ingestd-record-syscalls  | \-\-min\-latency
+        ingestd-record-sched     | \-\-cgroup
+        ingestd-record-process   | \-\-comm
+        ingestd-record-tcp       | \-\-port
         ingestd-record-packets   | \-\-interface
         ingestd-record-blockio   | \-\-device
         ingestd-record-pagecache | \-\-source

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod check;
-mod compact;
 mod export;
 mod full_disk;
 mod help;

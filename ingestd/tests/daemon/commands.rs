@@ -241,6 +241,7 @@ fn a_configuration_is_validated_against_the_catalog_of_a_directory() {
     }
     assert_eq!(refused.lines().count(), 1, "{refused}");
     let sizes = SMALL.replace("'4KiB'", "'8KiB'");
+    let sizes = sizes.replace("'64KiB'", "'128KiB'");
     config.change(&format!("{sizes}{NUMBERS}"));
     validated().ends(0).says("chunk");
 }

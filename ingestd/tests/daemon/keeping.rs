@@ -17,7 +17,8 @@ use loom_tests::machine;
 use rustix::process::Signal;
 
 use super::support::{
-    Here, NUMBERS, Place, SMALL, connect, daemon, losses, lost, numbers, payloads, push, stop,
+    Here, NOISE, NUMBERS, Place, SMALL, connect, connect_as, daemon, losses, lost, numbers,
+    payloads, push, push_noise, stop,
 };
 
 fn disk_bytes(dir: &Path) -> u64 {
@@ -37,19 +38,19 @@ fn assert_suffix(dir: &Path, end: u64) -> u64 {
 // G13
 #[test]
 fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_configuration() {
-    let here = Here::start(&format!("{SMALL}{NUMBERS}"));
-    let (client, source) = connect(here.path());
-    push(&client, source, 0..1_000_000);
+    let here = Here::start(&format!("{SMALL}{NOISE}"));
+    let (client, source) = connect_as(here.path(), NOISE);
+    push_noise(&client, source, 0..1_000_000);
     let before = disk_bytes(here.path());
     assert_eq!(assert_suffix(here.path(), 1_000_000), 0);
     let limit = before - (4 << 20);
-    let config = format!("{SMALL}[retention]\nmax_bytes = '{limit}B'\n{NUMBERS}");
+    let config = format!("{SMALL}[retention]\nmax_bytes = '{limit}B'\n{NOISE}");
     here.reload(&config).unwrap();
     until(|| disk_bytes(here.path()) <= limit);
     assert!(assert_suffix(here.path(), 1_000_000) > 0);
     let mut most = 0;
     for round in 10..30 {
-        push(&client, source, round * 100_000..(round + 1) * 100_000);
+        push_noise(&client, source, round * 100_000..(round + 1) * 100_000);
         most = most.max(disk_bytes(here.path()));
     }
     // Files go a moment after they are given up.
@@ -66,9 +67,8 @@ fn the_oldest_segments_go_when_the_directory_is_too_large_also_by_a_changed_conf
 /// The configuration of a directory of at most 8 MiB whose records must be archived first.
 fn archived(to: &Path) -> String {
     let to = to.display();
-    // Columns would fit into the limit, if the archiver takes longer than `compact_after`.
-    let limit = "compact = 'off'\n[retention]\nmax_bytes = '8MiB'\n";
-    format!("{SMALL}{limit}[archive]\nto = '{to}'\nrequired = true\n{NUMBERS}")
+    let limit = "[retention]\nmax_bytes = '8MiB'\n";
+    format!("{SMALL}{limit}[archive]\nto = '{to}'\nrequired = true\n{NOISE}")
 }
 
 fn evicted(here: &Here) -> u64 {
@@ -85,15 +85,15 @@ fn what_must_be_archived_goes_only_when_it_is() {
     let place = tempfile::tempdir().unwrap();
     let to = place.path().join("archive");
     let here = Here::start(&archived(&to));
-    let (client, source) = connect(here.path());
-    push(&client, source, 0..1_000_000);
+    let (client, source) = connect_as(here.path(), NOISE);
+    push_noise(&client, source, 0..1_000_000);
     // Two commands later the daemon has looked at the directory, which is larger than it may be.
     client.sync().unwrap();
     assert_eq!(assert_suffix(here.path(), 1_000_000), 0);
     assert_eq!(evicted(&here), 0);
     archive(here.path(), &to).ends(0);
     until(|| evicted(&here) > 0);
-    push(&client, source, 1_000_000..2_000_000);
+    push_noise(&client, source, 1_000_000..2_000_000);
     client.sync().unwrap();
     let oldest = assert_suffix(here.path(), 2_000_000);
     assert!(oldest <= 1_000_000, "{oldest}");
@@ -111,8 +111,8 @@ fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
     let position = to.join("_position.json");
     Ended::of(Command::new("mkfifo").arg(&position)).ends(0);
     let here = Here::start(&archived(&to));
-    let (client, source) = connect(here.path());
-    assert_eq!(push(&client, source, 0..1_000_000).stored, 1_000_000);
+    let (client, source) = connect_as(here.path(), NOISE);
+    assert_eq!(push_noise(&client, source, 0..1_000_000).stored, 1_000_000);
     client.sync().unwrap();
     assert_eq!(evicted(&here), 0);
     // It answers again: whoever waits, or opens it until it is gone, finds a writer.
@@ -127,9 +127,9 @@ fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
 #[test]
 fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
     let full = "[retention]\nmin_free = '1000000TiB'\n";
-    let here = Here::start(&format!("{SMALL}{full}{NUMBERS}"));
-    let (client, source) = connect(here.path());
-    assert_eq!(push(&client, source, 0..1_000_000).stored, 1_000_000);
+    let here = Here::start(&format!("{SMALL}{full}{NOISE}"));
+    let (client, source) = connect_as(here.path(), NOISE);
+    assert_eq!(push_noise(&client, source, 0..1_000_000).stored, 1_000_000);
     // Of 16 segments of the records all but the last, one after the other.
     until(|| evicted(&here) >= 14);
     assert!(assert_suffix(here.stop().path(), 1_000_000) > 0);
@@ -138,7 +138,7 @@ fn a_disk_that_is_too_full_evicts_all_but_what_is_being_written() {
 /// The configuration of a directory of small files on a small disk.
 fn on_disk(more: &str) -> String {
     let log = "chunk = '4KiB'\nblock = '256KiB'\nsegment = '2MiB'\nstaging = '/dev/shm'\n";
-    format!("[log]\n{log}[retention]\nmin_free = '0%'\n{more}{NUMBERS}")
+    format!("[log]\n{log}[retention]\nmin_free = '0%'\n{more}{NOISE}")
 }
 
 fn mount(size: &str) -> Option<MemoryDisk> {
@@ -159,9 +159,9 @@ fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
         let Some(disk) = mount("36m") else { return };
         let dir = disk.at().join("loom");
         let running = daemon(&dir, &on_disk(&format!("on_full = '{on_full}'\n")));
-        let (client, source) = connect(&dir);
+        let (client, source) = connect_as(&dir, NOISE);
         // 64 MB of log on a disk that has room for half of it.
-        let counts = push(&client, source, 0..4_000_000);
+        let counts = push_noise(&client, source, 0..4_000_000);
         assert_eq!(counts.received, 4_000_000);
         let all = counts.stored + counts.refused + counts.dropped;
         assert_eq!(counts.received, all);
@@ -179,7 +179,7 @@ fn a_file_system_that_fills_evicts_or_refuses_and_goes_on() {
         assert!(report.is_sound(), "{report:?}");
         // A log that was full to the last byte could not take what was to be said of it: the next daemon says it, once there is room.
         disk.grow("400m").unwrap();
-        daemon(&dir, NUMBERS).stop().unwrap();
+        daemon(&dir, NOISE).stop().unwrap();
         assert_eq!(lost(&losses(&dir)), counts.refused + counts.dropped);
     }
 }
@@ -193,8 +193,8 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
         Daemon::start(&dir, &config.unwrap(), false)
     };
     let daemon = start("evict").unwrap();
-    let (client, source) = connect(&dir);
-    push(&client, source, 0..2_000_000);
+    let (client, source) = connect_as(&dir, NOISE);
+    push_noise(&client, source, 0..2_000_000);
     daemon.stop().unwrap();
     assert_eq!(assert_suffix(&dir, 2_000_000), 0);
     // A stop cut the segments to what they hold. They take several MiB when they are allocated again.
@@ -203,10 +203,11 @@ fn a_start_on_a_full_file_system_evicts_where_that_is_the_policy() {
     says(&error, "No space left");
     says(&error, "free some space, or set [retention] on_full");
     assert_eq!(assert_suffix(&dir, 2_000_000), 0);
-    let daemon = start("evict").unwrap();
+    start("evict").unwrap().stop().unwrap();
     assert!(assert_suffix(&dir, 2_000_000) > 0);
-    let (client, source) = connect(&dir);
-    let counts = push(&client, source, 2_000_000..2_100_000);
+    let daemon = start("evict").unwrap();
+    let (client, source) = connect_as(&dir, NOISE);
+    let counts = push_noise(&client, source, 2_000_000..2_100_000);
     assert_eq!(counts.stored, 100_000);
     daemon.stop().unwrap();
     assert!(assert_suffix(&dir, 2_100_000) > 0);
@@ -222,12 +223,11 @@ fn a_start_on_a_full_file_system_evicts_nothing_that_must_be_archived_and_is_not
     let to = elsewhere.path().join("archive");
     let dir = disk.at().join("loom");
     let required = format!("[archive]\nto = '{}'\nrequired = true\n", to.display());
-    let config = on_disk(&required).replacen("[log]\n", "[log]\ncompact = 'off'\n", 1);
-    let config = Config::parse(&config).unwrap();
+    let config = Config::parse(&on_disk(&required)).unwrap();
     let start = || Daemon::start(&dir, &config, false);
     let daemon = start().unwrap();
-    let (client, source) = connect(&dir);
-    push(&client, source, 0..2_000_000);
+    let (client, source) = connect_as(&dir, NOISE);
+    push_noise(&client, source, 0..2_000_000);
     daemon.stop().unwrap();
     fill(&disk);
     for _ in 0..2 {

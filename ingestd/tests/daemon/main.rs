@@ -10,7 +10,6 @@
 mod access;
 mod actions;
 mod commands;
-mod compaction;
 mod connections;
 mod cuts;
 mod generated;

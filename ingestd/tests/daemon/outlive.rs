@@ -1,23 +1,40 @@
 //! Producers that push while their daemon ends and starts again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use loom_tests::command::until;
 
 use super::support::{Place, There, stop};
 
-/// What a producer says of itself, and is told.
+/// A producer is ahead of its daemon by about so many records at most. A busy machine takes long to store more.
+const AHEAD: u64 = 100_000;
+
+/// Connects a producer with the test.
 pub struct Progress<'a> {
     pushed: &'a AtomicU64,
+    most: &'a AtomicU64,
     ends: &'a AtomicBool,
 }
 
 impl Progress<'_> {
-    /// Notes how many records were pushed so far. Whether to go on.
+    /// Notes how many records were pushed so far, and waits while they are enough. Whether to go on.
     pub fn goes_on(&self, pushed: u64) -> bool {
         self.pushed.store(pushed, Ordering::Relaxed);
         std::thread::yield_now();
+        while pushed >= self.most.load(Ordering::Relaxed) && !self.ends.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         !self.ends.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends the producers, also if the test fails.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -31,12 +48,14 @@ pub fn outlive<T: Send>(
     produce: impl Fn(u64, Progress) -> T + Sync,
 ) -> Vec<T> {
     let pushed: Vec<AtomicU64> = (0..producers).map(|_| AtomicU64::new(0)).collect();
+    let most = AtomicU64::new(AHEAD);
     let ends = AtomicBool::new(false);
     let mut daemon = place.start("");
     std::thread::scope(|scope| {
-        let (produce, ends) = (&produce, &ends);
+        let (produce, most, ends) = (&produce, &most, &ends);
+        let ending = Ending(ends);
         let started = pushed.iter().zip(0..).map(|(pushed, producer)| {
-            let progress = Progress { pushed, ends };
+            let progress = Progress { pushed, most, ends };
             scope.spawn(move || produce(producer, progress))
         });
         let started: Vec<_> = started.collect();
@@ -44,8 +63,13 @@ pub fn outlive<T: Send>(
             let pushed = pushed.iter();
             pushed.map(|one| one.load(Ordering::Relaxed)).collect()
         };
-        // Of the producers from this one on.
+        let go_on = |before: &[u64]| {
+            let furthest = before.iter().max().copied().unwrap_or(0);
+            most.store(furthest + AHEAD, Ordering::Relaxed);
+        };
+        // Waits for the producers from this one on.
         let more = |first: usize, before: &[u64]| {
+            go_on(before);
             until(|| {
                 let now = so_far();
                 let mut both = now.iter().zip(before).skip(first);
@@ -56,6 +80,7 @@ pub fn outlive<T: Send>(
         for time in 0..times {
             // Without a daemon there may be no room for so many: those count that are pushed while it ends.
             let before = so_far();
+            go_on(&before);
             end(daemon);
             if time % 2 == 1 {
                 // Some records wait for the next daemon.
@@ -64,7 +89,7 @@ pub fn outlive<T: Send>(
             daemon = place.start("");
             more(0, &so_far());
         }
-        ends.store(true, Ordering::Relaxed);
+        drop(ending);
         let given = started.into_iter().map(|one| one.join().unwrap());
         let given = given.collect();
         stop(daemon);

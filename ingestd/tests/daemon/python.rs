@@ -6,7 +6,7 @@ use std::process::Command;
 use loom_tests::command::Ended;
 use loom_tests::machine;
 
-use super::support::{Here, SMALL, payloads};
+use super::support::{Here, payloads};
 
 const SCRIPT: &str = r#"
 import struct, sys
@@ -122,7 +122,8 @@ fn python(script: &str, dir: &Path) {
 
 #[test]
 fn the_python_client_defines_pushes_rows_and_bytes_and_syncs() {
-    let here = Here::start(&SMALL.replace("'4KiB'", "'64KiB'"));
+    let large = "[log]\nchunk = '64KiB'\nblock = '1MiB'\nsegment = '1MiB'\n";
+    let here = Here::start(large);
     python(SCRIPT, here.path());
 
     let fixed = payloads(here.path(), "fixed");

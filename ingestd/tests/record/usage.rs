@@ -55,13 +55,14 @@ fn usage_errors_name_what_is_missing_or_too_long() {
         (&["syscalls"], directory),
         (
             &[dir, "foo"],
-            "'foo' is not a capture; give one of syscalls, packets, ",
+            "'foo' is not a capture; give one of syscalls, sched, process, tcp, packets, ",
         ),
         (&[dir], "no capture is given; give one of syscalls, "),
         (&[dir, "syscalls", "+"], around),
         (&[dir, "+", "syscalls"], around),
         (&[dir, "syscalls", "--comm", ""], "it is empty"),
         (&[dir, "syscalls", "--comm", long], "give 'a-name-of-20-by'"),
+        (&[dir, "sched", "--min", "x"], "'--min <TIME>'"),
     ] {
         run(&[&["record"], args].concat()).ends(2).says(expected);
         assert!(!scene.dir.exists());
@@ -79,7 +80,15 @@ fn the_help_shows_the_options_of_the_whole_recording_first() {
     let names = options.lines().filter_map(of_line);
     let first: Vec<String> = names.take(3).collect();
     assert_eq!(first, ["--seconds", "--keep", "--patience"], "{help}");
-    for capture in ["syscalls", "packets", "blockio", "pagecache", "command"] {
+    for capture in [
+        "syscalls",
+        "sched",
+        "process",
+        "packets",
+        "blockio",
+        "pagecache",
+        "command",
+    ] {
         assert!(help.contains(&format!("\n  {capture}")), "{help}");
     }
 }

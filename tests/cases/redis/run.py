@@ -1,9 +1,9 @@
-"""Redis is slow, rarely: packets are mangled on their way to it, and three sources together show which.
+"""Redis is slow, rarely: packets are mangled on their way to it, and three sources together show which ones.
 
     sudo .venv/bin/python tests/cases/redis/run.py [--requests 4000000] [--keep FOLDER]
 
-Starts Redis, a daemon, a recording and a load in a network namespace of its own, mangles the destination port of one request in so many,
-and runs `drilldown.sql`. Exits 0 if it finds every mangled packet and no other, and if the same SQL over one record in ten misses most.
+Starts Redis, a daemon, a recording and a load in a network namespace of its own, mangles the destination port of one request in APART, and
+runs `drilldown.sql`. Exits 0 if it finds every mangled packet and no other, and if the same SQL over one record in ten misses most of them.
 """
 
 import argparse
@@ -22,12 +22,13 @@ from scene import holds
 
 HERE = Path(__file__).resolve().parent
 PORT, WRONG_PORT = 6379, 6380
-# Requests for each mangled one: a quarter of the slowest 0.01 %, so that requests that are slow for other reasons find room there too.
+# Requests for each mangled one. The mangled ones are a quarter of the slowest 0.01 %, so that requests that are slow for other reasons are
+# among them too.
 APART = 40_000
 FAULTS_MIN = 10
 NAMESPACE = "LOOM_CASE_NAMESPACE"
 
-# The buggy filter: the destination of one packet with data in so many. Each is reported before it is mangled.
+# The buggy filter changes the destination of one packet with data in APART. Each is reported before it is mangled.
 FILTER = f"""
 table ip faults {{
     chain output {{
@@ -55,7 +56,7 @@ def run() -> None:
 
 
 def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
-    """Record the load while packets are mangled; which were: source port and sequence number."""
+    """Record the load while packets are mangled. Return these: source port and sequence number."""
     directory = place / "redis.loom"
     redis = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     captures = ["syscalls", "--comm", "redis-server", "--comm", "redis-load", "+", "packets", "-i", "lo", "tcp"]
@@ -86,14 +87,14 @@ def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
 
 
 def ask_redis(*command: str) -> str:
-    """Give Redis's answer to a command; nothing if it does not run."""
+    """Return Redis's answer to a command; empty if Redis does not run."""
     done = subprocess.run(["redis-cli", "-p", str(PORT), *command], capture_output=True, text=True)
     return done.stdout.strip()
 
 
 @contextlib.contextmanager
 def reported_packets(file: Path) -> Iterator[subprocess.Popen]:
-    """Capture the packets that nftables reports, as they were."""
+    """Capture the packets that nftables reports, in their original form."""
     with scene.started(["tcpdump", "-i", "nflog:5", "-U", "-w", file], stderr=subprocess.PIPE) as process:
         line = process.stderr.readline()
         holds("listening on" in line, f"tcpdump: {line}")
@@ -107,7 +108,7 @@ def read_truth(file: Path) -> set[tuple[int, int]]:
 
 
 def drill_down(place: Path, one_in: int) -> set[tuple[int, int]]:
-    """Run the drill-down over one record in so many; the packets that it found."""
+    """Run the drill-down over one record in `one_in`, and return the packets that it finds."""
     found = place / f"found_{one_in}.csv"
     settings = f"SET VARIABLE dir = '{place}/redis.loom'; SET VARIABLE one_in = {one_in};"
     print(scene.command_line("-cmd", settings, "-cmd", f".read {HERE}/drilldown.sql", "-c", f"COPY verdict TO '{found}'"))
@@ -116,7 +117,7 @@ def drill_down(place: Path, one_in: int) -> set[tuple[int, int]]:
 
 
 def compare(place: Path, truth: set[tuple[int, int]]) -> None:
-    """Compare what the drill-down finds with what was mangled."""
+    """Compare the findings of the drill-down with the mangled packets."""
     found = drill_down(place, 1)
     print("The same over one record in ten:\n")
     sampled = drill_down(place, 10)

@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python tests/cases/rocksdb/run.py [--seconds 150] [--keep FOLDER]
 
-`db_bench` reads and writes while its system calls and the page cache are recorded. Ten times `windows.sql` is asked for each window
-that is over. Exits 0 if each answer is what a plain scan of the same records says.
+`db_bench` reads and writes while its system calls and the page cache are recorded. Ten times, `windows.sql` runs for each window that is
+already over. Exits 0 if each answer equals that of a plain scan of the same records.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from scene import holds
 
 HERE = Path(__file__).resolve().parent
 WINDOWS = [1, 2, 5, 10, 30, 60, 120]
-# How often all windows are asked for.
+# The number of times that all windows are asked for.
 ASKS = 10
-# How often the database's files leave the page cache, as beside a neighbour that needs memory.
+# The interval at which the database's files are dropped from the page cache, as by a neighbour that needs memory.
 EVICT_SECONDS = 1
 VALUE_BYTES = 1000
 LOAD = ["db_bench", "--benchmarks=readwhilewriting", "--use_existing_db", "--threads=2", "--benchmark_write_rate_limit=4000000"]
 INDEX = ["--source", "syscall", "--index", "pread64", "--value", "latency_ns", "--where", "number = 'pread64'"]
-# What windows.sql asks for, from the records alone.
+# The questions of windows.sql, answered from the records alone.
 PLAIN = [
     ("syscall", "number = 'pread64'", ["count(*)", "max(latency_ns)", "quantile_disc(latency_ns, 0.9999)"]),
     ("pagecache", "op = 'add'", ["count(*)", "sum(pages)"]),
@@ -54,7 +54,7 @@ def run() -> None:
 
 
 def record_reads(place: Path, database: list[str], seconds: int) -> list[dict]:
-    """Record `db_bench`, and ask meanwhile; the questions with their answers."""
+    """Record `db_bench`, and ask meanwhile. Return the questions with their answers."""
     directory = place / "rocksdb.loom"
     asked = []
     with (
@@ -95,7 +95,7 @@ def evict(database: Path) -> None:
 
 
 def ask(db: duckdb.DuckDBPyConnection, directory: Path, windows: list[int]) -> dict:
-    """Ask for all windows up to now, as of one position."""
+    """Ask for all windows up to now, at one position."""
     t_to = f"TIMESTAMPTZ '{datetime.now(UTC).isoformat()}'"
     db.execute(f"SET VARIABLE dir = '{directory}'; SET VARIABLE t_to = {t_to}")
     db.execute(f"SET VARIABLE position = (SELECT position FROM loom_snapshot('{directory}'))")

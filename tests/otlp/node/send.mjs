@@ -1,5 +1,5 @@
 // OpenTelemetry's JavaScript SDK sends spans, logs within them, a counter and a histogram in JSON over HTTP.
-// Arguments: address, how many of each, the attributes of each span as JSON.
+// Arguments: the address, the number of each, and the attributes of each span as JSON.
 import { context, trace } from "@opentelemetry/api";
 import { OTLPLogExporter } from "@opentelemetry/exporter-logs-otlp-http";
 import { OTLPMetricExporter } from "@opentelemetry/exporter-metrics-otlp-http";

@@ -36,7 +36,7 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Question {
         bucket = format!("time_bucket({width}, ts) AS bucket, ");
         group = " GROUP BY bucket ORDER BY bucket";
     }
-    // What the column is compared with reads little, and must leave the answer as it is.
+    // A comparison with the column reads less, and must not change the answer.
     let since = (!bucket.is_empty() && seed.chance(50)).then(|| a_time(seed, table));
     let having = since
         .as_ref()
@@ -125,7 +125,7 @@ pub fn rate(seed: &mut Seed, table: &Table) -> Question {
     }
 }
 
-/// `loom_top`: the greatest values, or the least; `None` where no index has numbers.
+/// `loom_top`: the greatest or the least values; `None` if no index has numbers.
 pub fn top(seed: &mut Seed, table: &Table) -> Option<Question> {
     let mut valued = table.valued();
     valued.retain(|(_, column)| column.kind.is_number());
@@ -160,12 +160,12 @@ pub fn top(seed: &mut Seed, table: &Table) -> Option<Question> {
     })
 }
 
-/// A time of the table, or one beside it.
+/// A time of the table, or one near it.
 fn a_time(seed: &mut Seed, table: &Table) -> String {
     instant(table.times.near(seed))
 }
 
-/// Buckets that cut the table into a few to a few thousand parts, or by the calendar.
+/// Buckets that divide the table into a few to a few thousand parts, or by the calendar.
 fn a_bucket(seed: &mut Seed, table: &Table) -> String {
     match seed.between(0, 8) {
         0 => "INTERVAL 1 MONTH".to_owned(),

@@ -1,4 +1,4 @@
-//! What a call says by named parameters, and the same as predicates for plain DuckDB.
+//! The named parameters of a call, and the same conditions as predicates for plain DuckDB.
 
 use crate::seed::Seed;
 use crate::table::{Column, Index, Table, instant};
@@ -15,7 +15,7 @@ impl Given {
         self.predicates.push(predicate);
     }
 
-    /// What follows the arguments of a call.
+    /// The named parameters, to be appended to the arguments of a call.
     pub fn arguments(&self) -> String {
         self.parameters
             .iter()
@@ -66,7 +66,7 @@ impl Given {
         );
     }
 
-    /// The rows that match a filter, which the call is given, now and then.
+    /// Now and then adds a filter, which only matching rows pass.
     pub fn matching(&mut self, seed: &mut Seed, table: &Table) {
         if !table.filters.is_empty() && seed.chance(40) {
             let filter = seed.pick(&table.filters.iter().collect::<Vec<_>>());
@@ -75,7 +75,7 @@ impl Given {
         }
     }
 
-    /// The rows of an index: its filter holds.
+    /// Adds an index, whose filter must hold.
     pub fn index(&mut self, index: &Index) {
         self.parameters.push(format!("index := '{}'", index.name));
         self.filter(index);
@@ -86,7 +86,7 @@ impl Given {
             .extend(index.filter.iter().map(|filter| format!("({filter})")));
     }
 
-    /// Bounds on `column`, one or both.
+    /// Adds one or both bounds on `column`.
     pub fn values(&mut self, seed: &mut Seed, column: &Column) {
         let [low, high] = [(column.value)(seed), (column.value)(seed)];
         let which = seed.between(0, 3);

@@ -1,7 +1,7 @@
 //! Random questions about a table, each in a form for Loom and one for plain DuckDB.
 //!
-//! The two forms differ only in where the rows come from: what Loom is told by a named parameter, DuckDB is told by a predicate.
-//! So the answers must be equal, whatever was asked.
+//! The two forms differ only in the source of their rows: a named parameter of Loom is a predicate for DuckDB. So the answers must be
+//! equal, whatever the question.
 
 mod aggregate;
 mod given;
@@ -16,12 +16,12 @@ use crate::table::{Column, Kind, Table};
 pub struct Question {
     pub loom: String,
     pub plain: String,
-    /// Where the answer holds a sum and an average, the columns they stand in. The plain answer then ends with two columns
-    /// more: what the sum and the average may differ by, for floats add up differently in another order; NULL where they may not.
+    /// The columns of a sum and an average, if the answer has them. The plain answer then ends with two more columns, their tolerances,
+    /// because floats add up differently in another order; NULL allows no difference.
     pub inexact: Option<[usize; 2]>,
 }
 
-/// How deep conditions are nested.
+/// The depth to which conditions are nested.
 const DEPTH: u32 = 3;
 
 impl Question {
@@ -45,7 +45,7 @@ impl Question {
     }
 }
 
-/// Where the rows of a question come from: `loom_scan` with parameters, or the table with what they mean.
+/// The rows of a question: `loom_scan` with parameters, or the table with the same conditions.
 struct Rows {
     loom: String,
     plain: String,
@@ -86,7 +86,7 @@ fn rows(seed: &mut Seed, table: &Table) -> Rows {
     }
 }
 
-/// Rows whose order both forms keep: DuckDB promises none where a subquery or a list becomes a join.
+/// Rows whose order both forms keep. DuckDB promises no order if a subquery or a list becomes a join.
 fn rows_kept(seed: &mut Seed, table: &Table) -> Rows {
     loop {
         let rows = rows(seed, table);
@@ -113,7 +113,7 @@ fn some_columns(seed: &mut Seed, table: &Table) -> String {
     chosen.join(", ")
 }
 
-/// The name of a column with an order that both forms share.
+/// The name of a column that both forms order in the same way.
 fn ordered(seed: &mut Seed, table: &Table) -> String {
     let names: Vec<&str> = table
         .columns
@@ -125,8 +125,8 @@ fn ordered(seed: &mut Seed, table: &Table) -> String {
     seed.pick(&names).to_owned()
 }
 
-/// A number of a column whose zeros are alike: of equal values DuckDB's extremes and quantiles take the one that they meet first,
-/// and its sort may print the other.
+/// A column of numbers with only one kind of zero. Of equal values, DuckDB's extremes and quantiles take the one that they meet first, and
+/// its sort may print the other.
 fn with_one_zero(table: &Table, name: String) -> String {
     let is_float = |column: &&Column| column.name == name && column.kind == Kind::Float;
     match table.columns.iter().find(is_float) {
@@ -145,7 +145,7 @@ fn any(seed: &mut Seed, table: &Table) -> String {
     seed.pick(&names).to_owned()
 }
 
-/// All rows at once: their number, and sums over a hash of each.
+/// A digest of all rows: their number, and sums over a hash of each.
 fn digest(seed: &mut Seed, table: &Table) -> Question {
     let columns = some_columns(seed, table);
     both(&rows(seed, table), |from| {
@@ -155,14 +155,14 @@ fn digest(seed: &mut Seed, table: &Table) -> Question {
     })
 }
 
-/// Counted alone, which summaries may answer.
+/// Counts only, which summaries may answer.
 fn counts(seed: &mut Seed, table: &Table) -> Question {
     both(&rows(seed, table), |from| {
         format!("SELECT count(*) FROM {from}")
     })
 }
 
-/// The first rows themselves, in the order in which they were written.
+/// The first rows in the order in which they were written.
 fn rows_in_order(seed: &mut Seed, table: &Table) -> Question {
     let columns = some_columns(seed, table);
     let limit = seed.between(1, 300);
@@ -207,7 +207,7 @@ fn totals(seed: &mut Seed, table: &Table) -> Question {
     })
 }
 
-/// Two scans of one source with conditions of their own in one query.
+/// Two scans of one source in one query, each with its own conditions.
 fn two_scans(seed: &mut Seed, table: &Table) -> Question {
     let (first, second) = (rows(seed, table), rows(seed, table));
     let (one, other) = (any(seed, table), any(seed, table));
@@ -240,7 +240,7 @@ fn two_scans(seed: &mut Seed, table: &Table) -> Question {
     }
 }
 
-/// Windows over the rows in their order, top rows, and conditions on what windows give.
+/// Windows over the rows in their order, top rows, and conditions on the results of windows.
 fn windows(seed: &mut Seed, table: &Table) -> Question {
     let (column, shown) = (ordered(seed, table), any(seed, table));
     let least = seed.between(1, 50);

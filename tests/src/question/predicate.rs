@@ -1,5 +1,5 @@
-//! Conditions as people type them, over times and fields, nested. None of them can fail: DuckDB may test the sides of an AND in
-//! any order, so that an error would come and go.
+//! Conditions as people type them, over times and fields, nested. None of them can fail: DuckDB may test the sides of an AND in any order,
+//! so an error would not be repeatable.
 
 use crate::seed::Seed;
 use crate::table::{Column, Kind, Table, instant};
@@ -29,7 +29,7 @@ fn parenthesised(condition: String) -> String {
     format!("({condition})")
 }
 
-/// A term and a constant, on either side.
+/// Compares a term with a constant, which is on either side.
 fn compared(seed: &mut Seed, term: &str, operator: &str, constant: &str) -> String {
     if seed.chance(25) {
         let flipped = match operator {
@@ -201,7 +201,7 @@ fn about_field(seed: &mut Seed, table: &Table) -> String {
     }
 }
 
-/// A comparison of a function of a column.
+/// Compares a function of a column.
 fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
     let name = &column.name;
     let operator = seed.pick(&COMPARISONS);

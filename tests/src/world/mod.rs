@@ -1,7 +1,8 @@
-//! Random sources: any fields, indexes and rows, written by the engine's own writer as a daemon would, and the same rows as a Parquet
-//! file, so that plain DuckDB can be asked the same questions.
+//! Random sources with any fields, indexes and rows. The engine's own writer writes them as a daemon would; a Parquet file holds the same
+//! rows, so that plain DuckDB can be asked the same questions.
 //!
-//! A source's life has stages, between which fields, indexes and writers come and go. Small chunks make many of few rows.
+//! A source's life has stages, between which fields, indexes and writers are added and removed. Small chunks give many chunks from few
+//! rows.
 
 mod schema;
 mod value;
@@ -12,47 +13,46 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use loom_engine::SourceId;
 use loom_engine::Timestamp;
+use loom_engine::format::UNIT_CHUNKS;
 use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::Durability;
 use loom_engine::schema::{FieldDef, Filter, PayloadEncoder, Source, SourceDef, TimeKind};
-use loom_engine::testkit::{is_columns, options};
+use loom_engine::testkit::options;
 
 use self::schema::Schema;
 use self::value::{Value, draw, from_text, kind};
-use crate::daemon::ingestd;
 use crate::duckdb::Session;
 use crate::seed::Seed;
 use crate::table::{Column, Index, Table, Times};
 
-/// So many filters are drawn of a source.
+/// The number of filters that are drawn for a source.
 const FILTERS: usize = 12;
 const SOURCE: &str = "random";
 const NOISE: &str = "noise";
-/// Small, so that many worlds have some that are full.
+/// The segments are small, so that many worlds have some full ones.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
 pub struct World {
     pub table: Table,
     pub rows: i64,
     parquet: PathBuf,
-    /// What happened to the source, for those who look for a fault.
+    /// The events of the source's life, to help with finding a fault.
     pub story: String,
-    dir: PathBuf,
-    /// Where the source is still being written.
+    /// Set while the source is still being written.
     writer: Option<Writer>,
 }
 
-/// A world on its way.
+/// A world that is being made.
 struct Making<'a> {
     seed: &'a mut Seed,
     schema: Schema,
     options: WriterOptions,
     dir: PathBuf,
-    /// None only while another takes its place.
+    /// `None` only while one writer replaces another.
     writer: Option<Writer>,
     source: SourceId,
     noise: SourceId,
-    /// Records of the other source before each row.
+    /// The number of records of the other source before each row.
     noise_records: i64,
     /// How many of the schema's fields the source has.
     fields: usize,
@@ -62,7 +62,7 @@ struct Making<'a> {
     story: String,
 }
 
-/// How own times go with the rows.
+/// The relation of own times to the rows.
 #[derive(Copy, Clone, Debug)]
 struct OwnTimes {
     first_ns: i64,
@@ -102,7 +102,7 @@ impl OwnTimes {
 }
 
 impl World {
-    /// The next world, in a directory below `place`. `duckdb` makes its Parquet file.
+    /// Draws a world, in a directory below `place`. `duckdb` writes its Parquet file.
     pub fn draw(seed: &mut Seed, place: &Path, duckdb: &mut Session) -> Result<World> {
         let rows = seed.pick(&[0, 1, 3, 40, 500, 500, 3000, 3000, 10_000, 20_000, 60_000]);
         let stages = seed.between(1, 5);
@@ -120,7 +120,7 @@ impl World {
         making.end(place, duckdb)
     }
 
-    /// Makes the session's table `plain` of the rows.
+    /// Fills the session's table `plain` with the rows.
     pub fn give_plain(&self, session: &mut Session) -> Result<()> {
         let file = self.parquet.display();
         session.query(&format!(
@@ -129,40 +129,22 @@ impl World {
         Ok(())
     }
 
-    /// Makes columns of all segments that are full. Returns how many these were.
-    pub fn compact(&mut self) -> Result<u64> {
-        compact(&self.dir, self.writer.as_mut())
+    /// Writes every whole unit. Returns whether a writer did so.
+    pub fn sync(&mut self) -> Result<bool> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(false);
+        };
+        writer.sync_durable()?;
+        Ok(true)
     }
-}
-
-/// Whoever writes a directory compacts it; where nobody does, the program.
-fn compact(dir: &Path, writer: Option<&mut Writer>) -> Result<u64> {
-    let before = column_segments(dir)?;
-    match writer {
-        Some(writer) => {
-            writer.sync_durable()?;
-            loom_engine::testkit::compact(writer.compactor()?)?;
-        }
-        None => {
-            ingestd(["compact".as_ref(), dir.as_os_str()])?;
-        }
-    }
-    Ok(column_segments(dir)? - before)
-}
-
-fn column_segments(dir: &Path) -> Result<u64> {
-    let mut segments = 0;
-    for entry in std::fs::read_dir(dir.join("records"))? {
-        segments += u64::from(is_columns(&entry?.path()));
-    }
-    Ok(segments)
 }
 
 impl<'a> Making<'a> {
     fn begin(seed: &'a mut Seed, place: &Path) -> Result<Making<'a>> {
         let schema = Schema::draw(seed)?;
         let chunk_bytes = seed.pick(&[4 << 10, 4 << 10, 8 << 10, 64 << 10]);
-        let mut options = options(SEGMENT_BYTES, SEGMENT_BYTES);
+        let bytes = SEGMENT_BYTES.max(UNIT_CHUNKS * u64::from(chunk_bytes));
+        let mut options = options(bytes, bytes);
         options.log.chunk_bytes = chunk_bytes;
         options.log.durability = Durability::None;
         options.accept_clock = true;
@@ -216,7 +198,7 @@ impl<'a> Making<'a> {
         self.schema.fields.get(..self.fields).unwrap_or_default()
     }
 
-    /// Defines an index, also one that was closed, where the fields that it needs are there.
+    /// Defines an index, even one that was closed, if the source has the fields that it needs.
     fn define(&mut self, at: usize) -> Result<()> {
         let Some(def) = self.schema.indexes.get(at).cloned() else {
             return Ok(());
@@ -228,7 +210,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Something that happens between two stages.
+    /// Makes a change between two stages.
     fn change(&mut self) -> Result<()> {
         match self.seed.between(0, 8) {
             0 if self.fields < self.schema.fields.len() => {
@@ -260,16 +242,12 @@ impl<'a> Making<'a> {
                 self.tell("closed and opened again");
             }
             5 => {
-                let segments = compact(&self.dir, self.writer.as_mut())?;
-                self.tell(&format!("{segments} segments in columns"));
+                self.writer()?.sync_durable()?;
+                self.tell("synced");
             }
-            other => {
+            _ => {
                 if let Some(writer) = self.writer.take() {
                     writer.close()?;
-                }
-                if other == 6 {
-                    let segments = compact(&self.dir, None)?;
-                    self.tell(&format!("{segments} segments in columns"));
                 }
                 self.writer = Some(Writer::open(&self.dir, self.options.clone())?);
                 self.tell("another writer");
@@ -308,7 +286,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// The row as a line of CSV, every text quoted, so that nothing at all is NULL.
+    /// Adds the row as a line of CSV. Every text is quoted, so that an empty field is NULL.
     fn note(&mut self, own: Option<Timestamp>, defs: &[FieldDef], values: &[Value]) {
         self.csv.push_str(&self.rows.to_string());
         self.csv.push(',');
@@ -361,7 +339,6 @@ impl<'a> Making<'a> {
             rows: self.rows,
             parquet,
             story: self.story,
-            dir: self.dir,
             writer,
         })
     }
@@ -384,7 +361,7 @@ impl<'a> Making<'a> {
             .collect()
     }
 
-    /// Those of the fields that the source has.
+    /// Draws filters on the fields that the source has.
     fn filters(&mut self) -> Vec<String> {
         let drawn: Vec<String> = (0..FILTERS)
             .filter_map(|_| self.schema.filter(self.seed, 2))
@@ -425,7 +402,7 @@ fn source_def(schema: &Schema, fields: usize) -> SourceDef {
     }
 }
 
-/// Writes the rows with the types that Loom gives them, and says where they lie in time. Times of arrival are known to Loom alone.
+/// Writes the rows with the types that Loom gives them, and returns their times. Only Loom knows times of arrival.
 fn write_parquet(
     duckdb: &mut Session,
     making: &Making,

@@ -8,11 +8,11 @@ use super::value::{Spread, draw, kind};
 use crate::seed::Seed;
 use crate::table::Kind;
 
-/// What a source is made of, in the order in which it comes about.
+/// The parts of a source, in the order in which they are added.
 pub struct Schema {
     pub time: TimeKind,
     pub fields: Vec<FieldDef>,
-    /// How the values of each field are spread.
+    /// The distribution of each field's values.
     pub spreads: Vec<Spread>,
     pub indexes: Vec<IndexDef>,
 }
@@ -44,7 +44,7 @@ impl Schema {
         let fixed = (0..seed.between(1, 9))
             .map(|at| field(seed, at))
             .collect::<Vec<_>>();
-        // What has no fixed length stands behind what has.
+        // Fields of variable length follow those of fixed length.
         let (mut fields, late): (Vec<_>, Vec<_>) = fixed
             .into_iter()
             .partition(|def| def.ty.fixed_bytes().is_some());
@@ -64,7 +64,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// One more index: of a value, of a value where a filter holds, or of a filter alone.
+    /// Draws one more index: of a value, of a value that a filter selects, or of a filter alone.
     fn index(&self, seed: &mut Seed) -> Result<IndexDef> {
         let name = format!("i{}", self.indexes.len());
         let keyed: Vec<usize> = (0..self.fields.len())
@@ -93,7 +93,7 @@ impl Schema {
         Ok(serde_json::from_value(def.into())?)
     }
 
-    /// A filter that means the same in SQL.
+    /// Draws a filter that means the same in SQL.
     pub fn filter(&self, seed: &mut Seed, depth: u32) -> Option<String> {
         if depth > 0 && seed.chance(40) {
             let (one, other) = (self.filter(seed, depth - 1)?, self.filter(seed, depth - 1)?);
@@ -116,7 +116,7 @@ impl Schema {
             self.literal(seed, at)?,
         );
         let name = &field.name;
-        // Labels and texts have other orders than numbers.
+        // Labels and texts are not ordered like numbers.
         let operators: &[&str] = if kind(field).is_number() {
             &["=", "<>", "<", "<=", ">", ">="]
         } else {
@@ -131,7 +131,7 @@ impl Schema {
         })
     }
 
-    /// A value of the field as filters write it; none for types that they do not compare so.
+    /// A value of the field as filters write it; `None` for types that filters do not compare in this way.
     fn literal(&self, seed: &mut Seed, at: usize) -> Option<String> {
         let (field, spread) = (self.fields.get(at)?, *self.spreads.get(at)?);
         let row = seed.between(0, 20_000);

@@ -1,4 +1,4 @@
-//! Random values of every field type, the nasty ones among them: as the encoder takes them, as text for a file, and as SQL.
+//! Random values of every field type, with difficult ones among them: in the encoder's form, as text for a file, and as SQL.
 
 use loom_engine::schema::{FieldDef, FieldType, FieldValue};
 
@@ -14,16 +14,16 @@ pub enum Value {
     Bytes(Vec<u8>),
 }
 
-/// How the values of a field are spread over the rows.
+/// The distribution of a field's values over the rows.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Spread {
-    /// A few small values, many times.
+    /// A few small values, many times each.
     Few,
     /// Ascending with the rows, so that chunks differ.
     Walk,
-    /// Mostly small, with a long tail, as latencies are.
+    /// Mostly small, with a long tail, like latencies.
     Skewed,
-    /// Any bits at all.
+    /// Random bits.
     Any,
 }
 
@@ -66,7 +66,7 @@ pub fn kind(def: &FieldDef) -> Kind {
     }
 }
 
-/// The value of row `row`, not NULL.
+/// The value of row `row`, which is not NULL.
 pub fn draw(seed: &mut Seed, def: &FieldDef, spread: Spread, row: i64) -> Value {
     if let Some((least, greatest)) = def.ty.integer_range() {
         return Value::Int(integer(seed, spread, row, least, greatest));
@@ -80,7 +80,7 @@ pub fn draw(seed: &mut Seed, def: &FieldDef, spread: Spread, row: i64) -> Value 
             seed.chance(30)
         }),
         FieldType::TimestampNs => {
-            // DuckDB prints no times near the ends of the type, which are its infinities.
+            // DuckDB does not print times near the ends of the type, which are its infinities.
             let most = 9_200_000_000_000_000_000;
             let near = integer(seed, spread, row, -most, most);
             let offset = 1_700_000_000_000_000_000;
@@ -195,7 +195,7 @@ impl Value {
         }
     }
 
-    /// As text of a file, which [`from_text`] reads.
+    /// The value as text of a file, which [`from_text`] reads.
     pub fn text(&self, def: &FieldDef) -> Option<String> {
         Some(match self {
             Value::Null => return None,
@@ -212,7 +212,7 @@ impl Value {
         })
     }
 
-    /// As a constant of SQL, of the column's type but for integers.
+    /// The value as a constant of SQL, of the column's type except for integers.
     pub fn literal(&self, def: &FieldDef) -> String {
         let Some(text) = self.text(def) else {
             return "NULL".to_owned();
@@ -224,7 +224,7 @@ impl Value {
     }
 }
 
-/// SQL that makes a value of the field's type of its text.
+/// SQL that converts a text to the field's type.
 pub fn from_text(def: &FieldDef, text: &str) -> String {
     match kind(def) {
         Kind::Label | Kind::Text => text.to_owned(),

@@ -1,4 +1,5 @@
-//! `ingestd archive`: each record in one file of the archive and in no other, whatever ends the archiver, and the archive and its directory as one.
+//! `ingestd archive`: each record is in exactly one file of the archive, however the archiver ends, and the archive and its directory can
+//! be read as one.
 
 mod failures;
 
@@ -20,7 +21,7 @@ use loom_tests::strace::{Point, points};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// `early` goes by arrival; the times of `late` are its own, and in no order.
+/// `early` uses arrival times; `late` has its own times, which are in no order.
 const SOURCES: &str = "
 [[source]]
 name = 'early'
@@ -32,7 +33,7 @@ time = 'own'
 field = [{ name = 'n', type = 'u64' }]
 ";
 
-/// Names that would lead out of the archive, or hide its own columns; every type.
+/// Names that would lead out of the archive or hide its own columns, and every type.
 const STRANGE: &str = "
 [[source]]
 name = '../x'
@@ -85,7 +86,7 @@ impl Place {
         Ok((writer, ids))
     }
 
-    /// So many more records of both sources.
+    /// Pushes `records` more records of both sources.
     fn push(&self, records: u64) -> Result<()> {
         let (mut writer, ids) = self.open()?;
         push(&mut writer, &ids, records)?;
@@ -96,7 +97,7 @@ impl Place {
         archive(&self.dir, &self.archive, &[])
     }
 
-    /// The archive, and what the archiver says of it where it fails.
+    /// Runs the archiver, which must fail, and returns its error.
     fn refused(&self, dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
         Ok(Ended::of(&mut archiver(dir, to, options)?).ends(1).err)
     }
@@ -122,7 +123,7 @@ fn archiver(dir: &Path, to: &Path, options: &[&str]) -> Result<Command> {
     Ok(command::ingestd(words.chain(options.iter().copied())))
 }
 
-/// Archives, and gives what is printed.
+/// Runs the archiver and returns its output.
 fn archive(dir: &Path, to: &Path, options: &[&str]) -> Result<String> {
     Ok(Ended::of(&mut archiver(dir, to, options)?).ends(0).out)
 }
@@ -143,7 +144,7 @@ fn same_rows(session: &mut Session, view: &str, scan: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same of every source, in both versions of DuckDB.
+/// Checks the same for every source, in both versions of DuckDB.
 fn one_whole(dir: &Path, archive: &Path) -> Result<()> {
     for version in Version::ALL {
         let mut session = Session::open(version)?;
@@ -188,7 +189,7 @@ fn same_rows_by(
     same_rows(session, &files, &scan)
 }
 
-/// What the manifest and the position say of the archive's sources, in the order in which they were archived first.
+/// The manifest and the position of the archive's sources, in the order in which they were first archived.
 fn manifest(archive: &Path) -> Result<Vec<Archived>> {
     let text = fs::read_to_string(archive.join("_manifest.jsonl"))?;
     let position: Value = serde_json::from_slice(&fs::read(archive.join("_position.json"))?)?;
@@ -251,10 +252,10 @@ fn every_record_is_archived_once_and_later_only_what_came_since() -> Result<()> 
     assert_eq!(place.archive()?, "records=0 files=0 bytes=0\n");
     let before = fs::read(place.archive.join("_manifest.jsonl"))?;
     place.push(500)?;
-    // What the archive does not hold yet, the view takes from the directory.
+    // The view reads records that are not archived yet from the directory.
     one_whole(&place.dir, &place.archive)?;
     assert!(place.archive()?.starts_with("records=1000 "));
-    // What a commit adds stands behind what was there.
+    // A commit appends to the manifest.
     let after = fs::read(place.archive.join("_manifest.jsonl"))?;
     ensure!(after.starts_with(&before) && after.len() < before.len() + 3000);
     complete(&mut session, &place.dir, &place.archive)?;
@@ -290,7 +291,7 @@ fn every_type_and_every_name_comes_back_as_it_was() -> Result<()> {
         );
         one_whole(&place.dir, &to)?;
     }
-    // Hive's keys and the fields are apart, and the name is the source's again.
+    // Hive's keys and the fields stay apart, and the name is the source's again.
     let mut session = Session::open(Version::V2)?;
     let row = session.query(&format!(
         "SELECT source, loom_date, loom_hour, field_loom_date, due, loom_ns_due % 1000, typeof(big), typeof(\"a b\")
@@ -314,7 +315,7 @@ fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() ->
     place.push(1500)?;
     place.archive()?;
     place.push(700)?;
-    // What a run does, step by step.
+    // Traces the steps of a run.
     let [begun, to, trace] = ["archive", "to", "trace"].map(|name| place.root.path().join(name));
     let traced = |options: &[String]| -> Result<Output> {
         let mut strace = Command::new("strace");
@@ -355,7 +356,7 @@ fn an_archiver_that_is_killed_at_any_step_loses_nothing_and_repeats_nothing() ->
     for step in &chosen {
         begin_again()?;
         killed += u32::from(traced(&step.kill(&to))?.status.code().is_none());
-        // Who reads it now sees no record twice, and with the directory every one.
+        // A reader at this moment sees no record twice in the archive, and every record together with the directory.
         let twice = session.value(&format!(
             "SELECT count(*) - count(DISTINCT (source, addr)) FROM '{}/*/*/*/*.parquet'",
             to.display()
@@ -385,7 +386,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     let reached = archived(&place.archive, "early")?.position;
     push(&mut writer, &ids, 12_000)?;
     evict_beyond(&mut writer, &place, reached)?;
-    // The half that was attached before would miss rows without a word.
+    // An archive that was attached now would miss rows without an error.
     let mut session = Session::open(Version::V2)?;
     let error = session
         .attach_with(&place.dir, &place.archive, "whole")
@@ -410,7 +411,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
         assert!(gap["to_ts_ns"].as_i64() > Some(0), "{gap}");
     }
     ensure!(said.contains("source 'early', addresses"), "{said}");
-    // What was left is archived, and what was archived before still is.
+    // The remaining records are archived, and those that were archived before still are.
     for source in ["early", "late"] {
         let view = format!(
             "(FROM '{}/source={source}/*/*/*.parquet' WHERE addr >= {begin})",
@@ -432,7 +433,7 @@ fn what_retention_removed_first_is_reported_and_noted() -> Result<()> {
     Ok(())
 }
 
-/// The files are the only copy of what retention removed since, whatever the manifest says.
+/// The files are the only copy of records that retention has removed since, whatever the manifest says.
 // case Archive: what stands for the records
 #[test]
 fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Result<()> {
@@ -467,7 +468,7 @@ fn a_manifest_from_a_backup_costs_no_record_that_the_log_no_longer_has() -> Resu
     Ok(())
 }
 
-/// Has retention remove the records that are archived, and more.
+/// Makes retention remove the records that are archived, and more.
 fn evict_beyond(writer: &mut Writer, place: &Place, reached: Option<u64>) -> Result<()> {
     let limits = Limits {
         bytes_max: Some(300 << 10),
@@ -482,7 +483,7 @@ fn evict_beyond(writer: &mut Writer, place: &Place, reached: Option<u64>) -> Res
     Ok(())
 }
 
-/// The least address that is left.
+/// The least address that remains.
 fn oldest(dir: &Path) -> Result<Option<u64>> {
     let mut segments = fs::read_dir(dir.join("records"))?
         .map(|entry| {
@@ -538,7 +539,7 @@ fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> 
     ensure!(wait_until(|| Ok(
         manifest(&place.archive).is_ok_and(|all| all.len() > 2)
     ))?);
-    // A second archiver keeps out.
+    // A second archiver is refused.
     let said = place.refused(&place.dir, &place.archive, &[])?;
     ensure!(said.contains("another process archives into"), "{said}");
     let position = || Ok::<_, anyhow::Error>(archived(&place.archive, "packet")?.position);
@@ -558,14 +559,14 @@ fn the_archive_and_the_directory_are_one_while_both_are_written() -> Result<()> 
                 );
                 same_rows(&mut session, &view, &scan)?;
             }
-            // The next comparison is of another archive.
+            // The next comparison is with a later state of the archive.
             let before = position()?;
             ensure!(wait_until(|| Ok(position()? > before))?, "{before:?}");
         }
     }
     drop(archiving);
     drop(demo);
-    // The daemon is gone with its staging, or not; what it recorded is archived.
+    // The daemon is gone, perhaps with its staging. The records that remain are archived.
     place.archive()?;
     one_whole(&place.dir, &place.archive)
 }

@@ -1,4 +1,4 @@
-//! Directories of which a byte, a length or a file is wrong.
+//! Directories with a wrong byte, a wrong length or a wrong file.
 
 mod every_byte;
 mod forged_lengths;
@@ -9,7 +9,8 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use loom_tests::machine;
 
-/// What a command says where memory is short, and whether it succeeds. It may fail, but it is not killed, and ends within a minute.
+/// The output of a command that has little memory, and whether it succeeds. It may fail, but it must not be killed, and must end within a
+/// minute.
 fn in_little_memory(words: &[&str]) -> Result<(bool, String)> {
     let limits = "ulimit -v 1000000; exec timeout -s KILL 60 \"$@\"";
     let mut command = Command::new("bash");

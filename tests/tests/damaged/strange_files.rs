@@ -1,5 +1,5 @@
-//! Directories whose files were exchanged, overwritten, or replaced by something else than files: rows that can be read are those that were
-//! written, all others are named, and nothing takes long, whatever the names claim.
+//! Directories whose files were exchanged, overwritten, or replaced by other things than files: the rows that can be read are those that
+//! were written, all others are named in errors, and nothing takes long, whatever the names claim.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +16,15 @@ use loom_engine::{Error, TimeRange};
 use loom_tests::command::{Ended, word};
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
-use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, is_columns};
+use loom_tests::small::{CHUNK_BYTES, SEGMENT_BYTES, Small, TAIL, is_segment};
 use rustix::fs::{CWD, Mode};
 
 use super::in_little_memory;
 
-/// Several segments of 16 chunks.
+/// Two segments of one unit each, and half a unit in the tail.
 const RECORDS: u64 = 6_000;
 
-/// The chunks that cannot be read; every row of all others came, and no other row.
+/// The chunks that cannot be read. Every row of all other chunks must be read, and no other row.
 fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
     let snapshot = Directory::open(&small.dir)?.snapshot()?;
     let spec = ScanSpec {
@@ -48,12 +48,13 @@ fn unreadable(small: &Small) -> Result<BTreeSet<u64>> {
                     seen.insert(*address);
                 }
             }
+            // Damage of a unit is an error for each of its chunks.
             Err(Error::Corrupt { address, .. } | Error::Gap { from: address, .. })
-                if address.0 / CHUNK_BYTES == chunk.0 =>
+                if address.0 / SEGMENT_BYTES == chunk.0 * CHUNK_BYTES / SEGMENT_BYTES =>
             {
                 lost.insert(chunk.0);
             }
-            // An error about something that is not a file names its path alone.
+            // If something that is not a file is in a file's place, the error names only its path.
             Err(Error::Damaged { .. }) => {
                 lost.insert(chunk.0);
             }
@@ -73,7 +74,7 @@ fn segment(small: &Small, log: &str, number: u64) -> std::path::PathBuf {
     small.dir.join(log).join(name)
 }
 
-/// Puts other bytes into a file while `look` looks, then the old ones back.
+/// Changes a file's bytes while `look` runs, and then restores them.
 fn with_bytes<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<u8>),
@@ -94,18 +95,26 @@ fn chunks(range: std::ops::Range<u64>) -> BTreeSet<u64> {
 
 // case Corruption: a tail of zeroes
 #[test]
-fn a_zeroed_tail_loses_its_chunks_and_no_other() -> Result<()> {
+fn a_zeroed_end_of_a_file_loses_chunks_of_it_and_no_other() -> Result<()> {
     let small = Small::new(RECORDS)?;
     let last = *small.chunks().last_key_value().context("chunks")?.0;
-    ensure!(last > 34, "{last} chunks");
-    let path = segment(&small, "records", 2);
+    ensure!((34..47).contains(&last), "{last} chunks");
     let zero = |bytes: &mut Vec<u8>| bytes.iter_mut().skip(5000).for_each(|byte| *byte = 0);
-    let lost = with_bytes(&path, zero, || {
-        ensure!(!check(&small.dir)?.is_sound());
-        unreadable(&small)
-    })?;
-    ensure!(lost == chunks(33..last.min(47) + 1), "{lost:?}");
-    // The index logs answer nothing where they are zeroes, and hide nothing.
+    for (path, own) in [
+        (segment(&small, "records", 1), 16..32),
+        (small.dir.join(TAIL), 32..last + 1),
+    ] {
+        let lost = with_bytes(&path, zero, || {
+            ensure!(!check(&small.dir)?.is_sound());
+            unreadable(&small)
+        })?;
+        let is_confined = lost.is_subset(&chunks(own.clone()));
+        ensure!(
+            is_confined && lost.contains(&(own.end - 1)),
+            "{own:?}: {lost:?}"
+        );
+    }
+    // Index logs that are zeroes answer nothing and hide nothing.
     for log in ["chunks", "times"] {
         let path = segment(&small, log, 0);
         let zero = |bytes: &mut Vec<u8>| {
@@ -123,17 +132,20 @@ fn a_zeroed_tail_loses_its_chunks_and_no_other() -> Result<()> {
 
 // case Corruption: swapped pages
 #[test]
-fn swapped_pages_are_both_named() -> Result<()> {
+fn swapped_pages_are_damage_of_their_unit() -> Result<()> {
     let small = Small::new(RECORDS)?;
     let page = CHUNK_BYTES as usize;
     let swap = |bytes: &mut Vec<u8>| {
-        let (low, high) = bytes.split_at_mut(5 * page);
-        if let (Some(one), Some(other)) = (low.get_mut(2 * page..3 * page), high.get_mut(..page)) {
+        let (low, high) = bytes.split_at_mut(3 * page);
+        if let (Some(one), Some(other)) = (low.get_mut(page..2 * page), high.get_mut(..page)) {
             one.swap_with_slice(other);
         }
     };
     let lost = with_bytes(&segment(&small, "records", 0), swap, || unreadable(&small))?;
-    ensure!(lost == BTreeSet::from([2, 5]), "{lost:?}");
+    ensure!(
+        !lost.is_empty() && lost.is_subset(&chunks(0..16)),
+        "{lost:?}"
+    );
     Ok(())
 }
 
@@ -148,7 +160,7 @@ fn a_segment_of_another_directory_is_not_believed() -> Result<()> {
         || unreadable(&small),
     )?;
     ensure!(lost == chunks(16..32), "{lost:?}");
-    // One of its own under another name is not believed either.
+    // One of the directory's own segments under another name is not accepted either.
     let moved = fs::read(segment(&small, "records", 0))?;
     let lost = with_bytes(
         &segment(&small, "records", 1),
@@ -168,7 +180,7 @@ fn a_segment_of_another_directory_is_not_believed() -> Result<()> {
     Ok(())
 }
 
-/// What may stand where a file should.
+/// Things that can be in the place of a file.
 fn put_strange(kind: &str, path: &Path) -> Result<()> {
     match kind {
         "fifo" => Ok(rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?),
@@ -192,6 +204,7 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
     for kind in ["fifo", "folder", "link", "dangling link"] {
         for (file, rows_come) in [
             ("records", false),
+            (TAIL, false),
             ("chunks", true),
             ("times", true),
             ("catalog", true),
@@ -206,7 +219,7 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
             fs::rename(&path, &kept)?;
             put_strange(kind, &path)?;
             for (version, session) in Version::ALL.into_iter().zip(&mut sessions) {
-                // A session that has the segment open goes on with it: what it reads is what was written.
+                // A session that has the segment open continues to read it, and reads the bytes that were written.
                 match session.query(&sum) {
                     Ok(rows) => ensure!(rows == expected, "{kind} for {file}: {rows:?}"),
                     Err(error) => ensure!(
@@ -235,7 +248,7 @@ fn what_is_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
     Ok(())
 }
 
-/// A pin that the daemon did not write: what says what it holds is no file, or claims a terabyte.
+/// A pin that the daemon did not write: its description is not a file, or claims a terabyte.
 // G8
 #[test]
 fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<()> {
@@ -264,7 +277,7 @@ fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<(
             Err(_) => fs::remove_dir(&about)?,
         }
     }
-    // A start reads the pins and the rules that were added.
+    // A start reads the pins and the added rules.
     let rules = small.dir.join("rules.toml");
     for path in [&about, &rules] {
         put_strange("fifo", path)?;
@@ -277,7 +290,7 @@ fn a_pin_whose_words_are_no_file_is_named_and_keeps_nobody_waiting() -> Result<(
     Ok(())
 }
 
-/// A hundred thousand names are enough to see what a million would cost.
+/// A hundred thousand names are enough to show the cost of a million.
 // case Corruption: very many tiny segments
 #[test]
 fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
@@ -285,7 +298,7 @@ fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
     for number in 1000..101_000u64 {
         fs::File::create(segment(&small, "records", number))?;
     }
-    // Also one that claims the last address there is.
+    // One of them claims the last possible address.
     fs::File::create(small.dir.join("records/04611686018427322368.0"))?;
     ensure!(unreadable(&small)?.is_empty());
     ensure!(check(&small.dir)?.is_sound());
@@ -300,23 +313,23 @@ fn names_of_segments_that_hold_nothing_cost_little() -> Result<()> {
     Ok(())
 }
 
-/// The first column segment of a directory.
-fn column_segment(small: &Small) -> Result<PathBuf> {
+/// The first segment of the record log.
+fn first_segment(small: &Small) -> Result<PathBuf> {
     let entries = fs::read_dir(small.dir.join("records"))?;
-    let columns = entries
+    let segments = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| is_columns(path));
-    columns.min().context("no column segment")
+        .filter(|path| is_segment(path));
+    segments.min().context("no segment")
 }
 
-/// A file is as long as it likes; what it claims decides nothing about memory.
+/// A file may have any length. Its claims do not decide how much memory is used.
 // G8
 #[test]
-fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result<()> {
+fn a_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result<()> {
     const CLAIMED: u64 = 1 << 40;
     let small = Small::in_columns(RECORDS)?;
-    let path = column_segment(&small)?;
+    let path = first_segment(&small)?;
     let uuid = LogReader::open(&small.dir)?.meta().uuid;
     let first = loom_engine::Address::ZERO;
     let forge = |starts: Option<Vec<u64>>| -> Result<()> {
@@ -329,7 +342,7 @@ fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result
         std::os::unix::fs::FileExt::write_all_at(&file, &end, CLAIMED - end.len() as u64)?;
         Ok(())
     };
-    // Without a directory the units are found by their own lengths.
+    // Without a directory, the units are found by their own lengths.
     forge(None)?;
     let (is_sound, said) = in_little_memory(&["check", word(&small.dir)])?;
     ensure!(
@@ -339,13 +352,13 @@ fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result
     ensure!(unreadable(&small)?.is_empty());
     let (is_sound, said) = in_little_memory(&["check", word(&small.dir), "--repair"])?;
     ensure!(is_sound, "{said}");
-    // The second unit takes all of it.
+    // The second unit claims the whole file.
     forge(Some(vec![0, 0, 1 << 39]))?;
     for option in [&[][..], &["--repair"]] {
         let words = [&["check", word(&small.dir)][..], option].concat();
         let (is_sound, said) = in_little_memory(&words)?;
         ensure!(!is_sound && said.contains("the length of a unit"), "{said}");
-        ensure!(said.contains(".columns"), "{said}");
+        ensure!(said.contains("/records/"), "{said}");
     }
     let scanned = Directory::open(&small.dir)?.snapshot()?;
     let source = scanned.source("r")?.id;
@@ -353,6 +366,6 @@ fn a_column_segment_that_claims_a_terabyte_is_named_in_little_memory() -> Result
         ControlFlow::Continue(())
     });
     let told = error.err().context("the scan reads it")?.to_string();
-    ensure!(told.contains("the length of a unit"), "{told}");
+    ensure!(told.contains(" a unit"), "{told}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Targets that mean harm, or are out of order: each is an error or a counted refusal, and the daemon goes on.
+//! Targets that are hostile or out of order: each is an error or a counted refusal, and the daemon goes on.
 
 use anyhow::{Result, ensure};
 use loom_tests::command::says;
@@ -69,7 +69,7 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     let at = shown(&dir);
     let mut session = session(Version::V2)?;
     let mut value = |sql: &str| session.value(&sql.replace("DIR", &at));
-    // Each was tried twice, and the one that is well more often.
+    // Each target was tried twice, the good one more often.
     let tried = "SELECT count(*) FROM (SELECT labels['job'] FROM loom_series(DIR, 'up') GROUP BY ALL HAVING count(*) > 1)";
     let wanted = (bad.len() + 2).to_string();
     let all = wait_until(|| Ok(value(tried)? == wanted))?;
@@ -84,7 +84,7 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
         let address = server.address.to_string();
         let lines = log.lines().filter(|line| line.contains(&address));
         let lines: Vec<&str> = lines.collect();
-        // Said once, not at each scrape; a machine that is busy may have other reasons in between.
+        // A reason is logged once, not at each scrape. A busy machine may have other reasons in between.
         let reasons = lines
             .iter()
             .map(|line| line.split_once(' ').map(|(_, said)| said));
@@ -96,7 +96,7 @@ fn each_bad_answer_is_a_failed_scrape_that_the_log_names() -> Result<()> {
     }
     ensure!(log.contains("127.0.0.1:1/metrics: it refused the connection"));
     ensure!(log.contains("no-host.invalid:1/metrics: no host has its name"));
-    // What came and was not taken is in the ledger.
+    // Samples that arrived and were not stored are in the ledger.
     let lost = "SELECT list_sort(list(DISTINCT split_part(source, '/', 2))) FROM loom_losses(DIR) WHERE records > 0";
     let all = wait_until(|| Ok(value(lost)? == "[cut, endless, half, html, many]"))?;
     ensure!(all, "{}", value(lost)?);
@@ -131,7 +131,7 @@ fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
     let config = job("app", &server, "200ms", "series_max = 20");
     let samples = Samples::recorded(&config, 8)?;
     let value = |sql: &str| samples.value(Version::V1, sql);
-    // Five of the first scrape, and twenty of the day.
+    // Five from the first scrape, and twenty from the rest of the day.
     let kept = value("SELECT count(*) FROM loom_labels(DIR, 'request') WHERE label = 'id'")?;
     ensure!(kept == "25", "{kept}");
     let steady: u64 = value("SELECT count(*) FROM loom_series(DIR, 'steady')")?.parse()?;
@@ -144,7 +144,7 @@ fn churn_is_limited_counted_and_named_while_known_series_go_on() -> Result<()> {
         scraped == steady + stored + refused,
         "{scraped} {steady} {stored} {refused}"
     );
-    // What was refused is missing, and each macro says so if asked.
+    // The refused samples are missing, and each macro reports that if asked.
     for call in [
         "loom_series(DIR, 'steady', complete := true)",
         "loom_increase(DIR, 'steady', INTERVAL 1 SECOND, complete := true)",
@@ -165,7 +165,7 @@ fn times_of_targets_are_kept_within_reason() -> Result<()> {
     let now_ms = ingestd::wall_clock().0 / 1_000_000;
     let server = Server::start(move |nth, _| {
         let nth = nth as i64;
-        // As of a federation: each series has a time of its own.
+        // As in a federation, each series has a time of its own.
         let many: String = (0..200)
             .map(|n| format!("many{{n=\"{n}\"}} 1 {}\n", now_ms - n))
             .collect();

@@ -1,4 +1,4 @@
-//! `loom_increase` and `loom_counter_rate` beside the loop that Prometheus 2.42 runs over each range.
+//! `loom_increase` and `loom_counter_rate` compared with the loop that Prometheus 2.42 runs over each range.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ const SERIES: usize = 4;
 /// A sample: milliseconds, and the value.
 type Sample = (i64, f64);
 
-/// What grew within `over_ms` up to a time: `increase()` of Prometheus.
+/// The growth within `over_ms` up to a time: `increase()` of Prometheus.
 fn increase(samples: &[Sample], at_ms: i64, over_ms: i64) -> Option<f64> {
     let from_ms = at_ms - over_ms;
     let within: Vec<Sample> = samples
@@ -44,7 +44,7 @@ fn increase(samples: &[Sample], at_ms: i64, over_ms: i64) -> Option<f64> {
     let sampled = (last.0 - first.0) as f64 / 1000.0;
     let apart = sampled / (within.len() - 1) as f64;
     if growth > 0.0 && first.1 >= 0.0 {
-        // A counter is never negative, so it does not begin before zero.
+        // A counter is never negative, so its range is not extended to before zero.
         to_start = to_start.min(sampled * (first.1 / growth));
     }
     let near = apart * 1.1;
@@ -58,7 +58,7 @@ fn increase(samples: &[Sample], at_ms: i64, over_ms: i64) -> Option<f64> {
     Some(growth * (extrapolated / sampled))
 }
 
-/// Counters that grow, stand still, are reset and missing, each in its own way.
+/// Counters that grow, stand still, are reset or are missing, each independently.
 fn draw(seed: &mut Seed, begin_ms: i64) -> Vec<(i64, [Option<f64>; SERIES])> {
     let mut values = [0.0; SERIES];
     let mut time_ms = begin_ms;
@@ -205,17 +205,17 @@ fn growth_is_what_prometheus_says_of_the_same_samples() -> Result<()> {
     daemon.stop()
 }
 
-/// Groups begin apart.
+/// The offset between the begins of two groups.
 fn seed_offset(nth: usize) -> i64 {
     nth as i64 * 777
 }
 
 #[test]
 fn the_loop_itself_extrapolates_as_documented() {
-    // Every 15 s, one more a second: a whole range grows by its length.
+    // Every 15 s it grows by one for each second, so a whole range grows by its length.
     let steady: Vec<Sample> = (0..100).map(|n| (n * 15_000, n as f64 * 15.0)).collect();
     assert_eq!(increase(&steady, 605_000, 300_000), Some(300.0));
-    // It begins at zero within the range, and is not taken further back than that.
+    // It begins at zero within the range, and is not extended further back.
     assert_eq!(increase(&steady, 60_000, 300_000), Some(60.0));
     assert_eq!(increase(&steady[..1], 60_000, 300_000), None);
 }

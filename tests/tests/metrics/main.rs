@@ -1,4 +1,4 @@
-//! Metrics from targets to SQL: real scrapes of scripted and real targets, and what Prometheus says of the same samples.
+//! Metrics from targets to SQL: real scrapes of scripted and real targets, and Prometheus' answers about the same samples.
 
 mod hostile;
 mod increase;

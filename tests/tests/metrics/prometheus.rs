@@ -1,7 +1,7 @@
 //! The same target scraped by Loom and by Prometheus at the same time: the same samples, the same rates.
 //!
-//! The target is Debian's `prometheus-node-exporter` behind a server that takes its metrics once a second and says when: so both have every
-//! sample at the same time.
+//! The target is Debian's `prometheus-node-exporter` behind a server that reads its metrics once a second and adds their time, so that both
+//! have every sample at the same time.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -21,19 +21,19 @@ use crate::targets::{Answer, Server, get, session, shown};
 /// The labels of a series and a time in milliseconds.
 type Place = (BTreeMap<String, String>, i64);
 
-/// An address that nothing listens on.
+/// An address on which nothing listens.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-/// What the exporter said last, when, and how often it was asked.
+/// The latest metrics of the exporter, and the time at which they were read.
 #[derive(Default)]
 struct Latest {
     text: String,
     taken: Option<Instant>,
 }
 
-/// The exporter's metrics of this second, each with its time.
+/// Serves the exporter's metrics of this second, each with its time.
 fn relay(exporter: String) -> Result<Server> {
     let latest: Arc<Mutex<Latest>> = Arc::default();
     Server::start(move |_, _| {
@@ -55,7 +55,7 @@ fn relay(exporter: String) -> Result<Server> {
     })
 }
 
-/// What Prometheus' API answers.
+/// An answer of Prometheus' API.
 #[derive(Deserialize)]
 struct Reply {
     data: Found,
@@ -73,7 +73,7 @@ struct Series {
     values: Vec<(f64, String)>,
 }
 
-/// The answer of Prometheus' API: values by series and time.
+/// Asks Prometheus' API for values by series and time.
 fn ask(prometheus: &str, query: &str) -> Result<BTreeMap<Place, f64>> {
     let encoded: String = query
         .bytes()
@@ -113,7 +113,7 @@ fn of_loom(session: &mut Session, from: &str) -> Result<BTreeMap<Place, f64>> {
     Ok(found)
 }
 
-/// Fails where a value differs, or stands in one alone.
+/// Fails if a value differs, or is in one of the two only.
 fn same(loom: &BTreeMap<Place, f64>, other: &BTreeMap<Place, f64>, tolerance: f64) -> Result<()> {
     for (place, wanted) in other {
         let found = loom
@@ -168,7 +168,7 @@ fn samples_and_rates_are_those_of_prometheus() -> Result<()> {
     let daemon = Daemon::start(&dir, &job)?;
     let at = shown(&dir);
     let mut sessions = Version::ALL.map(session);
-    // Ten seconds that both have seen, and one more.
+    // Waits for ten seconds that both have seen, and some more.
     let [Ok(loom), _] = &mut sessions else {
         anyhow::bail!("no session")
     };

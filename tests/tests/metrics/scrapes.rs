@@ -1,4 +1,4 @@
-//! Scrapes of targets that behave.
+//! Scrapes of well-behaved targets.
 
 use std::process::Command;
 
@@ -48,7 +48,7 @@ fn a_scrape_is_one_record_and_its_series_are_found_by_their_labels() -> Result<(
             server.address
         );
         ensure!(labels == wanted, "{labels}");
-        // The same field holds each of its values, in order. A busy machine may miss some.
+        // One field holds each of its values, in order. A busy machine may miss some.
         let values = value(&format!(
             "SELECT list(value ORDER BY ts) = list(DISTINCT value ORDER BY value) FROM {series}"
         ))?;
@@ -109,7 +109,7 @@ fn series_keep_their_fields_across_restarts_and_reloads() -> Result<()> {
         count("SELECT max(n) FROM (SELECT count(*) n FROM loom_series(DIR, 'b') GROUP BY labels)")?;
     ensure!(each == "1", "{each}");
 
-    // Without the job, nothing is asked for; with it again, the same fields go on.
+    // Without the job, no target is scraped. With the job back, the same fields are used again.
     let daemon = Daemon::start(dir, "")?;
     let before = server.scrapes();
     std::fs::write(dir.with_extension("toml"), &config)?;
@@ -139,7 +139,7 @@ fn a_target_of_many_series_has_several_groups_with_one_time() -> Result<()> {
             "SELECT bool_and(n = 2500 AND s = 3123750) FROM (SELECT count(*) n, sum(value) s FROM loom_series(DIR, 'm') GROUP BY ts_ns)",
         )?;
         ensure!(whole == "true");
-        // One series is read from its group alone.
+        // A single series is read from its group alone.
         let one = value(
             "SELECT count(DISTINCT value) FROM loom_series(DIR, 'm', labels := MAP {'n': '2400'})",
         )?;
@@ -229,7 +229,7 @@ fn a_target_with_tls_and_a_token_is_scraped_and_no_other_is_trusted() -> Result<
 
 #[test]
 fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
-    // The last line has no line feed, and nobody cut it.
+    // The last line has no line feed, although the body is complete.
     const BODY: &str = "a{job=\"own\",instance=\"there\",env=\"\"} 1 1000000000000\nlast 2";
     let of_known_length = |chunked: bool| match chunked {
         false => format!("Content-Length: {}\r\n\r\n{BODY}", BODY.len()),
@@ -239,7 +239,7 @@ fn a_job_has_a_password_and_says_whose_labels_and_times_count() -> Result<()> {
         ),
     };
     let server = Server::start(move |nth, request| {
-        // operator:open sesame
+        // This is `operator:open sesame` in Base64.
         let is_known = request.contains(": Basic b3BlcmF0b3I6b3BlbiBzZXNhbWU=\r\n");
         Answer::Raw(match is_known {
             true => format!("HTTP/1.1 200 OK\r\n{}", of_known_length(nth % 2 == 0)).into_bytes(),
@@ -328,7 +328,7 @@ fn the_configuration_of_the_page_scrapes_and_its_queries_answer() -> Result<()> 
             ))?;
             ensure!(found == "test0.5", "{query}: {found}");
         }
-        // Steps of 15 s may hold no time at which there are two samples yet.
+        // In steps of 15 s there may be no time with two samples yet.
         let often = rate.replace("INTERVAL 15 SECOND", "INTERVAL 1 SECOND");
         ensure!(often != rate, "{rate}");
         ensure!(wait_until(|| Ok(session

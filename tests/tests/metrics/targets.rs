@@ -1,4 +1,4 @@
-//! A target of a test's own: an HTTP server that answers each scrape as the test says.
+//! A target for one test: an HTTP server that answers each scrape as the test says.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,11 +12,11 @@ use loom_tests::daemon::{Daemon, wait_until};
 use loom_tests::duckdb::{Session, Version};
 use tempfile::TempDir;
 
-/// What a scrape gets.
+/// The answer to a scrape.
 pub enum Answer {
     Text(String),
     OpenMetrics(String),
-    /// These bytes and no more, header included.
+    /// Exactly these bytes, with the header.
     Raw(Vec<u8>),
     /// Lines without end.
     Endless,
@@ -34,7 +34,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `script` gets the number of the scrape, from 0, and the request.
+    /// `script` is called with the number of the scrape, from 0, and the request.
     pub fn start(script: impl Fn(u64, &str) -> Answer + Send + Sync + 'static) -> Result<Server> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let server = Server {
@@ -53,14 +53,14 @@ impl Server {
                 }
                 let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
                 let latest = Arc::clone(&latest);
-                // A client that goes away is its own affair.
+                // A client that disconnects is not an error here.
                 std::thread::spawn(move || drop(serve(stream, &*script, &requests, &latest)));
             }
         });
         Ok(server)
     }
 
-    /// How many scrapes there were.
+    /// The number of scrapes.
     pub fn scrapes(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -75,7 +75,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -124,10 +124,10 @@ fn serve(
     Ok(())
 }
 
-/// The body that an address answers with.
+/// The body of an address's answer.
 pub fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    // Version 1.0: the body ends with the connection.
+    // With version 1.0 the body ends with the connection.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply)?;
@@ -141,12 +141,12 @@ pub fn session(version: Version) -> Result<Session> {
     Session::open(version)?.with_macros()
 }
 
-/// A path within SQL.
+/// A path as text for SQL.
 pub fn shown(dir: &Path) -> String {
     format!("'{}'", dir.display())
 }
 
-/// A directory of samples, in a place of its own.
+/// A directory of samples, in its own temporary folder.
 pub struct Samples {
     _place: TempDir,
     pub dir: PathBuf,
@@ -159,14 +159,14 @@ impl Samples {
         Ok(Samples { _place: place, dir })
     }
 
-    /// With what a daemon records until so many scrapes have succeeded.
+    /// Runs a daemon until `scrapes` scrapes have succeeded.
     pub fn recorded(config: &str, scrapes: u64) -> Result<Samples> {
         let samples = Samples::new()?;
         samples.record(config, scrapes)?;
         Ok(samples)
     }
 
-    /// Has a daemon record more, until so many are there in all.
+    /// Runs a daemon again until there are `scrapes` scrapes in all.
     pub fn record(&self, config: &str, scrapes: u64) -> Result<()> {
         let daemon = Daemon::start(&self.dir, config)?;
         scraped(&self.dir, scrapes)?;
@@ -179,7 +179,7 @@ impl Samples {
     }
 }
 
-/// Waits until so many scrapes have succeeded and are stored. On a busy machine a scrape that was answered may have timed out.
+/// Waits until `count` scrapes have succeeded and are stored. On a busy machine, a scrape that was answered may have timed out.
 pub fn scraped(dir: &Path, count: u64) -> Result<()> {
     let mut session = session(Version::V2)?;
     let up = format!(

@@ -1,19 +1,26 @@
-//! Senders of a disk that is full to the last byte, and has room again later.
+//! Senders while the disk is full to the last byte, and later has room again.
 
 use anyhow::{Result, ensure};
 use loom_tests::disk::MemoryDisk;
+use loom_tests::seed::Seed;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 
 use crate::sender::{Receiving, gauge, logs, metrics, now_ns, text};
 
 const RECORDS: u64 = 1000;
 
-/// Records that no other request has.
+/// A request whose records are in no other request, and which columns make hardly smaller.
 fn batch(nth: u64) -> Vec<u8> {
-    let record = |row| LogRecord {
-        time_unix_nano: now_ns(),
-        body: text("", &format!("{} {}", nth * RECORDS + row, "x".repeat(100))).value,
-        ..LogRecord::default()
+    let mut seed = Seed::of(nth);
+    let record = |row| {
+        let noise: String = (0..200)
+            .map(|_| char::from(b'!' + (seed.draw() % 94) as u8))
+            .collect();
+        LogRecord {
+            time_unix_nano: now_ns(),
+            body: text("", &format!("{} {noise}", nth * RECORDS + row)).value,
+            ..LogRecord::default()
+        }
     };
     logs((0..RECORDS).map(record).collect())
 }
@@ -27,7 +34,7 @@ fn what_a_full_disk_did_not_take_is_sent_again_and_stored_once() -> Result<()> {
     let config = format!("{log}[retention]\nmin_free = '0%'\non_full = 'refuse'");
     let receiving = Receiving::start(&disk.at().join("o.loom"), &config)?;
     let (mut refused, mut waits) = (0, 0);
-    // Some 40 MB.
+    // Some 60 MB.
     let requests = 300;
     for nth in 0..requests {
         let body = batch(nth);
@@ -50,7 +57,7 @@ fn what_a_full_disk_did_not_take_is_sent_again_and_stored_once() -> Result<()> {
         }
     }
     ensure!(waits >= 3, "the disk never filled");
-    // Only the request during which the disk filled is taken in part.
+    // Only the request during which the disk filled up is stored in part.
     ensure!(refused < RECORDS as i64, "{refused}");
     let stored = receiving.ask("SELECT concat(count(*), ' ', count(DISTINCT split_part(body, ' ', 1))) FROM loom_scan(DIR, 'logs')",
     )?;

@@ -1,4 +1,5 @@
-//! Senders that mean harm, or are out of order: each is an error or a counted refusal, nothing of it is stored, and the daemon goes on.
+//! Senders that are hostile or out of order: each gets an error or a counted refusal, nothing of a bad request is stored, and the daemon
+//! goes on.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -22,7 +23,7 @@ fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(encoder.finish()?)
 }
 
-/// Method, path, headers and body of a request; the status of its answer, and what stands in it.
+/// The method, path, headers and body of a request, the status of its answer, and a part of the answer's text.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
 
 const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
@@ -122,7 +123,7 @@ fn each_bad_request_is_an_error_that_says_why_and_the_daemon_goes_on() -> Result
     receiving.stop_sound()
 }
 
-/// Bytes of a request whose text `mark` is cut within a character.
+/// The bytes of a request whose text `mark` is cut within a character.
 fn cut(mut request: Vec<u8>) -> Vec<u8> {
     let marks = request.windows(4).enumerate();
     let marks: Vec<usize> = marks
@@ -151,7 +152,7 @@ fn texts_that_are_not_utf8_are_repaired_and_their_sender_learns_of_it() -> Resul
     receiving.refuses("/v1/metrics", &sent, 0, "not UTF-8")?;
     receiving.asks("SELECT max(value) FROM loom_series(DIR, 'sound')", "2.0")?;
     receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
-    // In JSON too, where the good are stored as well.
+    // The same in JSON, where the good records are stored.
     let json = br#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"json \xC3"}}]}]}]}"#;
     let json: Vec<u8> = json.to_vec();
     let at = json
@@ -262,7 +263,7 @@ fn records_out_of_bounds_are_refused_alone_counted_and_named() -> Result<()> {
 #[test]
 fn a_small_request_that_unfolds_to_much_is_cut_where_its_room_ends() -> Result<()> {
     let receiving = Receiving::new("body_max = '1MiB'")?;
-    // Each record repeats its resource: 2 bytes that are sent make some hundred.
+    // Each record repeats its resource, so each 2 bytes that are sent become some hundred.
     let records = vec![LogRecord::default(); 200_000];
     let (refused, why) = receiving.post("/v1/logs", &logs(records))?.refused()?;
     ensure!(
@@ -344,7 +345,7 @@ fn a_thousand_connections_that_say_nothing_end_and_senders_are_served_again() ->
     let mut silent = Vec::new();
     for _ in 0..1000 {
         let mut stream = TcpStream::connect(&receiving.address)?;
-        // Half a head.
+        // Half a request head.
         let _ = stream.write_all(b"POST /v1/logs HTTP/1.1\r\n");
         silent.push(stream);
     }

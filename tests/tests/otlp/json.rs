@@ -1,4 +1,4 @@
-//! Requests in JSON, as browsers send them: the same rows come of them, and errors are answered in JSON.
+//! Requests in JSON, as browsers send them, give the same rows, and errors are answered in JSON.
 
 use anyhow::{Context, Result, ensure};
 use loom_tests::daemon::wait_until;
@@ -17,7 +17,7 @@ fn resource() -> Value {
     ]})
 }
 
-/// Sends a request, and gives the answer's status and body.
+/// Sends a request, and returns the answer's status and body.
 fn post(receiving: &Receiving, path: &str, body: &str) -> Result<(u16, Value)> {
     let reply = receiving.send("POST", path, JSON, body.as_bytes())?;
     let is_json = reply.head.contains("content-type: application/json");
@@ -85,7 +85,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
         "coalesce(labels['le'], labels['route'], labels['process_pid'], '-') || ' ' || value";
     for (metric, wanted) in [
         ("load", "- 0.25"),
-        // As a double has it.
+        // The value that a double holds.
         ("requests_total", "/pay 9007199254740992.0"),
         ("took_seconds_bucket", "+Inf 3.0, 2.5 1.0"),
         ("took_seconds_count", "- 3.0"),
@@ -101,7 +101,7 @@ fn what_is_sent_in_json_is_stored_whole() -> Result<()> {
     receiving.stop_sound()
 }
 
-/// JSON has no member for a list without elements and a text without letters, or `null` in its place.
+/// In JSON, an empty list or text may be omitted or `null`.
 #[test]
 fn what_is_empty_is_taken_where_it_is_left_out_and_where_it_is_null() -> Result<()> {
     let receiving = Receiving::new("")?;
@@ -162,7 +162,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
         (&record(&long), "more than 4194304 bytes"),
         (&record(&many), "more than 4194304 bytes"),
     ];
-    // Its neighbours are stored.
+    // The record's neighbours are stored.
     let good = r#"{"body":{"stringValue":"good"}}"#;
     for (body, why) in counted {
         let body = body.replace("Records\":[", &format!("Records\":[{good},"));
@@ -219,7 +219,7 @@ fn bad_json_is_refused_in_json_counted_and_named() -> Result<()> {
     let wanted = (3 + counted.len() + bad_metrics.len() + 1).to_string();
     let is_counted = wait_until(|| Ok(receiving.ask(lost)? == wanted))?;
     ensure!(is_counted, "{} of {wanted}", receiving.ask(lost)?);
-    // A record without anything is one, and none of so many is lost without a count.
+    // An empty record counts, and none of so many is lost without being counted.
     let (status, said) = post(&receiving, "/v1/logs", &record(&empties))?;
     let rejected = said["partialSuccess"]["rejectedLogRecords"].as_str();
     let rejected: u64 = rejected.unwrap_or("0").parse()?;

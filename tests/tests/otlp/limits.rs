@@ -1,4 +1,4 @@
-//! Limits for what is new: senders and series that the catalog does not have yet, whoever sends them.
+//! Limits on new senders and series, which the catalog does not have yet, from any sender.
 
 use anyhow::{Result, ensure};
 use loom_tests::daemon::{ingestd, wait_until};
@@ -8,7 +8,7 @@ use crate::sender::{
     Receiving, Reply, gauge, gauges, logs, metrics, metrics_of, now_ns, said, text,
 };
 
-/// Nothing of a request is taken because of a limit, which the sender can read and wait for.
+/// Checks that nothing of a request was stored because of a limit, and that the answer names the limit and a time to wait.
 fn limited(reply: &Reply, why: &str) -> Result<()> {
     ensure!(reply.status == 429, "{reply:?} {}", reply.why());
     ensure!(reply.head.contains("retry-after: 60"), "{reply:?}");
@@ -16,7 +16,7 @@ fn limited(reply: &Reply, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// A request of one point of each instance.
+/// A request with one point of each instance.
 fn instances(instances: impl Iterator<Item = String>) -> Vec<u8> {
     let sent = instances.map(|instance| {
         let attributes = vec![
@@ -45,7 +45,7 @@ fn a_known_sender_is_not_new_after_a_restart_whoever_else_is() -> Result<()> {
     let stranger = || "stranger".to_owned();
     let reply = receiving.post("/v1/metrics", &instances([stranger()].into_iter()))?;
     limited(&reply, "more than 1000 senders")?;
-    // What is stored of a request is not to come again.
+    // A request is not to be repeated if a part of it was stored.
     let both = instances([known(), stranger()].into_iter());
     receiving.refuses("/v1/metrics", &both, 1, "1000 senders")?;
     let kept = "SELECT count(*) FROM loom_series(DIR, 'g', labels := MAP {'instance': 'known'})";
@@ -80,7 +80,7 @@ fn strangers_cannot_fill_the_catalog_and_known_series_go_on() -> Result<()> {
     };
     limited(&last, "catalog_max")?;
     ensure!(taken > 1, "{taken}");
-    // An address has half of it a day, and a line a little around its series.
+    // An address may use half of it in a day, and each line takes a little more than its series.
     let grown = catalog_bytes()? - before;
     ensure!(grown < (140 << 10), "{grown}");
     let known = gauges(["known".to_owned()].into_iter());
@@ -88,7 +88,7 @@ fn strangers_cannot_fill_the_catalog_and_known_series_go_on() -> Result<()> {
     receiving.stop()
 }
 
-/// A request of one point of each series of an instance.
+/// A request with one point of each series of an instance.
 fn gauges_of(instance: &str, series: impl Iterator<Item = String>) -> Vec<u8> {
     let attributes = vec![
         text("service.name", "s"),
@@ -137,7 +137,7 @@ fn what_strangers_filled_is_free_again_once_their_records_are_gone() -> Result<(
     };
     both(&receiving, "20")?;
 
-    // Other records come, and retention removes those of the strangers.
+    // Other records are pushed, and retention removes those of the strangers.
     let other = logs((0..300).map(|_| said(&long)).collect());
     let is_small = wait_until(|| {
         receiving.post("/v1/logs", &other)?;
@@ -159,7 +159,7 @@ fn what_strangers_filled_is_free_again_once_their_records_are_gone() -> Result<(
     let receiving = receiving.stopped_and_started(SMALL)?;
     receiving.takes("/v1/metrics", &known())?;
     ensure!(catalog_bytes()? == small, "known series are not new");
-    // A sender that is forgotten begins again under its old name.
+    // A sender that was forgotten begins again under its old name.
     receiving.takes_all("/v1/metrics", &stranger(0))?;
     both(&receiving, "20")?;
     let receiving = receiving.killed_and_started(SMALL)?;
@@ -175,7 +175,7 @@ fn series_that_are_always_new_are_limited_counted_and_named() -> Result<()> {
     for n in 0..10 {
         let points = (0..10).map(|m| format!("{}", n * 10 + m));
         let reply = receiving.post("/v1/metrics", &gauges(points))?;
-        // Ten of the first request, and twenty of the day.
+        // Ten from the first request, and twenty from the rest of the day.
         if n < 3 {
             ensure!(reply.refused()? == (0, String::new()), "{n}: {reply:?}");
             continue;
@@ -216,7 +216,7 @@ fn series_of_a_request_are_counted_and_not_their_points() -> Result<()> {
     let receiving = Receiving::new("series_max = 3")?;
     let now = now_ns();
     for (series, wanted) in [(3, 0), (4, 20)] {
-        // Twenty points of each.
+        // Twenty points of each series.
         let points = (0..20 * series).map(|n| {
             let time_ns = now + series * 1_000_000_000 + n * 1_000_000;
             (time_ns, (n % series).to_string(), 1.0)

@@ -1,4 +1,4 @@
-//! OTLP from senders to SQL: what is sent well is stored whole, what is sent badly is refused, counted and named, and the daemon goes on.
+//! OTLP from senders to SQL: good requests are stored whole, bad ones are refused, counted and named, and the daemon goes on.
 
 mod full;
 mod hostile;

@@ -1,4 +1,5 @@
-//! Data points in any order, as the workers of a Collector send them: each is stored once, and readers see the same as of points in order.
+//! Data points in any order, as the workers of a Collector send them: each is stored once, and readers see the same as with points in
+//! order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +13,10 @@ use crate::sender::{Receiving, gauge, metrics_of, now_ns, text};
 
 const MS_NS: u64 = 1_000_000;
 const SERIES: [&str; 3] = ["a", "b", "c"];
-/// `out_of_order`, where nothing is said.
+/// The default of `out_of_order`.
 const WINDOW_MS: u64 = 300_000;
 
-/// A point: when, in milliseconds, of which series, and its value.
+/// A point: its time in milliseconds, its series, and its value.
 type Point = (u64, &'static str, f64);
 
 fn request(instance: &str, points: &[Point]) -> Vec<u8> {
@@ -31,7 +32,7 @@ fn request(instance: &str, points: &[Point]) -> Vec<u8> {
     metrics_of(vec![(resource, vec![gauge("sold", points)])])
 }
 
-/// Counters of ten minutes, each with times of its own and reset now and then, in order.
+/// Counters over ten minutes, each with its own times and reset now and then, in order.
 fn draw(seed: &mut Seed, begin_ms: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for of in SERIES {
@@ -49,7 +50,7 @@ fn draw(seed: &mut Seed, begin_ms: u64) -> Vec<Point> {
     points
 }
 
-/// Batches as workers send them: a point comes up to half a window late, and a batch in four twice.
+/// Batches as workers send them: a point comes up to half a window late, and one batch in four comes twice.
 fn shuffled(seed: &mut Seed, points: &[Point]) -> Vec<Vec<Point>> {
     let late = |point: &Point| {
         (
@@ -132,7 +133,7 @@ fn points_in_any_order_are_stored_once_and_read_as_points_in_order() -> Result<(
                 found.len()
             );
         }
-        // The naive look at what was sent.
+        // The expected rows, made from the sent points.
         let last = "SELECT labels['of'], last FROM loom_series_aggregate(DIR, 'sold', LABELS)";
         let naive: BTreeMap<&str, f64> =
             points.iter().map(|(_, of, value)| (*of, *value)).collect();
@@ -192,7 +193,7 @@ fn a_series_that_comes_later_after_a_restart_is_known_too() -> Result<()> {
     let all = SERIES.map(|of| (now_ms, of, 1.0));
     receiving.takes("/v1/metrics", &request("one", &all))?;
     let receiving = receiving.stopped_and_started("")?;
-    // The first request has another time and one series alone, the next ones what is stored.
+    // The first request has another time and only one series. The next ones have points that are already stored.
     for (ms, of) in [
         (now_ms + 1000, "a"),
         (now_ms, "a"),

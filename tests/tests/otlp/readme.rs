@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sender::{Receiving, logs, metrics, now_ns, spans, text};
 
-/// Records three packets of UDP with the command of the page, into a daemon, and gives the time at which they were sent.
+/// Records three packets of UDP into a daemon with the command of the page, and returns the time at which they were sent.
 fn record_packets(receiving: &Receiving) -> Result<u64> {
     let command = "`ingestd record telemetry.loom packets -i lo port ";
     let page = std::fs::read_to_string(machine::root().join("ingestd/docs/otlp.md"))?;
@@ -44,14 +44,14 @@ fn record_packets(receiving: &Receiving) -> Result<u64> {
     Ok(sent)
 }
 
-/// What it says until everything is recorded.
+/// The output up to the line that says that everything is being recorded.
 fn until_it_records(recording: &mut Child) -> Result<String> {
     let mut lines = BufReader::new(recording.stderr.take().context("no standard error")?);
     let mut said = String::new();
     while !said.contains("recording into") {
         ensure!(lines.read_line(&mut said)? > 0, "{said}");
     }
-    // Nobody reads the rest, and the pipe must not fill up.
+    // The rest of the output is not needed, but the pipe must not fill up.
     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
     Ok(said)
 }

@@ -1,4 +1,4 @@
-//! A sender of a test's own: requests over HTTP/1.1, byte for byte as the test says, and the parts that requests are made of.
+//! A sender for one test: it sends requests over HTTP/1.1, byte for byte as the test says, and has the parts that requests are made of.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,16 +21,16 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use tempfile::TempDir;
 
-/// A daemon that receives on a port of its own.
+/// A daemon with its own port for OTLP.
 pub struct Receiving {
     pub daemon: Daemon,
     pub address: String,
-    /// Where the directory stands, if it is a test's own.
+    /// The temporary folder of the directory, if this test made it.
     place: Option<TempDir>,
 }
 
 impl Receiving {
-    /// In a directory of its own. `more` stands in `[otlp]`, and may begin other tables.
+    /// Starts a daemon on a new directory. `more` is added to `[otlp]`, and may begin other tables.
     pub fn new(more: &str) -> Result<Receiving> {
         let place = tempfile::tempdir()?;
         let mut receiving = Receiving::start(&place.path().join("o.loom"), more)?;
@@ -42,7 +42,7 @@ impl Receiving {
         self.daemon.dir()
     }
 
-    /// The folder that the directory stands in.
+    /// The folder that holds the directory.
     pub fn place(&self) -> &Path {
         self.dir().parent().unwrap_or(self.dir())
     }
@@ -58,7 +58,7 @@ impl Receiving {
         ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
     }
 
-    /// The next daemon of the directory.
+    /// Stops the daemon and starts the next one on the same directory.
     pub fn stopped_and_started(self, more: &str) -> Result<Receiving> {
         let dir = self.dir().to_owned();
         self.daemon.stop()?;
@@ -79,7 +79,7 @@ impl Receiving {
         })
     }
 
-    /// What both versions of DuckDB answer. `DIR` in a statement is the directory.
+    /// The answer of both versions of DuckDB. `DIR` in a statement is the directory.
     pub fn ask(&self, sql: &str) -> Result<String> {
         ask(self.dir(), sql)
     }
@@ -105,21 +105,21 @@ impl Receiving {
         Ok(())
     }
 
-    /// The same, without a word.
+    /// As `takes`, but the answer must have no message either.
     pub fn takes_all(&self, path: &str, body: &[u8]) -> Result<()> {
         let refused = self.post(path, body)?.refused()?;
         ensure!(refused == (0, String::new()), "{refused:?}");
         Ok(())
     }
 
-    /// Fails unless so many parts of a request are refused, for this reason among others.
+    /// Fails unless `count` parts of a request are refused, with this reason among others.
     pub fn refuses(&self, path: &str, body: &[u8], count: i64, reason: &str) -> Result<()> {
         let (refused, why) = self.post(path, body)?.refused()?;
         ensure!(refused == count && why.contains(reason), "{refused} {why}");
         Ok(())
     }
 
-    /// `more` stands in `[otlp]`, and may begin other tables.
+    /// `more` is added to `[otlp]`, and may begin other tables.
     pub fn start(dir: &Path, more: &str) -> Result<Receiving> {
         let file = dir.with_extension("log");
         let before = std::fs::read_to_string(&file).map_or(0, |log| log.len());
@@ -143,7 +143,7 @@ impl Receiving {
         })
     }
 
-    /// Sends a body of protobuf, and gives the answer.
+    /// Sends a body of protobuf, and returns the answer.
     pub fn post(&self, path: &str, body: &[u8]) -> Result<Reply> {
         let head = "content-type: application/x-protobuf\r\n";
         self.send("POST", path, head, body)
@@ -160,11 +160,11 @@ impl Receiving {
         self.raw(&request)
     }
 
-    /// Sends these bytes, and reads until the daemon closes.
+    /// Sends these bytes, and reads until the daemon closes the connection.
     pub fn raw(&self, request: &[u8]) -> Result<Reply> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        // A daemon that has seen enough closes before all is sent.
+        // A daemon that refuses a request closes before everything is sent.
         let _ = stream.write_all(request);
         let mut reply = Vec::new();
         let _ = stream.read_to_end(&mut reply);
@@ -180,7 +180,7 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
-/// ExportXServiceResponse, or the Status of an error.
+/// An ExportXServiceResponse, or the Status of an error.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Exported {
     #[prost(message, optional, tag = "1")]
@@ -208,7 +208,7 @@ impl Reply {
         })
     }
 
-    /// What is refused of a request that was taken, and why.
+    /// The number of refused parts of a request that was otherwise stored, and the reason.
     pub fn refused(&self) -> Result<(i64, String)> {
         ensure!(self.status == 200, "{self:?} {}", self.why());
         let partial = Exported::decode(&self.body[..])?.partial;
@@ -217,7 +217,7 @@ impl Reply {
         }))
     }
 
-    /// Why a request is answered with an error.
+    /// The reason for which a request is answered with an error.
     pub fn why(&self) -> String {
         Partial::decode(&self.body[..]).map_or(String::new(), |status| status.why)
     }
@@ -311,7 +311,7 @@ pub fn metrics_of(sent: Vec<(Resource, Vec<Metric>)>) -> Vec<u8> {
     ExportMetricsServiceRequest { resource_metrics }.encode_to_vec()
 }
 
-/// A gauge of points of one time each, with a label `of`.
+/// A gauge of points at one time each, with a label `of`.
 pub fn gauge(name: &str, points: impl IntoIterator<Item = (u64, String, f64)>) -> Metric {
     let point = |(time_ns, of, value): (u64, String, f64)| NumberDataPoint {
         attributes: vec![text("of", &of)],
@@ -327,12 +327,12 @@ pub fn gauge(name: &str, points: impl IntoIterator<Item = (u64, String, f64)>) -
     }
 }
 
-/// The machine's clock, as requests have it.
+/// The machine's clock in the form that requests use.
 pub fn now_ns() -> u64 {
     ingestd::wall_clock().0 as u64
 }
 
-/// The same of any directory. A record that comes between the two questions makes them differ, so they are asked until they agree.
+/// Asks both versions of DuckDB about any directory, until they agree, because a record may arrive between the two questions.
 fn ask(dir: &Path, sql: &str) -> Result<String> {
     let sql = sql.replace("DIR", &format!("'{}'", dir.display()));
     let mut answers = [String::new(), String::new()];
@@ -355,7 +355,7 @@ pub fn said(body: &str) -> LogRecord {
     }
 }
 
-/// A request of one point of each series.
+/// A request with one point of each series.
 pub fn gauges(series: impl Iterator<Item = String>) -> Vec<u8> {
     let points = series.map(|of| (now_ns(), of, 1.0));
     metrics(vec![gauge("g", points)])

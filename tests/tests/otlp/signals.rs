@@ -1,4 +1,4 @@
-//! Logs, spans and metrics of senders that behave.
+//! Logs, spans and metrics of well-behaved senders.
 
 use anyhow::{Result, ensure};
 use ingestd::config::SEVERITIES;
@@ -53,12 +53,12 @@ fn a_log_record_is_a_row_with_all_that_was_sent() -> Result<()> {
     };
     let bare = LogRecord {
         observed_time_unix_nano: now,
-        // Of another kind than its field: it stays among the others.
+        // The attribute has another type than its field, so it stays among the others.
         attributes: vec![text("code", "teapot")],
         ..LogRecord::default()
     };
     receiving.takes_all("/v1/logs", &logs(vec![whole, bare]))?;
-    // What was answered can be read at once.
+    // Records can be read as soon as their request is answered.
     receiving.asks("SELECT count(*) FROM loom_scan(DIR, 'logs')", "2")?;
     let row = receiving.ask(r#"SELECT concat_ws('|', severity, severity_text, body, service, event, trace_id, span_id, "http.route", code, "host.name",
            attributes->>'user', attributes->>'$.list[0]', resource->>'$."service.instance.id"', scope->>'version')
@@ -79,7 +79,7 @@ fn a_log_record_is_a_row_with_all_that_was_sent() -> Result<()> {
     receiving.stop_sound()
 }
 
-/// One record of each severity, from none to one behind the last, with its number for a body.
+/// One record of each severity, from none to one above the last, with its number as the body.
 fn of_each_severity() -> Vec<u8> {
     let of_severity = |number: i32| LogRecord {
         severity_number: number,
@@ -94,7 +94,7 @@ fn of_each_severity() -> Vec<u8> {
 fn severities_compare_as_their_numbers_do() -> Result<()> {
     let receiving = Receiving::new("")?;
     receiving.takes_all("/v1/logs", &of_each_severity())?;
-    // A number without a name is in `severity` alone.
+    // A number without a name is in `severity` only.
     let without = "SELECT string_agg(body || '=' || coalesce(severity, 'none'), ' ' ORDER BY body) FROM loom_scan(DIR, 'logs') \
                    WHERE severity_number IS NULL OR severity_number <> body::INTEGER";
     receiving.asks(without, "0=none 25=25")?;
@@ -356,7 +356,7 @@ fn what_is_sent_again_or_after_a_restart_goes_to_the_same_fields() -> Result<()>
     };
     let mut receiving = Receiving::new("")?;
     for life in 0..2 {
-        // A sender that learned of no answer sends the same again.
+        // A sender that did not get an answer sends the same again.
         for _ in 0..2 {
             receiving.takes("/v1/metrics", &gauge(now + life * 1_000_000))?;
         }
@@ -405,7 +405,7 @@ fn grpc_at_the_same_address_takes_the_same_requests() -> Result<()> {
         (LOGS, &message[..40], 40, "grpc-status: 3"),
         (&LOGS.replace("Export", "Import"), &[], 0, "grpc-status: 12"),
     ] {
-        // curl takes no answer to a request that it still sends.
+        // curl does not read an answer while it still sends the request.
         let is_said = || Ok(exported(method, message, claimed)?.contains(status));
         ensure!(
             wait_until(is_said)?,

@@ -1,4 +1,5 @@
-//! What a resource of metrics has besides its job and its instance: labels of `target_info`, stored once for a time and limited as any series is.
+//! The attributes of a resource besides its job and its instance: they are labels of `target_info`, stored once for each time and limited
+//! like any series.
 
 use anyhow::{Result, ensure};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
@@ -43,14 +44,14 @@ fn load(time_ns: u64, of: &str) -> Vec<Metric> {
     vec![gauge("load", [(time_ns, of.to_owned(), 0.5)])]
 }
 
-/// Labels of a series, in the order of their names.
+/// The labels of a series, in the order of their names.
 const LABELS: &str =
     "list_sort(list_transform(map_entries(labels), lambda label: label.key || '=' || label.value))";
 
 #[test]
 fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
     let receiving = Receiving::new("")?;
-    // What can be read back exactly: microseconds.
+    // Whole microseconds can be read back exactly.
     let now = now_ns() / MS_NS * MS_NS;
     let takes = |sent| -> Result<()> {
         receiving.takes_all("/v1/metrics", &metrics_of(sent))?;
@@ -58,7 +59,7 @@ fn the_attributes_of_a_resource_are_the_labels_of_target_info() -> Result<()> {
     };
     let infos =
         "SELECT count(*) || '|' || count(DISTINCT labels) FROM loom_series(DIR, 'target_info')";
-    // As a Collector sends it on: the resource once for each point.
+    // A Collector sends the resource once for each point.
     let both = || {
         vec![
             (till(7), load(now - 2000 * MS_NS, "first")),
@@ -137,12 +138,12 @@ fn resources_that_always_change_are_limited_counted_and_named() -> Result<()> {
     for n in 0..10 {
         let sent = metrics_of(vec![changed(n)]);
         let (refused, why) = receiving.post("/v1/metrics", &sent)?.refused()?;
-        // One of the first request, and five of the day. The points are stored all the same.
+        // One from the first request, and five from the rest of the day. The points are stored all the same.
         ensure!(refused == 0, "{n}: {refused} {why}");
         let is_named = why.contains("series_max series are new") && why.contains("target_info{");
         ensure!(is_named == (n > 5), "{n}: {why}");
     }
-    // The longest labels of a series are 4096 bytes.
+    // The longest labels of a series have 4096 bytes.
     let mut long = shop().attributes;
     long.push(text("process.command_args", &"x".repeat(5000)));
     let sent = metrics_of(vec![(resource(long), load(now + 10 * MS_NS, "one"))]);
@@ -159,7 +160,7 @@ fn resources_that_always_change_are_limited_counted_and_named() -> Result<()> {
             wanted,
         )?;
     }
-    // Four, the long one, and five of the last request, of which three more have no sender's source.
+    // Four, the long one, and five of the last request, three more of which have no sender's source.
     let lost = "SELECT sum(records) FROM loom_losses(DIR) WHERE source = 'metrics/shop/i1'";
     receiving.asks_until(lost, "10")?;
     receiving.stop()

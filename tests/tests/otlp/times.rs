@@ -1,4 +1,4 @@
-//! Data points of one sender at many times in one request: all are stored, until their records would take too much.
+//! Data points of one sender at many times in one request: all are stored, unless their records would take too much space.
 
 use anyhow::{Result, ensure};
 
@@ -6,14 +6,14 @@ use crate::sender::{Receiving, gauge, metrics, now_ns};
 
 const MS_NS: u64 = 1_000_000;
 
-/// A point of one series each millisecond until now.
+/// A request with a point of one series for each millisecond until now.
 fn each_millisecond(name: &str, times: u64) -> Vec<u8> {
     let first = now_ns() - times * MS_NS;
     let points = (0..times).map(|n| (first + n * MS_NS, "one".to_owned(), n as f64));
     metrics(vec![gauge(name, points)])
 }
 
-/// A point of each series at one time.
+/// A request with a point of each series at one time.
 fn wide(series: u64) -> Vec<u8> {
     let now = now_ns();
     metrics(vec![gauge(
@@ -26,7 +26,7 @@ fn wide(series: u64) -> Vec<u8> {
 fn a_sender_may_gather_points_of_seconds() -> Result<()> {
     let receiving = Receiving::new("series_max = 1200")?;
     receiving.takes("/v1/metrics", &wide(1200))?;
-    // More points than series_max, of one series, in the second of two groups: their records have places for two hundred others.
+    // There are more points than `series_max`, of one series, in the second of two groups, whose records have room for two hundred others.
     receiving.takes_all("/v1/metrics", &each_millisecond("load", 5000))?;
     receiving.asks("SELECT count(*) || '|' || count(DISTINCT ts) || '|' || sum(value) FROM loom_series(DIR, 'load')", "5000|5000|12497500.0")?;
     receiving.asks("SELECT count(*) FROM loom_losses(DIR)", "0")?;
@@ -56,7 +56,7 @@ fn a_small_request_whose_records_are_long_is_cut_where_its_room_ends() -> Result
     let lost = "SELECT sum(records) FROM loom_losses(DIR)";
     let wanted = refused.to_string();
     receiving.asks_until(lost, wanted)?;
-    // What was refused is not known as stored: fewer at once are taken.
+    // Refused points are not known as stored, so fewer points at once are stored.
     receiving.takes("/v1/metrics", &each_millisecond("wide", 100))?;
     receiving.stop()
 }
@@ -86,7 +86,7 @@ fn points_of_a_new_sender_whose_clock_is_wrong_are_counted() -> Result<()> {
         refused == 10 && why.contains("set the clock of its sender"),
         "{refused} {why}"
     );
-    // Each sample, also that of `target_info`.
+    // Each sample counts, with that of `target_info`.
     let lost = "SELECT sum(records) FROM loom_losses(DIR) WHERE source IS NULL";
     receiving.asks(lost, "11")?;
     let detail = receiving.ask("SELECT any_value(detail) FROM loom_scan(DIR, 'loom_losses')")?;

@@ -1,4 +1,4 @@
-//! `COPY … TO` a directory that a daemon writes, and what is left of a statement that does not end.
+//! `COPY … TO` a directory that a daemon writes, and the records that a statement leaves if it does not end.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What is stored of the numbers from 0 on: as many as there are, if none is missing and none is there twice.
+/// The number of stored records, if they are the numbers from 0 on without a gap or a repetition.
 fn stored(dir: &Path) -> Result<Option<u64>> {
     let mut session = Session::open(Version::V2)?;
     let asked = session.query(&format!(
@@ -33,7 +33,7 @@ fn stored(dir: &Path) -> Result<Option<u64>> {
     Ok(numbers.first().copied())
 }
 
-/// A statement that goes on until it is stopped, in a process of its own.
+/// A statement that runs until it is stopped, in a process of its own.
 fn endless(dir: &Path) -> Result<std::process::Child> {
     let script = format!(
         "import duckdb, signal\n\
@@ -69,7 +69,7 @@ fn rows_go_through_the_daemon_that_runs_and_what_it_refuses_is_counted() -> Resu
     };
     session.query(&copy("SELECT n FROM range(300000) AS made(n)"))?;
     ensure!(stored(&dir)? == Some(300_000));
-    // The daemon's limit of a record is known to it alone.
+    // Only the daemon knows its limit of a record.
     let long = "SELECT n, repeat('x', 70000) AS text FROM range(300000, 300003) AS made(n)";
     let refused = session.query(&format!(
         "COPY ({long}) TO '{}' (FORMAT loom, SOURCE 's', ADD_FIELDS true)",
@@ -94,12 +94,12 @@ fn an_interrupt_keeps_the_rows_before_it_and_closes_the_directory() -> Result<()
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::TERM)?;
     let output = child.wait_with_output()?;
-    // DuckDB shows its progress before it, if that takes two seconds.
+    // DuckDB prints its progress first if the statement takes two seconds.
     ensure!(output.stdout.ends_with(b"interrupted\n"), "{output:?}");
     let rows = stored(&dir)?.context("nothing is stored")?;
     ensure!(rows > 0);
     ingestd(["check".as_ref(), dir.as_os_str()])?;
-    // The next statement goes on behind them.
+    // The next statement appends its rows.
     let mut session = Session::open(Version::V2)?;
     session.query(&format!(
         "COPY (SELECT n FROM range({rows}, {rows} + 1000) AS made(n)) TO '{}' (FORMAT loom, SOURCE 's')",

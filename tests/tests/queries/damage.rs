@@ -1,4 +1,4 @@
-//! Directories that cannot be read: the error names the thing, and the session goes on.
+//! Directories that cannot be read: the error names the cause, and the session goes on.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ fn error_of(session: &mut Session, sql: &str) -> Result<String> {
     }
 }
 
-/// Fails where `text` lacks one of `parts`.
+/// Fails if `text` does not contain all of `parts`.
 fn holds(text: &str, parts: &[&str]) -> Result<()> {
     for part in parts {
         ensure!(text.contains(part), "no '{part}' in: {text}");
@@ -78,7 +78,7 @@ fn what_is_no_directory_of_this_version_is_refused() -> Result<()> {
 
 #[test]
 fn a_directory_that_may_not_be_read_is_named() -> Result<()> {
-    // Root may read everything, so the script becomes nobody.
+    // Root may read everything, so the script runs as nobody.
     let script = "
 import duckdb, os, sys
 connection = duckdb.connect(config={'allow_unsigned_extensions': 'true'})

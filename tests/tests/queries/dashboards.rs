@@ -1,4 +1,4 @@
-//! What a dashboard's queries read of a directory far longer than the window that they show.
+//! The chunks that a dashboard's queries read in a directory far longer than the window that they show.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use loom_engine::testkit::scene::CHUNK;
 use loom_tests::duckdb::{Session, Version};
 
 const CHUNKS: u64 = 100_000;
-/// A chart of so many points reads the chunks that the edges of its buckets cut.
+/// A chart with this many points reads the chunks that the edges of its buckets cut.
 const POINTS: i64 = 300;
 const CHUNKS_READ_MAX: u64 = 400;
 
 /// 2026-01-01, in seconds.
 const BEGIN_S: i64 = 1_767_225_600;
 const RECORDS_PER_SECOND: i64 = 400;
-/// With its header, its own time and its value a record takes 100 bytes: more than 32 fit into a chunk, so that it keeps its bins.
+/// With its header, its own time and its value, a record takes 100 bytes. More than 32 fit into a chunk, so that it keeps its bins.
 const PADDING: [u8; 72] = [7; 72];
 
-/// Writes more than `CHUNKS` chunks of the smallest size; gives the last whole second that it holds.
+/// Writes more than `CHUNKS` chunks of the smallest size, and returns the last whole second in it.
 fn write(dir: &Path) -> Result<i64> {
     let source = "
         [[source]]
@@ -75,7 +75,7 @@ fn five_minutes_of_points_read_few_of_a_hundred_thousand_chunks() -> Result<()> 
             "SELECT count(DISTINCT t1), sum(count), max(upper) FROM loom_heat({source}, 'latency', {window})"
         ),
     ];
-    // As BI tools write it: a filter, and seconds of their own.
+    // BI tools write it in this way: a filter, and seconds of their own.
     let bucket = "bucket := INTERVAL 1 SECOND";
     let grouped = |relation: &str, time: &str| {
         let filter = within(time);

@@ -1,5 +1,5 @@
-//! What SQL functions answer while a directory changes under them: indexes come and go, layouts grow, records are lost, other
-//! directories appear. A writer of the test's own makes the directories, so that each step stands still while it is asked about.
+//! The answers of SQL functions while a directory changes under them: indexes are added and closed, layouts grow, records are lost, other
+//! directories appear. The test writes the directories itself, so that each step can be checked before the next.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ field = [{ name = 'n', type = 'u64' }, { name = 'op', type = 'u8' }]
 name = 'filler'
 ";
 
-/// A directory of small chunks, and who writes it.
+/// A directory of small chunks, and its writer.
 struct World {
     writer: Writer,
     r: SourceId,
@@ -50,7 +50,7 @@ impl World {
         })
     }
 
-    /// Pushes and publishes records of `r`: `n` goes on counting in steps that no two records share, `op` is 0, 1 or 2.
+    /// Pushes and publishes records of `r`. `n` takes values that no two records share; `op` is 0, 1 or 2.
     fn push(&mut self, records: u64, more: &[u8]) -> Result<()> {
         for _ in 0..records {
             let mut payload = (self.pushed * 7919 % 10_007).to_le_bytes().to_vec();
@@ -62,7 +62,7 @@ impl World {
         Ok(self.writer.publish()?)
     }
 
-    /// Chunks without a record of `r`.
+    /// Adds chunks without a record of `r`.
     fn fill(&mut self, chunks: usize) -> Result<()> {
         for _ in 0..chunks {
             self.writer.push(self.filler, &[7; 4000])?;
@@ -83,7 +83,7 @@ fn rows(session: &mut Session, sql: &str) -> Result<Vec<Row>> {
     session.query(sql).with_context(|| sql.to_owned())
 }
 
-/// `loom_aggregate` of the index `n`, its histogram, and DuckDB's own aggregates over the rows that `filter` leaves: all one.
+/// `loom_aggregate` of the index `n`, its histogram, and DuckDB's own aggregates over the rows that `filter` selects all agree.
 fn expect_agreement(session: &mut Session, dir: &str, filter: &str) -> Result<()> {
     let ours = rows(
         session,
@@ -214,7 +214,7 @@ fn a_prepared_call_sees_records_and_directories_that_came_since() -> Result<()> 
         first.push(1, &[])?;
         assert_eq!(execute("scan")?, one(1502));
         assert_eq!(execute("chunks")?, one(1502));
-        // By arrival, across both, as each writer's own clock tells it.
+        // The latest rows go by arrival across both directories, according to each writer's own clock.
         let latest = execute("latest")?;
         let mut first_column = |sql: String| rows(&mut session, &sql);
         let tail = format!("loom_tail('{glob}', 'r', 2)");
@@ -304,7 +304,7 @@ fn a_prepared_call_goes_on_when_a_label_is_added_and_shows_it() -> Result<()> {
     Ok(())
 }
 
-/// Records in the ledger a loss of three records of `source`.
+/// Records a loss of three records of `source` in the ledger.
 fn lose(world: &mut World, source: &str, from: Timestamp, to: Timestamp) -> Result<()> {
     let ledger = world.writer.define_builtin_source(&losses_source())?;
     let mut payload = Vec::new();
@@ -380,7 +380,7 @@ fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> R
         ] {
             assert_eq!(session.value(&count(call))?, "100", "{call}");
         }
-        // The loss of one source is none of another.
+        // A loss of one source does not concern another.
         let filler = format!("SELECT count(*) FROM loom_scan('{dir}', 'filler', complete := true)");
         assert_eq!(session.value(&filler)?, "0");
     }
@@ -391,7 +391,7 @@ fn losses_are_listed_and_make_complete_queries_fail_in_their_window_alone() -> R
 fn a_record_of_the_future_does_not_hide_the_last_minutes() -> Result<()> {
     let root = tempfile::tempdir()?;
     let (dir, parquet) = (place(&root, "loom"), place(&root, "r.parquet"));
-    // All are of the last minute but the first, which is 9 hours ahead.
+    // All are of the last minute, except the first, which is 9 hours ahead.
     let rows_of = "SELECT i AS n, (now() - INTERVAL 1 MINUTE + i * INTERVAL 100 MILLISECOND
         + CASE WHEN i = 0 THEN INTERVAL 9 HOUR ELSE INTERVAL 0 SECOND END)::TIMESTAMP AS t FROM range(500) AS numbers(i)";
     Session::plain(Version::V2)?.query(&format!("COPY ({rows_of}) TO '{parquet}'"))?;
@@ -437,7 +437,7 @@ fn a_directory_that_is_gone_is_told_by_its_path() -> Result<()> {
     Ok(())
 }
 
-/// A directory with the values 0, 1, … of a series `m`, a millisecond apart, of which retention took the oldest.
+/// A directory with the values 0, 1, … of a series `m`, a millisecond apart. Retention has removed the oldest.
 fn series(dir: &Path, records: i64, begin: Address) -> Result<()> {
     let mut options = options(256 << 10, 1 << 20);
     options.log.staging = dir.parent().map(Path::to_path_buf);

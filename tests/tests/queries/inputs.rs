@@ -1,5 +1,5 @@
-//! The same rows as CSV, JSON lines, Parquet and Arrow IPC, from a file and from standard input: whatever the format, Loom
-//! holds what DuckDB reads from the file itself.
+//! The same rows as CSV, JSON lines, Parquet and Arrow IPC, from a file and from standard input. For every format, Loom holds the same rows
+//! as DuckDB reads from the file itself.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,10 +16,10 @@ const TABLE: &str = "CREATE TABLE plain AS SELECT
     CASE WHEN i % 10 = 3 THEN NULL ELSE 'name, \"' || i || '\"' END AS word
     FROM range(3000) AS numbers(i)";
 
-/// Those of the columns; also Parquet and Arrow fill them.
+/// The fields of the columns, which Parquet and Arrow fill too.
 const FIELDS: &str = "number i64, small i64, ratio f64, flag bool, word utf8?";
 
-/// A format of `load`, the ending of its files' names, and how DuckDB writes it, where it does.
+/// A format of `load`, the suffix of its files, and how DuckDB writes it, if it can.
 const FORMATS: [(&str, &str, &str); 4] = [
     ("csv", "csv", "FORMAT csv, HEADER true"),
     ("json", "jsonl", "FORMAT json"),

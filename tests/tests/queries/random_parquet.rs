@@ -1,5 +1,5 @@
-//! Random rows in a Parquet file, loaded into Loom with their own times and several indexes: random questions must get from
-//! Loom what DuckDB says over the file, in both DuckDB versions.
+//! Random rows in a Parquet file, loaded into Loom with their own times and several indexes: Loom must answer random questions like DuckDB
+//! over the file, in both DuckDB versions.
 //!
 //! `LOOM_ROWS` and `LOOM_QUESTIONS` set the size, `LOOM_SEED` repeats a run.
 

@@ -1,4 +1,4 @@
-//! Random sources and random questions: Loom's answers are plain DuckDB's, whether `WHERE` prunes or not, in both versions.
+//! Random sources and random questions: Loom answers like plain DuckDB, whether or not `WHERE` prunes, in both versions.
 //!
 //! Runs for `LOOM_SECONDS`; `LOOM_SEED` repeats a run.
 
@@ -21,22 +21,22 @@ const ZONES: [&str; 6] = [
     "Antarctica/Troll",
 ];
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Default)]
 struct Tally {
     worlds: u32,
     questions: u64,
     rows: usize,
-    /// Scans that read less than there is.
+    /// Scans that read less than the whole directory.
     pruned: u64,
-    /// Segments that became columns between questions, which were then asked again.
-    compacted: u64,
+    /// Worlds whose units were written between questions, which were then asked again.
+    synced: u64,
     wrong: Vec<String>,
 }
 
-/// So many questions of a world are asked again when its segments are columns.
+/// This many questions about a world are asked again once its units are written.
 const ASKED_AGAIN: usize = 12;
-/// After so many wrong answers the rest is not asked.
+/// The run ends after this many wrong answers.
 const WRONG_MOST: usize = 5;
 
 // G11
@@ -60,16 +60,16 @@ fn loom_answers_what_plain_duckdb_answers_over_random_sources() -> Result<()> {
         tally.worlds += 1;
     }
     println!(
-        "random_worlds: {} sources, {} questions, {} rows of answers, {} scans pruned, {} segments in columns",
-        tally.worlds, tally.questions, tally.rows, tally.pruned, tally.compacted
+        "random_worlds: {} sources, {} questions, {} rows of answers, {} scans pruned, {} worlds asked again",
+        tally.worlds, tally.questions, tally.rows, tally.pruned, tally.synced
     );
     ensure!(tally.wrong.is_empty(), "{}", tally.wrong.join("\n\n"));
     ensure!(tally.pruned > 0, "no question pruned anything");
-    ensure!(tally.compacted > 0, "no segment became columns");
+    ensure!(tally.synced > 0, "no world was asked again");
     Ok(())
 }
 
-/// Makes one source and asks about it, as long as there is time.
+/// Generates one source and asks about it as long as there is time.
 fn ask_of_one(
     seed: &mut Seed,
     sessions: &mut [Session],
@@ -94,10 +94,9 @@ fn ask_of_one(
             asked.push((question, zone));
         }
     }
-    let compacted = world.compact()?;
-    if compacted > 0 {
-        tally.compacted += compacted;
-        world.story.push_str("; in columns now");
+    if world.sync()? {
+        tally.synced += 1;
+        world.story.push_str("; synced now");
         for (question, zone) in &asked {
             ask_all(sessions, &world, question, zone, tally);
         }
@@ -111,7 +110,7 @@ fn ask_of_one(
     Ok(())
 }
 
-/// Asks both versions, and notes what is wrong.
+/// Asks both versions, and notes wrong answers.
 fn ask_all(
     sessions: &mut [Session],
     world: &World,
@@ -134,7 +133,7 @@ fn ask_all(
     tally.questions += 1;
 }
 
-/// In 2.0 twice: with `WHERE` pruning and without.
+/// Asks twice in 2.0: with `WHERE` pruning and without.
 fn ask(session: &mut Session, question: &Question, zone: &str) -> Result<usize> {
     session.query(&format!("SET TimeZone = '{zone}'"))?;
     let rows = compare(session, question).context("pruning")?;

@@ -1,5 +1,5 @@
-//! Open connections while the world around them changes: records arrive, the daemon stops, dies and comes back, another process
-//! reads the same.
+//! Open connections while everything around them changes: records arrive, the daemon stops, dies and comes back, and another process reads
+//! the same directory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn push(dir: &Path, numbers: std::ops::Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Each session sees `count` sound records, by a new statement, by one that was prepared earlier, and from summaries.
+/// Each session sees `count` sound records: with a new statement, with one that was prepared earlier, and from summaries.
 fn all_see(sessions: &mut [Session], dir: &str, count: u64) -> Result<()> {
     for session in sessions {
         let version = session.version().name();
@@ -113,7 +113,7 @@ fn two_processes_see_the_same_at_one_position() -> Result<()> {
     daemon.stop()
 }
 
-/// Begins a scan, tells its first batch, and ends it when a line arrives.
+/// Begins a scan, prints its first batch, and ends it when a line arrives.
 const SLOW_SCAN: &str = "
 import duckdb, sys
 extension, scan = sys.argv[1:3]

@@ -1,4 +1,5 @@
-//! The rule of `ingestd/docs/rules.md` as it is written: a real daemon, a real receiver of the webhook, and the alerts and pins from SQL in both DuckDB versions.
+//! The rule of `ingestd/docs/rules.md` as it is written: a real daemon, a real receiver of the webhook, and the alerts and pins from SQL in
+//! both DuckDB versions.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -30,7 +31,7 @@ fn rule(receiver: &TcpListener) -> Result<String> {
     Ok(rule.replace("127.0.0.1:9009", &receiver.local_addr()?.to_string()))
 }
 
-/// The body of the next request, which is answered.
+/// Answers the next request and returns its body.
 fn receive(receiver: &TcpListener) -> Result<serde_json::Value> {
     let (mut stream, _) = receiver.accept()?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -74,7 +75,7 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
         "{alert}"
     );
 
-    // The window with the slow record passes while all else is looked at.
+    // The window with the slow record passes while the rest is checked.
     let ends = receiver.try_clone()?;
     let ends = std::thread::spawn(move || receive(&ends));
     let documented: serde_json::Value = serde_json::from_str(&example("json")?)?;
@@ -101,7 +102,7 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
             "SELECT concat_ws(' ', rule, value, threshold, to_ts - from_ts BETWEEN INTERVAL 0 SECOND AND INTERVAL 10 SECOND) {firing}"
         ))?;
         ensure!(row == "slow_redis 9000000.0 5000000.0 true", "{row}");
-        // The position and the window give the records that the rule saw.
+        // The position and the window select the records that the rule saw.
         let [position, from, to] = ["position", "epoch_ns(from_ts)", "epoch_ns(to_ts)"]
             .map(|column| session.value(&format!("SELECT {column} {firing}")));
         let count = session.value(&format!(
@@ -117,7 +118,7 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
     )?;
     ensure!(states == "2", "{states}");
 
-    // The pin holds what surrounds the alert.
+    // The pin holds the records around the alert.
     ensure!(wait_until(|| {
         let pinned = format!("SELECT count(*) FROM {alerts} WHERE state = 'pinned'");
         Ok(session.value(&pinned)? == "1")
@@ -177,7 +178,7 @@ fn the_rule_of_the_page_pages_when_the_percentile_breaks() -> Result<()> {
     daemon.stop()
 }
 
-/// Checks that the column `state` is an ENUM of these texts, and what each comparison of two of its values means.
+/// Checks that the column `state` is an ENUM of these texts, and the meaning of each comparison of two of its values.
 fn check_enum(session: &mut Session, from: &str, states: &[&str]) -> Result<()> {
     let types = session.value(&format!("SELECT DISTINCT typeof(state) FROM {from}"))?;
     assert_eq!(types, format!("ENUM('{}')", states.join("', '")));

@@ -1,4 +1,4 @@
-//! The worked examples in `sql/`, over the demonstration's data, in both DuckDB versions: they find what was hidden.
+//! The worked examples in `sql/`, over the demonstration's data, in both DuckDB versions, find the hidden cases.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ fn the_scripts_find_what_the_demonstration_hid() -> Result<()> {
             panic!("{rows:?}");
         };
         assert_eq!(source.as_deref(), Some("syscall"));
-        // On a busy machine some chunks may hold other sources alone.
+        // On a busy machine some chunks may hold only other sources.
         let holding = "SELECT count(*)::VARCHAR FROM loom_chunks('demo.loom', source := 'syscall')";
         let holding = Session::open_in(version, place.path(), Database::Memory)?.value(holding)?;
         assert_eq!(

@@ -1,14 +1,12 @@
-//! What `loom_series` and `loom_series_aggregate` say of series is what a scan of each group says, over rows and columns, several directories, windows and threads.
+//! `loom_series` and `loom_series_aggregate` agree with a scan of each group, over several directories, windows and threads.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::Timestamp;
-use loom_engine::compact::Compactor;
 use loom_engine::ingest::Writer;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
-use loom_engine::testkit::{compact, options};
+use loom_engine::testkit::options;
 use loom_tests::command::{says, table};
 use loom_tests::duckdb::{Row, Session, Version};
 use loom_tests::seed::Seed;
@@ -16,11 +14,11 @@ use loom_tests::seed::Seed;
 const GROUPS: usize = 3;
 const FIELDS: usize = 3;
 const ROUNDS: i64 = 6000;
-/// 2025-12-30, so that months end meanwhile.
+/// 2025-12-30, so that a month ends in the data.
 const FIRST_MS: i64 = 1_767_052_800_000;
 const STEP_MS: i64 = 60_000;
 
-/// Arguments of `loom_series_aggregate`, and why they are refused.
+/// Arguments of `loom_series_aggregate`, and the reasons why they are refused.
 const REFUSED: &str = "
 bucket := INTERVAL 0 SECOND                      | bucket takes a positive INTERVAL
 labels := MAP {'host': 'a(b'}                    | is not a regular expression
@@ -35,7 +33,7 @@ by := 'host'                                     | by takes a list of labels, su
 by := [1]                                        | by takes VARCHAR[], not an integer
 ";
 
-/// A number that sums are exact for, or one that is special.
+/// A number whose sums are exact, or a special one.
 fn value(seed: &mut Seed) -> FieldValue<'static> {
     match seed.between(0, 400) {
         0 => FieldValue::F64(f64::NAN),
@@ -46,7 +44,7 @@ fn value(seed: &mut Seed) -> FieldValue<'static> {
     }
 }
 
-/// Groups in one directory: the first rounds in columns, the last ones as rows.
+/// Writes groups into one directory, with two writers one after the other.
 fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
     for half in 0..2 {
         let mut options = options(256 << 10, 1 << 20);
@@ -63,7 +61,7 @@ fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
         let mut payload = Vec::new();
         for round in half * ROUNDS / 2..(half + 1) * ROUNDS / 2 {
             for (source, encoder) in &mut groups {
-                // Times go back now and then, and come twice.
+                // Times go back now and then, and repeat.
                 let late = seed.between(0, 20) / 18 * seed.between(0, 3);
                 let ms = FIRST_MS + (round - late) * STEP_MS;
                 let values: Vec<FieldValue> = (0..FIELDS).map(|_| value(seed)).collect();
@@ -74,9 +72,6 @@ fn record(dir: &Path, seed: &mut Seed) -> Result<()> {
             writer.tick()?;
         }
         writer.close()?;
-        if half == 0 {
-            compact(Compactor::open(dir, OsStorage::default())?)?;
-        }
     }
     Ok(())
 }
@@ -87,7 +82,7 @@ fn series(group: usize, field: usize) -> FieldDef {
         ("__name__", format!("m{field}")),
         ("host", format!("host-{group}")),
         ("a label with a long name", "x".repeat(10 * group)),
-        // Of one group it is empty, or missing.
+        // The label is empty in one group, or missing.
         ("zone", if group == 1 { "" } else { "z" }.to_owned()),
     ];
     let is_kept = |name: &str, value: &str| !value.is_empty() || name == "zone" && field < 2;
@@ -100,7 +95,7 @@ fn series(group: usize, field: usize) -> FieldDef {
     def
 }
 
-/// The samples as scans show them, with what `WHERE` leaves.
+/// The samples as scans return them, with the condition of a `WHERE`.
 fn scanned(dirs: &[PathBuf], window: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for dir in dirs {
@@ -141,7 +136,7 @@ fn same(session: &mut Session, one: &str, other: &str) -> Result<usize> {
     Ok(one.len())
 }
 
-/// Groups by some labels say what a `GROUP BY` over all samples says.
+/// Groups by some labels agree with a `GROUP BY` over all samples.
 fn same_groups(
     session: &mut Session,
     all: &str,
@@ -228,7 +223,7 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             let found = format!("SELECT {columns} FROM loom_series_aggregate({all}, NULL{window})");
             let wanted = format!("SELECT {shown} FROM scanned GROUP BY labels, dir");
             let series = same(&mut session, &found, &wanted)?;
-            // In a window of few rounds a series may have no sample.
+            // In a short window a series may have no sample.
             let may_miss = !window.is_empty() && rounds < 20;
             ensure!(series == 2 * GROUPS * FIELDS || may_miss, "{series} series");
             for bucket in ["", "7 MINUTE", "6 HOUR", "1 MONTH"] {
@@ -262,7 +257,7 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             &format!("SELECT * FROM loom_series_aggregate({all}, NULL, by := NULL)"),
             &format!("SELECT * FROM loom_series_aggregate({all}, NULL)"),
         )?;
-        // Labels may be a STRUCT, and their values of any type.
+        // Labels may be a STRUCT, and their values may have any type.
         let of = |labels: &str| {
             format!("SELECT value FROM loom_series({all}, 'm1', labels := {labels})")
         };
@@ -272,7 +267,7 @@ fn series_and_their_statistics_are_what_scans_say() -> Result<()> {
             &of("MAP {'host': 'host-1'}"),
         )?;
         ensure!(found > 0);
-        // Values one of which it is, as the regular expression says the same.
+        // A list of alternatives means the same as the regular expression.
         for (values, pattern) in [
             ("host-1|host-2", "host-[12]"),
             ("host-2|host-1|host-2|missing", "host-(1|2)"),

@@ -1,4 +1,4 @@
-//! The two kinds of DuckDB session that the other tests ask: they must answer alike, or a comparison shows nothing.
+//! The two kinds of DuckDB session that the other tests use must answer alike, or a comparison shows nothing.
 
 use anyhow::Result;
 use loom_tests::duckdb::{Row, Session, Version};

@@ -1,7 +1,7 @@
-//! Every example of `sql/README.md` runs, in order, in both DuckDB versions, and answers what stands below it. A block that begins
-//! with `-- DuckDB 2.0` or `-- before DuckDB 2.0` runs in that version alone.
+//! Every example of `sql/README.md` runs, in order, in both DuckDB versions, and gives the answer below it. A block that begins with `--
+//! DuckDB 2.0` or `-- before DuckDB 2.0` runs in that version only.
 //!
-//! With `LOOM_BLESS` set, the answers of 2.0 (of 1.5 where only that runs them) are written into the page instead.
+//! With `LOOM_BLESS` set, the answers of 2.0 (of 1.5 for examples that run only there) are written into the page instead.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn the_examples_of_the_page_run() -> Result<()> {
     let mut answers = BTreeMap::new();
     for version in Version::ALL {
         let place = tempfile::tempdir()?;
-        // The folder of the data is made once for each version, so that nothing of the one is seen by the other.
+        // The data's folder is made for each version, so that one version does not see the other's files.
         let mut session =
             Session::open_in(version, place.path(), Database::Memory)?.with_macros()?;
         for example in found.iter().filter(|example| is_for(example, version)) {
@@ -62,7 +62,7 @@ fn the_examples_of_the_page_run() -> Result<()> {
     Ok(())
 }
 
-/// Each function's columns, as `sql/functions.md` lists them and as a call of the example data has them.
+/// Compares each function's columns in `sql/functions.md` with those of a call on the example data.
 fn functions_have_the_columns_of_their_page(session: &mut Session) -> Result<()> {
     let page = std::fs::read_to_string(machine::root().join("sql/functions.md"))?;
     let mut checked = 0;
@@ -87,6 +87,7 @@ fn functions_have_the_columns_of_their_page(session: &mut Session) -> Result<()>
                 "index" => Some("'latency_us'"),
                 "metric" => Some("'none'"),
                 "n" => Some("3"),
+                "t_from" | "t_to" | "v_min" | "v_max" => Some("NULL"),
                 _ => None,
             })
             .collect::<Vec<_>>()
@@ -130,7 +131,7 @@ fn is_for(example: &Example, version: Version) -> bool {
     }
 }
 
-/// Runs the statements; the last one's answer, as the page would show it.
+/// Runs the statements, and returns the last one's answer in the form of the page.
 fn ask(session: &mut Session, example: &Example) -> Result<Vec<String>> {
     let all = statements(&example.text);
     let (last, before) = all.split_last().context("a block without a statement")?;
@@ -150,7 +151,7 @@ fn ask(session: &mut Session, example: &Example) -> Result<Vec<String>> {
     let names = match session.query(&format!("SELECT column_name FROM (DESCRIBE {last})")) {
         Ok(names) => names.into_iter().flatten().flatten().collect(),
         Err(_) => {
-            // What is no query has no description; the page names its columns.
+            // A statement that is not a query has no description; the page names its columns.
             let width = rows.first().map_or(1, Vec::len);
             vec!["result".to_owned(); width]
         }
@@ -158,7 +159,7 @@ fn ask(session: &mut Session, example: &Example) -> Result<Vec<String>> {
     Ok(markdown(&names, &rows))
 }
 
-/// Runs a block of shell where the built programs are found.
+/// Runs a block of shell commands that can find the built programs.
 fn shell(folder: &Path, text: &str) -> Result<()> {
     let programs = machine::ingestd()?;
     let mut path = programs

@@ -1,4 +1,4 @@
-//! Sources as tables: a catalog with a view for each source, in both DuckDB versions, which leaves the user's own databases alone.
+//! Sources as tables: a catalog with a view for each source, in both DuckDB versions. It does not change the user's own databases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use loom_tests::duckdb::{Database, Session, Version};
 use loom_tests::machine;
 use tempfile::TempDir;
 
-/// Loads one more source of `rows` records: field `n` counts from 0, and is indexed.
+/// Loads one more source of `rows` records. Its field `n` counts from 0 and is indexed.
 fn load(dir: &Path, source: &str, rows: usize) -> Result<()> {
     let csv = dir.with_extension("csv");
     let times = (0..rows).map(|n| {
@@ -42,14 +42,14 @@ fn directory(place: &TempDir, name: &str, sources: &[(&str, usize)]) -> Result<P
     Ok(dir)
 }
 
-/// Keeps a cut of the directories in a variable.
+/// Stores a cut of the directories in a variable.
 fn cut(session: &mut Session, dirs: &str) -> Result<()> {
     let row = format!("(SELECT list(row) FROM loom_snapshot({dirs}) AS row)");
     session.query(&format!("SET VARIABLE cut = {row}"))?;
     Ok(())
 }
 
-/// What went wrong, which something must have.
+/// The message of an error that must have occurred.
 fn told<T>(outcome: Result<T, loom_tests::duckdb::QueryError>) -> Result<String> {
     let error = outcome.err().context("it was not refused")?;
     Ok(error.to_string())
@@ -70,7 +70,7 @@ fn a_source_is_a_view_whatever_its_name() -> Result<()> {
         let mut tables = session.cells("SHOW TABLES")?;
         tables.retain(|name| !name.contains("__"));
         tables.sort();
-        // Names that differ in case alone are one name to DuckDB.
+        // Names that differ only in case are one name to DuckDB.
         let mut expected = names.clone();
         expected[7] = "case_8";
         expected.sort();
@@ -135,7 +135,7 @@ fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
         session.cells(tables)?,
         ["kept", "kept__n", "mine", "new", "new__n", "old", "old__n"]
     );
-    // Another directory has taken the path.
+    // Another directory takes the path.
     std::fs::remove_dir_all(&dir)?;
     directory(&place, "run", &[("kept", 4)])?;
     session.attach(&dir, None)?;
@@ -148,7 +148,7 @@ fn attaching_again_shows_what_came_and_drops_what_went() -> Result<()> {
 #[test]
 fn an_index_is_a_view_by_second_that_adds_up_and_reads_what_is_asked_for() -> Result<()> {
     let place = tempfile::tempdir()?;
-    // A source that has the name of a view of another's index.
+    // A source has the name of a view of another source's index.
     let dir = directory(&place, "run", &[("r", 60_000), ("r__n", 10)])?;
     for version in Version::ALL {
         let mut session = Session::open(version)?;
@@ -214,7 +214,7 @@ fn a_condition_prunes_through_views_subqueries_and_ctes_as_in_the_function_itsel
                 Ok((rows, chunks.parse()?))
             };
             let told: Vec<_> = from.iter().map(|from| asked(from)).collect::<Result<_>>()?;
-            // A twentieth of the rows at most match, in chunks side by side.
+            // At most a twentieth of the rows match, in chunks side by side.
             let is_pruned = told.iter().all(|(_, chunks)| *chunks < 20);
             if !is_pruned || told.windows(2).any(|pair| pair.first() != pair.last()) {
                 wrong.push(format!("{clause}: {told:?}"));
@@ -257,7 +257,7 @@ fn several_directories_make_one_catalog() -> Result<()> {
         let counts =
             "SELECT (SELECT count(*) FROM \"all\".both), (SELECT count(*) FROM \"all\".mine)";
         assert_eq!(session.cells(counts)?, ["8", "4"]);
-        // What is given is matched anew by each query.
+        // A given pattern is matched again by each query.
         let later = directory(&place, "zone", &[("both", 1), ("mine", 1)])?;
         let again = "SELECT count(*) FROM \"all\".both";
         assert_eq!(session.value(again)?, "9");
@@ -293,7 +293,7 @@ fn the_users_own_database_is_never_written_to() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = directory(&place, "run", &[("r", 5)])?;
     for version in Version::ALL {
-        // Neither version reads what the other wrote.
+        // Neither version reads the file that the other wrote.
         let folder = place.path().join(version.name());
         std::fs::create_dir(&folder)?;
         let file = folder.join("run.db");

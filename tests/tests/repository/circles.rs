@@ -1,37 +1,38 @@
-//! Circles of files: the files of a crate that import each other, found in the paths that their code names.
+//! Circles of files: the files of a crate that import each other, found in the paths in their code.
 //!
-//! A file imports another if it names an item that stands there, under whatever name that is handed on. Three things are no import: `mod`, a `pub use`
-//! of a name that the file itself does not need, for a module's face only hands on, and a name from the file of a module around it, for a module and
-//! what stands below it are one room. Tests are left out.
+//! A file imports another if it names an item that is defined there, even under a name that a third file re-exports. Three cases are no
+//! import: `mod`; a `pub use` of a name that the file itself does not need, because a module only re-exports it; and a name from the file
+//! of an enclosing module, because a module and everything below it belong together. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of the modules from the crate's root down.
 type Module = Vec<String>;
 
-/// So often a name may be handed on.
+/// The most times that a name may be re-exported.
 const HANDED_ON_MAX: usize = 20;
 
 /// A path that a `use` binds.
 struct Use {
     path: Vec<String>,
-    /// What the file calls it.
+    /// The name in this file.
     name: String,
     is_handed_on: bool,
 }
 
-/// A file of a crate, as far as it says what it imports.
+/// A file of a crate and its imports.
 struct File<'a> {
     path: &'a str,
     module: Module,
     uses: Vec<Use>,
     /// Paths outside `use`.
     paths: Vec<Vec<String>>,
-    /// The first names of all of them, and those that stand alone.
+    /// The first names of all paths, and names that are not in a path.
     names: BTreeSet<String>,
 }
 
-/// The circles of a crate, and the files of each, ascending. `files` are paths below the folder of the crate's root, ascending, and their texts.
+/// The circles of a crate, and the files of each, ascending. `files` are the paths below the folder of the crate's root, ascending, with
+/// their texts.
 pub fn circles<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Vec<String>> {
     let files: Vec<File> = files.map(|(path, text)| File::of(path, text)).collect();
     let house = House::of(&files);
@@ -55,7 +56,7 @@ pub fn circles<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Vec<S
         .collect()
 }
 
-/// The files to which the imports of one lead.
+/// The files that the imports of one file reach.
 fn reached<'a>(imports: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
@@ -76,7 +77,7 @@ impl<'a> House<'a> {
     fn of(files: &'a [File<'a>]) -> House<'a> {
         let mut house = BTreeMap::new();
         for file in files {
-            // `main.rs` beside `lib.rs` is another crate, of that one file.
+            // `main.rs` beside `lib.rs` is another crate with only that file.
             house.entry(file.module.as_slice()).or_insert(file);
         }
         House(house)
@@ -92,7 +93,7 @@ impl<'a> House<'a> {
             .collect()
     }
 
-    /// The file where the thing stands that a path in `file` names; `None`: in another crate.
+    /// The file that defines the item of a path in `file`; `None` if it is in another crate.
     fn home(&self, file: &'a File<'a>, path: &[String], handed_on: usize) -> Option<&'a File<'a>> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -106,7 +107,7 @@ impl<'a> House<'a> {
                     _ => self.below(around, rest, handed_on),
                 }
             }
-            // A module below, or a name that a `use` binds; any other is of another crate, or the file's own.
+            // The name is a module below or is bound by a `use`. Any other name is from another crate, or the file's own.
             name => {
                 let is_bound = file.uses.iter().any(|used| used.name == name);
                 let is_known = is_bound || self.child(file, name).is_some();
@@ -115,7 +116,7 @@ impl<'a> House<'a> {
         }
     }
 
-    /// The file where the thing stands that a path names in a module.
+    /// The file that defines the item of a path in a module.
     fn below(
         &self,
         module: &'a File<'a>,
@@ -131,7 +132,7 @@ impl<'a> House<'a> {
         let Some(used) = module.uses.iter().find(|used| used.name == *first) else {
             return Some(module);
         };
-        // A name that is bound to itself, as in `use anyhow; anyhow::Result`, is of another crate.
+        // A name that is bound to itself, as in `use anyhow; anyhow::Result`, is from another crate.
         if handed_on == HANDED_ON_MAX {
             return None;
         }
@@ -190,7 +191,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Reads what a `use` names behind a prefix.
+    /// Reads the names of a `use` behind a prefix.
     fn bind(&mut self, tree: &[&str], prefix: &[String], is_handed_on: bool) {
         let mut path = prefix.to_vec();
         let mut name = None;
@@ -235,7 +236,7 @@ fn parts<'t, 'a>(tokens: &'t [&'a str]) -> impl Iterator<Item = &'t [&'a str]> {
     parts.filter(|part| !part.is_empty())
 }
 
-/// All but the items behind `#[cfg(test)]`.
+/// All tokens except the items behind `#[cfg(test)]`.
 fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let mut kept = Vec::new();
     let mut rest = tokens;
@@ -251,7 +252,7 @@ fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     kept
 }
 
-/// What follows the item with which the tokens begin.
+/// The tokens behind the item at their beginning.
 fn behind_item<'t, 'a>(tokens: &'t [&'a str]) -> &'t [&'a str] {
     let mut depth = 0;
     let end = tokens.iter().position(|token| {
@@ -266,7 +267,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Names, `::` and single marks, without comments, texts and characters.
+/// Names, `::` and single marks, without comments, text literals and character literals.
 fn tokens(text: &str) -> Vec<&str> {
     let of_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -290,7 +291,7 @@ fn tokens(text: &str) -> Vec<&str> {
     found
 }
 
-/// What follows a text, up to the mark that ends it.
+/// The rest behind a text literal, which ends with `mark`.
 fn behind_text(text: &str, mark: char) -> &str {
     let mut is_escaped = false;
     let end = text.find(|c| {
@@ -301,7 +302,7 @@ fn behind_text(text: &str, mark: char) -> &str {
     end.and_then(|end| text.get(end + 1..)).unwrap_or_default()
 }
 
-/// What follows a character; a lifetime is not one.
+/// The rest behind a character literal. A lifetime is not one.
 fn behind_character(text: &str) -> &str {
     let mut characters = text.chars();
     match (characters.next(), characters.next()) {
@@ -310,7 +311,7 @@ fn behind_character(text: &str) -> &str {
     }
 }
 
-/// What follows a raw text; `None` for a raw name.
+/// The rest behind a raw text literal; `None` for a raw name.
 fn behind_raw(text: &str) -> Option<&str> {
     let hashes = text.len() - text.trim_start_matches('#').len();
     let inside = text.get(hashes..)?.strip_prefix('"')?;

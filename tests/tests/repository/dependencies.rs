@@ -1,4 +1,4 @@
-//! Which crate may depend on which, and under which licences: held against what cargo itself resolved.
+//! The dependencies that each crate may have, and their licences, checked against cargo's own resolution.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ struct Target {
 }
 
 impl Target {
-    /// The texts of its files: of a folder, where that holds no other target.
+    /// The texts of its files. A folder is read if it holds no other target.
     fn texts(&self) -> Result<Vec<String>> {
         let is_alone = !self.src_path.ends_with("src/main.rs");
         let is_root = ["lib.rs", "main.rs"].map(|root| self.src_path.ends_with(root));
@@ -76,7 +76,7 @@ struct DependencyKind {
     kind: Option<String>,
 }
 
-/// Which dependencies of the first crate are followed; those further down are followed as what is linked.
+/// The kinds of dependencies of the first crate that are followed. Of those further down, only linked ones are.
 #[derive(Copy, Clone, PartialEq)]
 enum Follow {
     Linked,
@@ -119,7 +119,7 @@ impl Metadata {
     }
 }
 
-/// Fails where a crate beneath `crate_name` is one of `forbidden`, or of a family `name-…` of it.
+/// Fails if a crate below `crate_name` is one of `forbidden`, or belongs to its family `name-…`.
 fn keeps_away(crate_name: &str, follow: Follow, forbidden: &str) -> Result<()> {
     let metadata = Metadata::read()?;
     for name in metadata.beneath(crate_name, follow)? {
@@ -177,7 +177,7 @@ fn the_fuzzer_knows_no_tokio() -> Result<()> {
     Ok(())
 }
 
-/// What cargo prints.
+/// The output of cargo.
 fn cargo<'a>(words: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut cargo = Command::new(env!("CARGO"));
     let output = cargo.args(words).current_dir(root()).output()?;
@@ -190,7 +190,7 @@ fn cargo<'a>(words: impl Iterator<Item = &'a str>) -> Result<String> {
 fn features(edges: &str) -> Result<BTreeSet<String>> {
     let words = "tree --offline --locked --workspace --prefix none --edges".split(' ');
     let text = cargo(words.chain([edges, "--format", "{p} {f}"]))?;
-    // A crate whose dependencies were listed above ends in a star.
+    // A star marks a crate whose dependencies were listed above.
     let crates = text.lines().map(|line| line.trim_end_matches(" (*)"));
     Ok(crates.map(str::to_owned).collect())
 }
@@ -274,7 +274,7 @@ fn every_licence_is_one_that_deny_toml_allows() -> Result<()> {
     Ok(())
 }
 
-/// True where the SPDX expression can be met by `allowed` alone. Old manifests write `/` for OR.
+/// True if `allowed` alone meets the SPDX expression. Old manifests write `/` for OR.
 fn permits(expression: &str, allowed: &[&str]) -> Result<bool> {
     let spaced = expression
         .replace('/', " OR ")

@@ -1,4 +1,4 @@
-//! The pages of the repository: every link leads somewhere, and the tables of keys are those of the code.
+//! The pages of the repository: every link has a target, and the tables of keys agree with the code.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use ingestd::config::{KeyDefault, key_tables};
 use loom_tests::machine::root;
 
-/// The pages with tables of keys, and the table of the configuration that a key without one stands in.
+/// The pages with tables of keys, and the configuration table of the keys that do not name one.
 const KEYS: [(&str, &str); 4] = [
     ("ingestd/docs/operations.md", ""),
     ("ingestd/docs/rules.md", "[[rule]]"),
@@ -97,7 +97,7 @@ fn keys(row: &str, table: &str) -> Option<Vec<Key>> {
         };
         found.push((table, name));
     }
-    // One default for each, or one for all.
+    // One default for each key, or one for all of them.
     let each: Vec<&str> = defaults.split(", ").collect();
     let default = |at: usize| match each.len() == found.len() {
         true => each.get(at).copied(),

@@ -1,7 +1,8 @@
-//! The repository itself: its style, what it depends on, its pages, and which tests show which promise.
+//! The repository itself: its style, its dependencies, its pages, and the tests that show its promises.
 
 mod circles;
 mod dependencies;
 mod documents;
+mod format;
 mod promises;
 mod style;

@@ -1,7 +1,8 @@
-//! Which tests show which promise: each test says so in a comment above it, and `engine/TESTING.md` is printed from these tags.
+//! The tests that show each promise: a comment above a test names its promises, and `engine/TESTING.md` is printed from these tags.
 //!
-//! A tag is a line `// G1, G9` or `// case Disk: short write` directly above a test (`#` in Python and SQL tests). A promise or a case without a test
-//! fails, and so does a tag of neither, or one that stands above no test. With `LOOM_BLESS` set the page is written.
+//! A tag is a line `// G1, G9` or `// case Disk: short write` directly above a test (`#` in Python and SQL tests). The test fails for a
+//! promise or a case without a test, for a tag that names neither, and for a tag that is not above a test. With `LOOM_BLESS` set the page
+//! is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -19,7 +20,7 @@ const PROMISES: [&str; 13] = [
     "SIGTERM under load loses nothing",
     "a snapshot is exact: every record below its position, none torn, doubled or missing",
     "readers never block, slow or corrupt the writer",
-    "damage is detected, reported and confined to its chunk, or to its unit in a column segment",
+    "damage is detected, reported and confined to its unit, in staging and the tail to its chunk",
     "no file and no bytes from the network cause a panic, unbounded memory or a hang, in the daemon or in DuckDB",
     "every loss is counted and can be queried; received = stored + refused + dropped, also after a kill; after a crash of the host, an unknown number is NULL",
     "a failed fsync never yields a durable acknowledgement",
@@ -28,7 +29,7 @@ const PROMISES: [&str; 13] = [
     "memory and disk stay within the configured limits",
 ];
 
-/// The section of each case, the case, and the outcome that is owed.
+/// The section of each case, the case, and its required outcome.
 const CASES: &str = r"
 Crash | in mid-payload | invisible, no hole
 Crash | published, not answered | readable
@@ -37,7 +38,6 @@ Crash | between the index logs | the timestamp index is rebuilt
 Crash | in recovery, again and again | the same records each time
 Crash | in a start, or in a stop, at any operation | no loss
 Crash | while a segment is created | no hole, no harm
-Crash | while a segment becomes columns | one form, complete
 Crash | stale staging | never used
 Disk | full at the start | refused
 Disk | full in mid-flush | the policy applies until there is room
@@ -51,14 +51,14 @@ Disk | remounted read-only | queries continue, syncs fail
 Disk | a segment deleted underneath | reported
 Disk | the directory moved, removed or replaced | reported until a restart
 Disk | an fsync of five seconds | producers wait, then the policy applies
-Corruption | a flipped byte | reported, confined to its chunk
+Corruption | a flipped byte | reported, confined to its unit, or to its chunk in the tail
 Corruption | truncation | reported
 Corruption | a damaged staging, a damaged or lost catalog or loom.json | the copy is used, a start repairs
 Corruption | a catalog that lost lines, or all of it, and its copy too | a start is refused
 Corruption | durable lost or of no use | reported by `check`
 Corruption | damaged index logs at a start | rebuilt as needed
 Corruption | a tail of zeroes | reported
-Corruption | swapped pages | both reported
+Corruption | swapped pages | reported
 Corruption | a segment of another directory | never verifies
 Corruption | lengths of 0 and 2^64-1 | an error, or no harm
 Corruption | chain links astray | an error, or no harm
@@ -129,6 +129,7 @@ Metrics | a log that takes nothing, a thousand connections | senders retry
 Metrics | clocks of targets | kept within limits
 SQL | loom_heat | exact counts, stable edges
 SQL | loom_rate | exact counts
+SQL | loom_why | exact counts, in bounded memory
 SQL | filter of a question | exactly the matching records
 SQL | loom_top | exact, from few chunks
 SQL | loom_estimate | at least the amount that is read
@@ -153,7 +154,7 @@ Printed from the tags above the tests by `LOOM_BLESS=1 cargo test --release --lo
 line, search for its tag: `git grep -n '// G4'`, `git grep -n 'case Disk: short write'`. [CONTRIBUTING.md](CONTRIBUTING.md) says how to run them.
 ";
 
-/// Folders with tests, and what stands in them that is not the project's.
+/// Folders with tests. Folders that are not the project's are skipped.
 const FOLDERS: [&str; 5] = ["engine", "ingestd", "duckdb-ext", "tests", "sql"];
 const SKIPPED: [&str; 4] = ["target", "corpus", "node_modules", "__pycache__"];
 
@@ -197,7 +198,7 @@ fn collect(folder: &Path, shown: &mut Shown, faults: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// The promises, or the case, that a line names.
+/// The promises, or the case, in a line.
 fn tags(line: &str) -> Vec<String> {
     let Some(said) = line.strip_prefix("// ").or_else(|| line.strip_prefix("# ")) else {
         return Vec::new();
@@ -216,7 +217,7 @@ fn tags(line: &str) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// An attribute, a function of Python, or the line of a macro that makes a test.
+/// True for an attribute, a function of Python, or a macro's line that begins a test.
 fn begins_test(line: &str) -> bool {
     let is_made = || {
         line.split_once(": ")
@@ -226,7 +227,7 @@ fn begins_test(line: &str) -> bool {
     line == "#[test]" || line.starts_with("def ") || is_made()
 }
 
-/// A file's name, after as many folders as no other file of a test has in common with it.
+/// The end of a file's path that no other file with tests has.
 fn short<'a>(path: &'a str, all: &BTreeSet<&str>) -> &'a str {
     let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
     let starts = stem.rmatch_indices('/').map(|(at, _)| at + 1);
@@ -236,7 +237,7 @@ fn short<'a>(path: &'a str, all: &BTreeSet<&str>) -> &'a str {
     unique.next().map_or(stem, |(short, _)| short)
 }
 
-/// Each promise and case, in order: its section, its tag, its name, what is owed.
+/// Each promise and case, in order: its section, its tag, its name, and the required outcome.
 fn owed() -> Vec<(&'static str, String, String, &'static str)> {
     let promises = PROMISES.iter().zip(1..).map(|(owed, number)| {
         let name = format!("G{number}");

@@ -1,4 +1,4 @@
-//! The parts of the house style that a machine can hold: every Rust file of the workspace is read as text.
+//! The parts of the house style that a machine can check: every Rust file of the workspace is read as text.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use loom_tests::machine::root;
 
 use super::circles::circles;
 
-/// Where `unsafe` may stand. A folder ends in a slash.
+/// The files that may contain `unsafe`. A folder ends in a slash.
 const UNSAFE_ALLOWED: [&str; 13] = [
     "engine/src/log/",
     "engine/src/format/columns/bits.rs",
@@ -25,7 +25,7 @@ const UNSAFE_ALLOWED: [&str; 13] = [
     "ingestd/probes/",
 ];
 
-/// Which module of the engine may not name which others.
+/// The modules of the engine, and those that each may not name.
 const MODULES_APART: [(&str, &[&str]); 5] = [
     (
         "engine/src/format/",
@@ -40,7 +40,7 @@ const MODULES_APART: [(&str, &[&str]); 5] = [
     ("engine/src/query/", &["ingest", "check"]),
 ];
 
-/// Code lines of one file, tests and comments left out.
+/// Code lines of one file, without tests and comments.
 const CODE_LINES_MAX: usize = 600;
 
 struct Source {
@@ -49,7 +49,7 @@ struct Source {
 }
 
 impl Source {
-    /// The lines above the file's test module, without comments, numbered from 1; none of a file that is all tests.
+    /// The lines above the file's test module without comments, numbered from 1. A file that is all tests has none.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let tests_only = self.path.contains("/src/") && self.path.contains("/tests/");
         self.text
@@ -89,7 +89,7 @@ fn collect(folder: &Path, found: &mut Vec<Source>) -> Result<()> {
     Ok(())
 }
 
-/// Fails with all `offences` at once, a line each.
+/// Fails with all `offences` at once, one in each line.
 fn none(offences: &[String], rule: &str) {
     assert!(offences.is_empty(), "{rule}:\n{}", offences.join("\n"));
 }

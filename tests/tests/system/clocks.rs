@@ -1,5 +1,5 @@
-//! Clocks that jump: arrival time never decreases, whatever the wall clock, the monotonic clock and the time since boot say across restarts
-//! and under way; times that records bring along may be anything.
+//! Clocks that jump: arrival time never decreases, whatever the wall clock, the monotonic clock and the time since boot do across restarts
+//! and during a run. Times that records bring along may have any value.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use loom_tests::producer::{Holding, Life};
 
 use super::{Place, SMALL};
 
-/// What `faketime` lets programs load.
+/// The library that `faketime` preloads.
 fn preload() -> Result<String> {
     let output = Command::new("faketime")
         .args(["-f", "+0", "env"])
@@ -22,18 +22,18 @@ fn preload() -> Result<String> {
     let line = told
         .lines()
         .find_map(|line| line.strip_prefix("LD_PRELOAD="));
-    // Programs with threads have a library of their own.
+    // Programs with threads use a library of their own.
     Ok(line
         .context("faketime says no LD_PRELOAD")?
         .replace("libfaketime.so", "libfaketimeMT.so"))
 }
 
-/// A daemon with a clock as `faketime -f` takes it, which may be accepted whatever it says.
+/// A daemon with a clock shifted as by `faketime -f`, and with `--accept-clock` if `accepted`.
 fn shifted(place: &Place, preload: &str, shift: &str, accepted: bool) -> Result<Command> {
     let mut command = Command::new(machine::ingestd()?);
     run_arguments(&mut command, place)?;
     command.env("LD_PRELOAD", preload).env("FAKETIME", shift);
-    // What it makes of waits by that clock has no end; a time namespace shifts it for the kernel too.
+    // Its handling of waits by the monotonic clock never ends. A time namespace shifts that clock instead.
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     if accepted {
         command.arg("--accept-clock");
@@ -48,7 +48,7 @@ fn run_arguments(command: &mut Command, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Adds records, and stops the daemon. Every one since the first is then there, in the order of its arrival.
+/// Adds records, and stops the daemon. All records since the first must be there, in the order of their arrival.
 fn live_and_stop(daemon: Daemon, place: &Place, there: &mut u64) -> Result<()> {
     let mut life = Life::from(*there);
     life.push(&place.dir, 3000)?;
@@ -155,7 +155,7 @@ fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() ->
         let arrived = std::fs::write(&step, shift)
             .map_err(anyhow::Error::from)
             .and_then(|()| {
-                // The writer looks at the wall clock once a second.
+                // The writer reads the wall clock once a second.
                 wait_until(|| {
                     pushing.push(100)?;
                     pushing.sync()?;
@@ -188,7 +188,7 @@ fn arrival_never_decreases_when_the_clock_is_stepped_under_a_running_daemon() ->
     Ok(())
 }
 
-/// A command whose wall clock is as far from the true one as the file says at any time.
+/// A command whose wall clock is always as far from the true one as the file says.
 fn stepped(place: &Place, step: &Path) -> Result<Command> {
     let mut command = shifted(place, &preload()?, "+0", false)?;
     command
@@ -213,7 +213,7 @@ fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
         configuration(&place.dir, &place.config(&aged))?;
         Daemon::spawn(command, &place.dir)
     };
-    // Three segments at least, so that the first could go.
+    // At least three segments, so that the first could be evicted.
     let mut pushed = 0;
     let mut push = |records: u64| -> Result<()> {
         let mut life = Life::from(pushed);
@@ -229,7 +229,7 @@ fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
         place.dir.display()
     );
     let recorded = || -> Result<bool> {
-        // The source is there once a step is.
+        // The source exists once a step is recorded.
         Ok(Session::open(Version::V2)?
             .value(&steps)
             .is_ok_and(|found| found == "1 true"))
@@ -239,7 +239,7 @@ fn a_forward_step_is_an_alert_and_makes_no_record_too_old() -> Result<()> {
     daemon.stop()?;
     let said = std::fs::read_to_string(place.dir.with_extension("log"))?;
     ensure!(said.contains("the wall clock stepped forward by"), "{said}");
-    // The next daemon knows the step from the directory.
+    // The next daemon reads the step from the directory.
     let daemon = start()?;
     push(1)?;
     daemon.stop()?;
@@ -263,7 +263,7 @@ fn a_pin_after_a_step_of_the_clock_has_the_records_with_own_times() -> Result<()
     let command = stepped(&place, &step)?;
     configuration(&place.dir, &place.config(&format!("{SMALL}{RULE}{OWN}")))?;
     let daemon = Daemon::spawn(command, &place.dir)?;
-    // An hour forward, then right again: arrival time is ahead for weeks.
+    // The clock goes an hour forward and back again, so arrival time is ahead for weeks.
     std::fs::write(&step, "+1h\n")?;
     let shown = place.dir.display();
     let value = |sql: &str| Session::open(Version::V2)?.value(sql);
@@ -294,7 +294,7 @@ fn a_pin_after_a_step_of_the_clock_has_the_records_with_own_times() -> Result<()
     let ns = |name: &str| about[name].as_i64().context("a time");
     let ahead_s = (ns("to_ns")? - ns("own_to_ns")?) / 1_000_000_000;
     ensure!((3590..=3600).contains(&ahead_s), "{about}");
-    // The hour of the step has not passed, so what was before it is in the span.
+    // The hour of the step has not passed, so the records before it are in the span.
     ensure!(ns("to_ns")? - ns("from_ns")? > 3_600_000_000_000, "{about}");
     ensure!(about["missing"].is_null(), "{about}");
     daemon.stop()
@@ -333,7 +333,7 @@ fn records_bring_any_times_in_any_order() -> Result<()> {
     let daemon = Daemon::start(&place.dir, &place.config(SMALL))?;
     let client = Client::connect(&place.dir)?;
     let source = client.define_one(OWN)?;
-    // Zero, before it, as far ahead and back as the type goes, and two thousand at one instant.
+    // Zero, negative, as far ahead and back as the type allows, and two thousand at one instant.
     let (back, ahead) = (-1_000_000_000_000, 9_000_000_000_000_000_000);
     let strange = [0, -1, 1, i64::MAX, i64::MIN, i64::MIN + 1, back, ahead];
     let same = 1_700_000_000_000_000_007;

@@ -1,4 +1,4 @@
-//! A daemon and its readers in containers, as far as namespaces make them: each has a `/dev/shm`, processes and networks of its own.
+//! A daemon and its readers in containers, as far as namespaces make them: each has its own `/dev/shm`, processes and networks.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,7 +59,7 @@ fn push(dir: &Path, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether this test can make containers.
+/// Whether this machine can make containers.
 fn can(test: &str) -> Result<bool> {
     if !machine::has(test, &["unshare", "mount"])? {
         return Ok(false);
@@ -127,7 +127,7 @@ fn staging_in_the_directory_is_read_in_containers_that_have_it_elsewhere() -> Re
         elsewhere.display()
     );
     counted(&bound, &elsewhere)?.prints("5\n");
-    // Another container pushes through the socket in it.
+    // Another container pushes through the socket in the directory.
     let rows = place.path().join("rows.json");
     std::fs::write(&rows, "{\"n\": 1}\n{\"n\": 2}\n")?;
     let (at, rows) = (elsewhere.display().to_string(), rows.display().to_string());
@@ -148,7 +148,7 @@ fn a_daemon_in_a_container_takes_what_is_pushed_outside_and_in_another() -> Resu
     let (at, config) = (dir.display().to_string(), file.display().to_string());
     let run = ["run", &at, "--config", &config];
     let daemon = Daemon::spawn(within(OWN_SHM, &machine::ingestd()?, &run), &dir)?;
-    // Outside, over the socket and through a ring.
+    // Pushes from outside, over the socket and through a ring.
     push(&dir, 5)?;
     let mut ring = RingClient::connect(&dir)?;
     let source = ring.define_one(SOURCE)?;

@@ -1,4 +1,4 @@
-//! System calls that fail: whichever it is, and whatever with, nothing acknowledged is lost and the next start finds a sound directory.
+//! System calls that fail, with any error: nothing acknowledged is lost, and the next start finds a sound directory.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,7 +22,7 @@ use super::{Place, SMALL, all, joined, settle};
 const SAMPLE: usize = 14;
 const BATCHES: u64 = 30;
 
-/// What may fail, and how.
+/// The calls that may fail, and their errors.
 const FAULTS: [(&str, &[&str]); 5] = [
     ("pwrite64", &["EIO", "ENOSPC", "EDQUOT", "EFBIG"]),
     ("fdatasync", &["EIO", "ENOSPC", "EDQUOT"]),
@@ -30,7 +30,7 @@ const FAULTS: [(&str, &[&str]); 5] = [
     ("fallocate", &["EIO", "ENOSPC", "EDQUOT", "EFBIG"]),
     ("openat", &["EMFILE", "ENFILE", "EIO", "EDQUOT"]),
 ];
-/// Which call fails, and how many after it.
+/// The number of the call that fails, and how many after it.
 const WHEN: [&str; 8] = ["2", "4", "7", "12", "30", "5..9", "10..14", "20+40"];
 
 struct Fault {
@@ -39,7 +39,7 @@ struct Fault {
     when: &'static str,
 }
 
-/// A run in which the fault strikes, and what is left of it. True where the daemon went on to the end.
+/// A run in which the fault occurs, and the directory that it leaves. Returns true if the daemon went on to the end.
 fn trial(fault: &Fault) -> Result<bool> {
     let place = Place::new()?;
     let config = place.config(&format!("{SMALL}durability = \"batch\"\n"));
@@ -136,7 +136,7 @@ fn a_daemon_that_has_no_descriptors_left_goes_on_when_it_has() -> Result<()> {
         let dir = &place.dir;
         let producer = scope.spawn(move || {
             life.live(dir, |pushing| {
-                // Whoever waits at the other end has gone where a test has failed.
+                // The receiver is gone if the test has failed.
                 let _ = connected.send(());
                 let _ = may_go.recv();
                 pushing.push(100_000)?;
@@ -145,7 +145,7 @@ fn a_daemon_that_has_no_descriptors_left_goes_on_when_it_has() -> Result<()> {
             })
         });
         is_connected.recv()?;
-        // Those that find no descriptor wait in the socket's queue.
+        // Connections that get no descriptor wait in the socket's queue.
         let mut holding = Vec::new();
         while holding.len() < 60 {
             holding.push(UnixStream::connect(daemon.socket())?);
@@ -173,7 +173,7 @@ fn a_daemon_that_has_no_descriptors_left_goes_on_when_it_has() -> Result<()> {
         wait_until(|| Ok(!in_trouble()?))?,
         "the trouble does not end"
     );
-    // There is room for others again.
+    // There is room for other connections again.
     drop(Client::connect(&place.dir)?);
     daemon.end(Signal::KILL)?;
     settle(&place.dir, &config, &life, 0)?;
@@ -191,7 +191,7 @@ fn stopped(place: &Place) -> Result<()> {
     daemon.stop()
 }
 
-/// Files like those of a log that was cut into as many pieces as one can make.
+/// Files like those of a log with the most pieces that can be made.
 fn scatter(folder: &Path, count: u64) -> Result<()> {
     for number in 0..count {
         std::fs::write(
@@ -232,7 +232,7 @@ fn a_directory_of_very_many_tiny_segments_is_read_in_bounded_memory() -> Result<
     Ok(())
 }
 
-/// The most memory that a process ever had.
+/// The most memory that a process has used.
 fn peak_mib(process: i32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status

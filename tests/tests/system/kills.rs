@@ -1,7 +1,7 @@
-//! SIGKILL at a system call of a run: whichever it is, what was acknowledged is there, whole and once, and the ledger is exact.
+//! SIGKILL at any system call of a run: the acknowledged records are there, whole and once, and the ledger is exact.
 //!
-//! The run recovers what an earlier kill left, changes the blocks of all logs, makes segments, writes the catalog, gives up the oldest segment
-//! and stops. The recovery after the kill is killed too, and the one after that, before one is left to end.
+//! The run recovers a directory after an earlier kill, changes the blocks of all logs, creates segments, writes the catalog, evicts the
+//! oldest segment and stops. The recovery after the kill is killed too, and the one after that, before one may end.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,30 @@ use rustix::process::Signal;
 
 use super::{Place, SMALL, all, settle};
 
-/// Records of a batch; each ends with a misfit and a sync.
+/// Records of a batch, which ends with a misfit and a sync.
 const BATCH_RECORDS: u64 = 300;
 const BATCHES: u64 = 40;
-/// Five of the segments. The time entries of their 1,300 chunks leave room in the first block of their log for few more.
+/// Five segments. The time entries of their 1,300 chunks leave little room in the first block of their log.
 const RECORDS_BEFORE: u64 = 72_800;
-/// Some five segments of records, the next, and what the index logs take.
+/// Some five segments of records, the next one, and the index logs.
 const RETENTION: &str = "[retention]\nmax_bytes = \"7424KiB\"\n";
 const BLOCK_BYTES: u64 = 64 << 10;
+/// An area of the tail: two units.
+const AREA_BYTES: u64 = 2 * (64 << 10);
 const SAMPLE: usize = 50;
+/// The calls by which records become durable, and what they concern: the bytes of a unit and their write-back, after which its mark moves, then its sync,
+/// pieces of the tail, and the slot that names both.
+const STEPS: [(&str, &str); 7] = [
+    ("pwrite64", "records/"),
+    ("sync_file_range", "records/"),
+    ("fdatasync", "records/"),
+    ("pwrite64", "tail"),
+    ("fdatasync", "tail"),
+    ("pwrite64", "durable"),
+    ("fdatasync", "durable"),
+];
+/// Kills at each step.
+const OF_STEP: usize = 3;
 /// Recoveries that are killed, one after the other.
 const RECOVERIES: usize = 3;
 
@@ -54,7 +69,7 @@ impl Scene {
         &self.place.dir
     }
 
-    /// The run, with these options of `strace`. True where the daemon was killed on its way.
+    /// The run, with these options of `strace`. Returns true if the daemon was killed on its way.
     fn run(&self, life: &mut Life, options: &[String]) -> Result<bool> {
         let command = strace::run(self.dir(), &self.file, options, &self.trace)?;
         let Ok(daemon) = Daemon::spawn_or_end(command, self.dir())? else {
@@ -70,7 +85,7 @@ impl Scene {
         Ok(!status.success())
     }
 
-    /// A start that is killed, or else stopped at once.
+    /// A start that is killed or else stopped at once. Returns true if it was killed.
     fn recover(&self, options: &[String]) -> Result<bool> {
         let command = strace::run(self.dir(), &self.file, options, &self.trace)?;
         match Daemon::spawn_or_end(command, self.dir())? {
@@ -100,7 +115,7 @@ fn batch(pushing: &mut Pushing<'_>, number: u64) -> Result<(), ClientError> {
     }
 }
 
-/// The system calls of a run and of a recovery, as far as each can be killed there; what the run is to cover, it covers.
+/// The system calls of a run and of a recovery at which each can be killed. Fails if the run does not cover everything.
 fn points() -> Result<[Vec<Point>; 2]> {
     let names_of_files = ["-y".to_owned()];
     let (scene, mut life) = Scene::new()?;
@@ -121,7 +136,7 @@ fn points() -> Result<[Vec<Point>; 2]> {
     Ok([run, recovery].map(|points| points.into_iter().collect()))
 }
 
-/// Fails unless the trace is of a run that does everything.
+/// Fails unless the trace is of a run that covers everything.
 fn covers(trace: &str) -> Result<()> {
     let (recovery, run) = trace
         .split_once(" listen(")
@@ -137,7 +152,7 @@ fn covers(trace: &str) -> Result<()> {
     covered(
         "the recovery of staged bytes",
         recovery,
-        &["pwrite64(", "/records/"],
+        &["pwrite64(", "/tail>"],
     )?;
     covered("the durable slot", recovery, &["pwrite64(", "/durable>"])?;
     covered(
@@ -145,7 +160,13 @@ fn covers(trace: &str) -> Result<()> {
         run,
         &["open", "/records/", "O_CREAT"],
     )?;
-    covered("its space", run, &["fallocate(", "/records/"])?;
+    covered("units", run, &["pwrite64(", "/records/"])?;
+    covered("the tail", run, &["pwrite64(", "/tail>"])?;
+    let areas: BTreeSet<_> = run
+        .lines()
+        .filter_map(|line| part_written(line, "/tail", AREA_BYTES))
+        .collect();
+    ensure!(areas.len() == 2, "the run begins one area of the tail");
     covered("its name", run, &["fsync(", "/records>"])?;
     covered("retention", run, &["unlink", "/records/"])?;
     covered("the catalog", run, &["write", "source_closed"])?;
@@ -154,7 +175,7 @@ fn covers(trace: &str) -> Result<()> {
     for log in ["/records/", "/chunks/", "/times/"] {
         let blocks: BTreeSet<_> = run
             .lines()
-            .filter_map(|line| block_written(line, log))
+            .filter_map(|line| part_written(line, log, BLOCK_BYTES))
             .collect();
         ensure!(
             blocks.len() > 1,
@@ -164,18 +185,33 @@ fn covers(trace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The segment and the block in it that a line of a trace says is written.
-fn block_written<'a>(line: &'a str, log: &str) -> Option<(&'a str, u64)> {
+/// The file and the part of it, of so many bytes, that are written in a line of a trace.
+fn part_written<'a>(line: &'a str, name: &str, part_bytes: u64) -> Option<(&'a str, u64)> {
     let ended = line.rsplit_once(") =").map(|(call, _)| call);
     let call = ended.or(line.strip_suffix(" <unfinished ...>"))?;
     let (_, call) = call.split_once("pwrite64(")?;
     let (file, written) = call.split_once('>')?;
     let (_, offset) = written.rsplit_once(' ')?;
     let offset: u64 = offset.parse().ok()?;
-    file.contains(log).then_some((file, offset / BLOCK_BYTES))
+    file.contains(name).then_some((file, offset / part_bytes))
 }
 
-/// A kill in the run, others in the recoveries that follow, and then what is there. True where the first struck.
+/// Points at each step by which records become durable.
+fn at_each_step(run: &[Point], seed: &mut Seed) -> Result<Vec<Point>> {
+    let mut drawn = Vec::new();
+    for (call, file) in STEPS {
+        let is_of_step = |point: &&Point| {
+            let concerns = point.file.as_deref().map(Path::to_string_lossy);
+            point.call == call && concerns.is_some_and(|concerned| concerned.starts_with(file))
+        };
+        let alike: Vec<Point> = run.iter().filter(is_of_step).cloned().collect();
+        ensure!(!alike.is_empty(), "the run makes no {call} of {file}");
+        drawn.extend((0..OF_STEP).map(|_| Point::draw(&alike, seed)));
+    }
+    Ok(drawn)
+}
+
+/// A kill in the run, others in the recoveries that follow, and then a check of the records. Returns true if the first kill happened.
 fn trial(first: &Point, later: &[Point]) -> Result<bool> {
     let (scene, mut life) = Scene::new()?;
     let killed = scene.run(&mut life, &first.kill(scene.dir()))?;
@@ -191,7 +227,7 @@ fn trial(first: &Point, later: &[Point]) -> Result<bool> {
             between.end
         );
     }
-    // Without retention, which would give up more while it is looked at.
+    // Runs without retention, which would evict more during the check.
     let after = settle(scene.dir(), &scene.place.config(SMALL), &life, 0)?;
     ensure!(
         after.end == before.end,
@@ -199,7 +235,7 @@ fn trial(first: &Point, later: &[Point]) -> Result<bool> {
         before.end,
         after.end
     );
-    // A gap that nobody knows the size of is left by a host that crashed, never by a process that was killed.
+    // Only a crash of the host leaves a gap of unknown size, never a kill of the process.
     ensure!(after.unknown == 0, "{} gaps are told", after.unknown);
     ensure!(
         after.oldest <= RECORDS_BEFORE,
@@ -222,7 +258,11 @@ fn a_kill_at_any_system_call_loses_nothing_acknowledged() -> Result<()> {
     let [run, recovery] = points()?;
     let firsts: Vec<Point> = match all() {
         true => run.clone(),
-        false => (0..SAMPLE).map(|_| Point::draw(&run, &mut seed)).collect(),
+        false => {
+            let mut firsts = at_each_step(&run, &mut seed)?;
+            firsts.extend((0..SAMPLE).map(|_| Point::draw(&run, &mut seed)));
+            firsts
+        }
     };
     println!(
         "kills: {} points in a run, {} in a recovery; {} tried",
@@ -240,7 +280,7 @@ fn a_kill_at_any_system_call_loses_nothing_acknowledged() -> Result<()> {
         struck += usize::from(killed);
     }
     println!("kills: {struck} of {} struck", firsts.len());
-    // A run makes some calls less often than the one that was recorded.
+    // A run makes some calls less often than the recorded run.
     ensure!(
         2 * struck > firsts.len(),
         "only {struck} of {} kills struck",

@@ -1,11 +1,10 @@
-//! The promises of `engine/TESTING.md` against the whole system: daemons that are killed, disks that fail or lose their power, clocks that
+//! The promises of `engine/TESTING.md` for the whole system: daemons that are killed, disks that fail or lose their power, clocks that
 //! jump, readers that are stopped.
 //!
-//! Each test takes a sample that fits CI, with a printed seed; `LOOM_SEED` repeats it, `LOOM_SECONDS` lasts longer, `LOOM_ALL=1` leaves
-//! nothing out.
+//! Each test takes a sample that fits CI, with a printed seed. `LOOM_SEED` repeats it, `LOOM_SECONDS` makes it run longer, and `LOOM_ALL=1`
+//! tries everything.
 
 mod clocks;
-mod compactions;
 mod containers;
 mod faults;
 mod kills;
@@ -24,10 +23,10 @@ use loom_tests::daemon::Daemon;
 use loom_tests::producer::{Holding, Life, losses_recorded};
 use tempfile::TempDir;
 
-/// A daemon whose blocks and segments are small, so that a short run uses many of them.
+/// Small blocks and segments, so that a short run uses many of them.
 const SMALL: &str = "[log]\nchunk = \"4KiB\"\nblock = \"64KiB\"\nsegment = \"1MiB\"\n";
 
-/// A place for a directory and its staging, which goes with it.
+/// A place for a directory and its staging, which is removed with it.
 struct Place {
     dir: PathBuf,
     staging: TempDir,
@@ -49,14 +48,15 @@ impl Place {
         })
     }
 
-    /// `config`, which begins with the table `[log]`, with staging in this place.
+    /// Adds staging in this place to `config`, which begins with the table `[log]`.
     fn config(&self, config: &str) -> String {
         let staging = format!("[log]\nstaging = \"{}\"\n", self.staging.path().display());
         config.replacen("[log]\n", &staging, 1)
     }
 }
 
-/// What a directory holds, read on a thread of its own: each keeps files open, which would keep a file system from being unmounted.
+/// Reads a directory's records on a thread of its own, because each thread keeps files open, which would keep a file system from being
+/// unmounted.
 fn look(dir: &Path) -> Result<Holding> {
     apart(|| Holding::of(dir))
 }
@@ -65,7 +65,7 @@ fn apart<T: Send>(read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| joined(scope.spawn(read)))
 }
 
-/// What a thread gave, once it ends.
+/// Waits for a thread and returns its result.
 fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     let outcome = thread.join();
     outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
@@ -78,8 +78,8 @@ fn sound(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// After whatever befell it, a plain daemon starts on the directory, which then holds what `life` says, and a ledger that says the rest;
-/// after its stop the directory is sound. Gives what it holds.
+/// Starts a plain daemon on a directory after any event. The directory must then hold the records of `life`, and the ledger the rest; after
+/// the stop it must be sound. Returns the records.
 fn settle(dir: &Path, config: &str, life: &Life, refused_before: u64) -> Result<Holding> {
     let daemon = Daemon::start(dir, config)?;
     losses_recorded(dir)?;
@@ -101,7 +101,7 @@ fn settle(dir: &Path, config: &str, life: &Life, refused_before: u64) -> Result<
     Ok(holding)
 }
 
-/// How long a test that lasts is to last: `LOOM_SECONDS`, or what CI has time for.
+/// How long a test runs: `LOOM_SECONDS`, or the time that CI has.
 fn seconds(otherwise: u64) -> Duration {
     let given = std::env::var("LOOM_SECONDS")
         .ok()
@@ -109,7 +109,7 @@ fn seconds(otherwise: u64) -> Duration {
     Duration::from_secs(given.unwrap_or(otherwise))
 }
 
-/// Whether the whole is asked for, not a sample.
+/// Whether to try everything instead of a sample.
 fn all() -> bool {
     std::env::var_os("LOOM_ALL").is_some()
 }

@@ -1,5 +1,5 @@
-//! A disk that is slower than the producers: whoever waits loses nothing, whoever drops is told how much, and the ledger in the log says
-//! the same, after a kill too.
+//! A disk that is slower than the producers: a source that waits loses nothing, a source that drops reports how much, and the ledger in the
+//! log agrees, after a kill too.
 
 use std::path::Path;
 use std::thread;
@@ -17,11 +17,11 @@ use loom_tests::producer::{Holding, Life, losses_recorded};
 use loom_tests::strace;
 use rustix::process::Signal;
 
-use super::{Place, SMALL, joined, seconds};
+use super::{Place, SMALL, joined, seconds, settle};
 
 const DROPS: &str = "[[source]]\nname = \"drops\"\non_overload = \"drop_new\"\n[[source.field]]\nname = \"n\"\ntype = \"u64\"\n";
 
-/// Pushes for `span` to a source that drops, as fast as the socket takes it. What a sync told at the end.
+/// Pushes for `span` to a source that drops, as fast as the socket takes it. Returns the counts of the last sync.
 fn push_dropping(dir: &Path, span: Duration) -> Result<Counts> {
     let client = Client::connect(dir)?;
     let catalog: serde_json::Value = serde_json::from_str(&client.catalog()?)?;
@@ -48,7 +48,7 @@ fn push_dropping(dir: &Path, span: Duration) -> Result<Counts> {
     Ok(client.sync()?.counts)
 }
 
-/// What the directory holds of the source that drops, and what its ledger says of it.
+/// The records of the dropping source in the directory, and those in its ledger.
 fn told(dir: &Path) -> Result<[u64; 3]> {
     let snapshot = Directory::open(dir)?.snapshot()?;
     let stored = records(&snapshot, snapshot.source("drops")?.id)?.len() as u64;
@@ -63,7 +63,7 @@ fn told(dir: &Path) -> Result<[u64; 3]> {
     Ok([stored, refused, dropped])
 }
 
-/// A run on a disk that `options` make slow, until a kill.
+/// A run on a disk that is slowed down by `options`, until a kill.
 fn overload(test: &str, options: &[String], span: Duration) -> Result<()> {
     if !machine::has(test, &["strace"])? {
         return Ok(());
@@ -131,10 +131,45 @@ fn a_flusher_slower_than_ingest_obeys_the_policies_and_the_identity_is_exact() -
 // case Disk: an fsync of five seconds
 #[test]
 fn a_sync_that_takes_five_seconds_holds_back_or_drops_and_nothing_else() -> Result<()> {
-    // One of each thread, somewhere on the way.
+    // One call of each thread is slow, somewhere on the way.
     overload(
         "slow fsync",
         &strace::inject("fdatasync", "delay_enter=5000000:when=6"),
         Duration::from_secs(7),
     )
+}
+
+/// A line of what the system counts of a process's input and output.
+fn io_of(daemon: &Daemon, line: &str) -> Result<u64> {
+    let io = std::fs::read_to_string(format!("/proc/{}/io", daemon.id()))?;
+    let found = io.lines().find_map(|text| text.strip_prefix(line));
+    Ok(found.context("no such line")?.trim().parse()?)
+}
+
+/// What a sync makes durable goes to the tail in pieces, and not as the unit or the chunk that it lies in.
+// G3
+#[test]
+fn a_sync_of_one_record_with_batch_durability_writes_some_pages() -> Result<()> {
+    const SYNCS: u64 = 2000;
+    /// A page of the tail, a slot, and a page of each index log, where a chunk ends.
+    const BYTES_MOST: u64 = 16 << 10;
+    let place = Place::new()?;
+    let config = place.config("[log]\ndurability = \"batch\"\n");
+    let daemon = Daemon::start(&place.dir, &config)?;
+    let mut life = Life::from(0);
+    life.push(&place.dir, 1)?;
+    let before = [io_of(&daemon, "wchar:")?, io_of(&daemon, "write_bytes:")?];
+    life = Life::from(1);
+    life.live(&place.dir, |pushing| {
+        pushing.push(1)?;
+        pushing.sync()?;
+        Ok(pushing.life.pushed <= SYNCS)
+    })?;
+    ensure!(life.acknowledged() == SYNCS + 1);
+    let after = [io_of(&daemon, "wchar:")?, io_of(&daemon, "write_bytes:")?];
+    let [written, to_disk] = [0, 1].map(|nth: usize| (after[nth] - before[nth]) / SYNCS);
+    println!("a sync of one record: {written} bytes written, {to_disk} to the disk");
+    ensure!(written <= BYTES_MOST && to_disk <= BYTES_MOST);
+    daemon.kill()?;
+    settle(&place.dir, &config, &life, 0).map(drop)
 }

@@ -1,9 +1,9 @@
-//! What readers cost the writer, wherever in a query they stand still or die: nothing.
+//! Readers cost the writer nothing, wherever in a query they stop or die.
 //!
-//! The first test shows it of every step: a reader asks and copies, so there is nothing of it that a writer could wait for, and a writer that goes
-//! on while a reader stands still never waits. Its producer lets each quarter of a block become durable before it pushes the next, so that the
-//! next block is free however busy the machine is; a wait for one is somebody else's doing. The second test shows it of the pace: rounds beside
-//! readers against rounds beside as much work that has nothing to do with the directory.
+//! The first test shows it for every step: a reader only asks and copies, so a writer has nothing to wait for, and a writer that goes on
+//! while a reader stands still never waits. Its producer lets each quarter of a block become durable before it pushes the next, so that the
+//! next block is free however busy the machine is; any wait for a block has another cause. The second test shows it for the pace: it
+//! compares rounds beside readers with rounds beside as much work that does not use the directory.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,13 +27,13 @@ use super::readers::{BLOCK_BYTES, CONFIG, RECORD_BYTES, RECORDS_OF_RECYCLES};
 use super::{Place, all, joined, seconds};
 
 const QUARTER_RECORDS: u64 = BLOCK_BYTES / 4 / RECORD_BYTES;
-/// Of each version of DuckDB.
+/// Stops of a reader in each version of DuckDB.
 const STOPS: usize = 8;
 const KILLS: usize = 4;
-/// One stop in so many lasts beyond a stop and a start of the daemon.
+/// One stop in this many lasts beyond a stop and a start of the daemon.
 const RESTART_EVERY: usize = 4;
 
-/// Calls that neither change nor hold anything.
+/// Calls that neither change nor lock anything.
 const ASKS: [&str; 12] = [
     "access",
     "close",
@@ -49,7 +49,7 @@ const ASKS: [&str; 12] = [
     "statx",
 ];
 
-/// A daemon, and a producer that gives it time.
+/// A daemon, and a producer that waits for it.
 struct Scene {
     place: Place,
     daemon: Option<Daemon>,
@@ -78,7 +78,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Pushes so many records, without ever making the writer wait.
+    /// Pushes at least `records` records, without ever making the writer wait.
     fn advance(&mut self, records: u64) -> Result<()> {
         let end = self.pushed + records;
         let mut life = Life::from(self.pushed);
@@ -104,7 +104,7 @@ impl Scene {
         probe::scan(&self.dir(), "")
     }
 
-    /// What a query does to the directory and to staging, each step of which only asks.
+    /// The calls of a query on the directory and on staging. Fails if one of them does more than ask.
     fn steps(&self, version: Version) -> Result<Vec<Point>> {
         let mut session = reader(version)?;
         let tracer = Tracer::attach(session.pid(), &[])?;
@@ -127,7 +127,7 @@ impl Scene {
         Ok(calls.into_iter().map(|(point, _)| point).collect())
     }
 
-    /// A reader stands still at `point` of a query for as long as it takes to use each block again, and goes on. True where it came there.
+    /// Stops a reader at `point` of a query until each block was used again, and lets it go on. Returns true if it reached the point.
     fn stop(&mut self, version: Version, point: &Point, restarts: bool) -> Result<bool> {
         let mut session = reader(version)?;
         let (pid, scan, before) = (session.pid(), self.scan(), self.pushed);
@@ -138,7 +138,7 @@ impl Scene {
                 tracer.has_stopped()? || query.is_finished()
             ))?);
             let struck = !query.is_finished();
-            // It stands still without its tracer too, and goes on faster.
+            // It stays stopped without its tracer, and then goes on faster.
             drop(tracer);
             let writing = scope.spawn(|| {
                 if restarts {
@@ -158,7 +158,7 @@ impl Scene {
         Ok(struck)
     }
 
-    /// A reader dies at `point` of a query. True where it came there.
+    /// Kills a reader at `point` of a query. Returns true if it reached the point.
     fn kill(&mut self, version: Version, point: &Point) -> Result<bool> {
         let mut session = reader(version)?;
         let tracer = Tracer::attach(session.pid(), &point.kill(&self.place.dir))?;
@@ -169,7 +169,7 @@ impl Scene {
     }
 }
 
-/// A session whose queries are the work of one thread.
+/// A session whose queries run on one thread.
 fn reader(version: Version) -> Result<Session> {
     let mut session = Session::open(version)?;
     session.query("SET threads = 1")?;
@@ -220,7 +220,7 @@ fn readers_that_stand_still_or_die_at_any_step_keep_the_writer_waiting_for_nothi
     scene.daemon.take().context("no daemon")?.stop()
 }
 
-/// How fast records went in, and how long pushing a batch took at most for 999 of 1000.
+/// The rate of records, and the longest push of a batch among 999 in 1000.
 #[derive(Copy, Clone, Debug)]
 struct Pace {
     per_second: u64,
@@ -230,8 +230,8 @@ struct Pace {
 const BATCH_RECORDS: u64 = 100;
 /// Rounds of each kind, one after the other.
 const ROUNDS: u32 = 5;
-/// By so much may the best round beside readers be worse than the middle one beside other work: a round is short, and others use the machine.
-/// A writer that waited for its readers would be worse in every round.
+/// The factor by which the best round beside readers may be worse than the middle one beside other work, because a round is short and other
+/// programs use the machine. A writer that waited for its readers would be worse in every round.
 const SLOWER_MOST: u64 = 2;
 const LONGER_MOST: u64 = 4;
 
@@ -261,7 +261,7 @@ fn measure(client: &Client, source: SourceId, span: Duration) -> Result<Pace> {
     })
 }
 
-/// The writer's pace beside one reader of `scan` that dies in the middle of its query, and then the next one.
+/// The writer's pace beside a reader of `scan` that is killed in the middle of its query, and replaced by the next one.
 fn beside_dying(
     measured: impl FnOnce() -> Result<Pace>,
     scan: &str,
@@ -289,7 +289,7 @@ fn beside_dying(
     })
 }
 
-/// The writer's pace beside two readers that stand still between two copies of a query.
+/// The writer's pace beside two readers that are stopped between two copies of a query.
 fn beside_stopped(
     measured: impl FnOnce() -> Result<Pace>,
     scan: &str,
@@ -312,7 +312,7 @@ fn beside_stopped(
     }
     thread::scope(|scope| {
         for session in &mut sessions {
-            // What it reads may be evicted by the time it goes on; that is told, or it is not.
+            // Its records may be evicted by the time it goes on, so its result does not matter.
             scope.spawn(|| drop(session.query(scan)));
         }
         let mut all_stopped = || {
@@ -332,7 +332,7 @@ fn beside_stopped(
     })
 }
 
-/// The pace of the middle round, rates and latencies each by themselves.
+/// The middle rate and the middle latency of the rounds.
 fn middle(rounds: &[Pace]) -> Pace {
     let of = |value: fn(&Pace) -> u64| {
         let mut values: Vec<u64> = rounds.iter().map(value).collect();
@@ -345,7 +345,7 @@ fn middle(rounds: &[Pace]) -> Pace {
     }
 }
 
-/// The pace of the best rounds.
+/// The best rate and the best latency of the rounds.
 fn best(rounds: &[Pace]) -> Pace {
     let per_second = rounds.iter().map(|pace| pace.per_second).max();
     let p99_9_ns = rounds.iter().map(|pace| pace.p99_9_ns).min();
@@ -355,7 +355,7 @@ fn best(rounds: &[Pace]) -> Pace {
     }
 }
 
-/// A directory that nobody writes to, with as much in it as the other's first rounds.
+/// A directory without a writer, with as many records as the other has after its first rounds.
 fn elsewhere() -> Result<Place> {
     let place = Place::new()?;
     let daemon = Daemon::start(&place.dir, &place.config(CONFIG))?;

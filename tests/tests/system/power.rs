@@ -1,8 +1,9 @@
-//! The host loses its power under load: the journal of the file system keeps what was synced, staging is gone, the machine starts again.
+//! The host loses its power under load: the file system's journal keeps everything that was synced, staging is lost, and the machine starts
+//! again.
 //!
-//! The simulated disk (`engine/src/tests/crashes.rs`) loses its power at every operation and again in recovery; this confirms on ext4 that the kernel
-//! does what the simulation says. The power fails by `EXT4_IOC_SHUTDOWN` on a loop mount. The new start is played by another boot id, which the
-//! recovering daemon sees in a mount namespace of its own; where staging is left in place, it is thus that of an earlier boot.
+//! The simulated disk (`engine/src/tests/crashes.rs`) loses its power at every operation and again in recovery. This test confirms on ext4
+//! that the kernel behaves like the simulation. The power fails by `EXT4_IOC_SHUTDOWN` on a loop mount. Another boot id plays the new
+//! start; the recovering daemon sees it in its own mount namespace. If staging is left in place, it thus belongs to an earlier boot.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,19 +24,19 @@ use tempfile::NamedTempFile;
 use super::{Place, joined, look, seconds, settle, sound};
 
 const DISK_MIB: u64 = 4096;
-/// No further round begins above: they take half of the disk, so nothing has to give way to others.
+/// No further round begins above this. It is half of the disk, so nothing needs to be evicted.
 const RECORDS_MOST: u64 = 20_000_000;
 const DURABILITY: Duration = Duration::from_millis(200);
-/// More than a flush that is under way takes on a busy machine. What was seen is printed.
+/// More than a flush that is under way takes on a busy machine. The observed times are printed.
 const FLUSH_MOST: Duration = Duration::from_secs(5);
 const ROUNDS_MIN: u64 = 4;
 
-/// With the boot id in the file `$0`, the daemon `$1 …`.
+/// Runs the daemon `$1 …` with the boot id in the file `$0`.
 const ANOTHER_BOOT: &str = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
 
-/// Starts a daemon as on a machine that has started again, and stops it once it has recovered.
+/// Starts a daemon as after a new start of the machine, and stops it once it has recovered.
 fn recover(dir: &Path, config: &str, boot: u64) -> Result<()> {
-    // Outside the file system that lost its power.
+    // The file is outside the file system that lost its power.
     let boot_id = NamedTempFile::new()?;
     std::fs::write(&boot_id, format!("00000000-0000-4000-8000-{boot:012}\n"))?;
     let file = configuration(dir, config)?;
@@ -48,7 +49,7 @@ fn recover(dir: &Path, config: &str, boot: u64) -> Result<()> {
     Daemon::spawn(command, dir)?.stop()
 }
 
-/// Pushes until the power fails after `lifetime`. Returns what the client knows, and when the power failed.
+/// Pushes until the power fails after `lifetime`. Returns the client's list, and the time at which the power failed.
 fn lose_power(
     disk: &Disk,
     dir: &Path,
@@ -79,7 +80,7 @@ fn lose_power(
         let under_load = wait_until(|| Ok(acknowledged.load(Ordering::Relaxed) > first))?;
         ensure!(under_load, "nothing is acknowledged in a minute");
         thread::sleep(lifetime);
-        // What a file system says while its power fails is nobody's promise: syncs that end in that moment may report success.
+        // While its power fails, a file system promises nothing: syncs that end at that moment may report success.
         let failed = Instant::now();
         disk.fail_power()?;
         daemon.kill()?;
@@ -89,7 +90,7 @@ fn lose_power(
     Ok((life, failed))
 }
 
-/// Rounds with one durability, of which at most what was acknowledged so long before the power failed may be lost.
+/// Rounds with one durability. Only records that were acknowledged within `allowed` before the power failed may be lost.
 fn rounds(test: &str, durability: &str, allowed: Duration) -> Result<()> {
     let Some(mut disk) = Disk::mount(test, DISK_MIB)? else {
         return Ok(());
@@ -142,7 +143,7 @@ fn rounds(test: &str, durability: &str, allowed: Duration) -> Result<()> {
     in_sql(&place.dir, there)
 }
 
-/// The same in SQL: the records, and losses whose number is NULL.
+/// Checks the same in SQL: the records, and losses whose number is NULL.
 fn in_sql(dir: &Path, there: u64) -> Result<()> {
     let mut session = Session::open(Version::V2)?;
     let dir = dir.display().to_string();
@@ -192,7 +193,7 @@ fn a_file_system_that_turns_read_only_is_still_queried_and_loses_nothing_acknowl
     let mut session = Session::open(Version::V2)?;
     let scan = probe::scan(&place.dir.display().to_string(), "");
     ensure!(probe::count_sound(&mut session, &scan)? == 100_000);
-    // What comes now stays in staging, and is not acknowledged.
+    // These records stay in staging and are not acknowledged.
     let mut later = Life::from(100_000);
     later.push(&place.dir, 1000)?;
     ensure!(

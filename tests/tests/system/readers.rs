@@ -1,4 +1,5 @@
-//! Readers that are stopped, killed, forked and robbed of staging: each is told the truth or an error. What they cost the writer is in `pace`.
+//! Readers that are stopped, killed, forked or lose staging: each gets the right answer or an error. Their cost for the writer is tested in
+//! `pace`.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,15 +20,15 @@ use super::{Place, joined};
 
 pub const BLOCK_BYTES: u64 = 4 << 20;
 pub const CONFIG: &str = "[log]\nblock = \"4MiB\"\nsegment = \"64MiB\"\n";
-/// What a record takes in the log.
+/// The size of a record in the log.
 pub const RECORD_BYTES: u64 = probe::PAYLOAD_BYTES as u64 + 8;
-/// More than three blocks, so that each of the two is used again at least once under whoever stands still.
+/// More than three blocks, so that each of the two is used again at least once while a reader is stopped.
 pub const RECORDS_OF_RECYCLES: u64 = 4 * BLOCK_BYTES / RECORD_BYTES;
 
-/// Any query here copies at least so often.
+/// The least number of copies of any query here.
 const COPIES: u64 = 100;
 
-/// A producer at full rate in a thread of its own, until it is told to end.
+/// A producer at full rate in a thread of its own, until it is stopped.
 struct Stream {
     pushed: AtomicU64,
     acknowledged: AtomicU64,
@@ -59,7 +60,7 @@ impl Stream {
         Ok(life.acknowledged())
     }
 
-    /// Waits until so many more records are acknowledged.
+    /// Waits until `records` more records are acknowledged.
     fn advance(&self, records: u64) -> Result<()> {
         let wanted = self.acknowledged.load(Ordering::Acquire) + records;
         let reached = wait_until(|| Ok(self.acknowledged.load(Ordering::Acquire) >= wanted))?;
@@ -76,7 +77,7 @@ impl Stream {
     }
 }
 
-/// A reader is stopped in the middle of a query, between two of its copies, for as long as it takes to use each block again, and goes on.
+/// Stops a reader in the middle of a query, between two of its copies, until each block was used again, and lets it go on.
 fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut Seed) -> Result<()> {
     let pid = session.pid();
     let before = stream.acknowledged.load(Ordering::Acquire);
@@ -89,7 +90,7 @@ fn stop_and_go(stream: &Stream, session: &mut Session, dir: &str, seed: &mut See
     let count = thread::scope(|scope| {
         let query = scope.spawn(|| probe::count_sound(session, &probe::scan(dir, "")));
         let stopped = wait_until(|| Ok(tracer.has_stopped()? || query.is_finished()));
-        // It stands still without its tracer too, and goes on faster.
+        // It stays stopped without its tracer, and then goes on faster.
         drop(tracer);
         let went_on = stream.advance(RECORDS_OF_RECYCLES);
         kill_process(pid, Signal::CONT)?;
@@ -155,7 +156,7 @@ fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() ->
         .next()
         .context("no staging")??
         .path();
-    // The daemon has it mapped: it must not run while pages are missing.
+    // The daemon has the file mapped, so it must not run while pages are missing.
     kill_process(daemon.pid(), Signal::STOP)?;
     for bytes in [1 << 20, 8192, 4096, 100, 0] {
         std::fs::File::options()
@@ -173,7 +174,7 @@ fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() ->
         }
     }
     daemon.kill()?;
-    // Whoever starts next is told what is there and what to do, and does nothing by itself.
+    // A reader or a daemon that starts next gets an error with the cause and the remedy, and does nothing by itself.
     for session in &mut sessions {
         let said = session.query(&format!("SELECT count(w0) FROM {scan}"));
         ensure!(said.is_err(), "staging of no bytes is read: {said:?}");
@@ -195,7 +196,7 @@ fn staging_that_is_cut_short_under_a_reader_is_an_error_and_ends_no_process() ->
     daemon.stop()
 }
 
-/// Forks after it has read, then reads on both sides.
+/// Forks after a read, and then reads on both sides.
 const FORK: &str = "
 import duckdb, os, sys
 extension, scan = sys.argv[1:3]

@@ -11,11 +11,11 @@ export async function about() {
   return ask("about", { headers });
 }
 
-/** Runs one SELECT; returns { rows, truncated, ms }. A row is an object with a property for each column. Times are microseconds since 1970. */
+/** Runs one SELECT; returns { names, types, rows, truncated, ms }. A row is an object with a property for each column. Times are microseconds since 1970. */
 export async function query(sql, signal) {
-  const { names, columns, truncated, ms } = await ask("query", { method: "POST", headers, signal, body: JSON.stringify({ sql }) });
+  const { names, types, columns, truncated, ms } = await ask("query", { method: "POST", headers, signal, body: JSON.stringify({ sql }) });
   const rows = columns.length === 0 ? [] : columns[0].map((_, at) => Object.fromEntries(names.map((name, column) => [name, columns[column][at]])));
-  return { names, rows, truncated, ms };
+  return { names, types, rows, truncated, ms };
 }
 
 async function ask(what, request) {

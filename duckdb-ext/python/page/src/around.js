@@ -6,12 +6,12 @@ import { evicted } from "./selection.js";
 import { following, state } from "./state.js";
 import { daemon } from "./world.js";
 
-const CHOOSERS = ["window", "live", "zone"];
+const CHOOSERS = ["window", "live", "zone", "filter"];
 
 const by = (id) => document.getElementById(id);
 
 /** Fills the header, the choosers and the notice; `misled` names parts of the address that the directory does not have. */
-export function showHeader(world, misled) {
+export function showHeader(world, misled, fields) {
   const mark = daemon(world);
   for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
   Object.assign(by("daemon"), { textContent: mark.text }).dataset.state = mark.state;
@@ -22,9 +22,11 @@ export function showHeader(world, misled) {
   options(by("source"), world.sources.map(({ name }) => [name, name]), state.source);
   const own = world.indexes.filter(({ source }) => source === state.source);
   options(by("index"), own.map(({ index, value, filter }) => [index, `${index}${value === index ? "" : ` (${value}${filter ? ` where ${filter}` : ""})`}`]), state.index);
+  options(by("group"), [["", "nothing"], ...fields.filter(({ groups }) => groups).map(({ name }) => [name, name])], state.group ?? "");
   by("index-label").hidden = own.length === 0;
+  by("filter").hidden = (state.source ?? "").startsWith("metrics/");
   by("source-label").hidden = world.sources.length === 0;
-  by("hint").hidden = own.length > 0;
+  by("hint").hidden = own.length > 0 || (state.source ?? "").startsWith("metrics/");
   by("hint").textContent = `No index on ${state.source}, so only its rate is drawn. Add one for new records: ingestd index add ${state.dir} --source ${state.source} --index NAME --value FIELD`;
   const gone = state.span && world.span ? evicted(world, state.span) : null;
   const oldest = when(world.oldest ?? 0, 3);

@@ -21,10 +21,10 @@ function timeTicks(span, count) {
 
 export class Frame {
   /** `axis` is true if the labels of the time axis are shown. */
-  constructor(figure, height, axis) {
+  constructor(figure, axis) {
     this.figure = figure;
     this.axis = axis;
-    this.height = height;
+    this.height = 0;
     this.head = figure.appendChild(document.createElement("figcaption"));
     this.note = figure.appendChild(Object.assign(document.createElement("p"), { className: "note", hidden: true }));
     this.canvas = figure.appendChild(document.createElement("canvas"));
@@ -46,8 +46,8 @@ export class Frame {
     this.span = span;
     this.width = this.figure.clientWidth;
     this.x = scaleLinear([span.from, span.to], [MARGIN.left, this.right]);
-    const context = clear(this.canvas, this.width, this.height);
-    clear(this.over, this.width, this.height);
+    const context = fit(this.canvas, this.width, this.height);
+    fit(this.over, this.width, this.height);
     return context;
   }
 
@@ -112,9 +112,9 @@ export class Frame {
     context.fillText(text, MARGIN.left + width / 2, MARGIN.top + 6);
   }
 
-  /** Draws the selection, and the crosshair unless `us` is null. A value bound of null is the edge of the picture. */
-  overlay(box, us) {
-    const context = clear(this.over, this.width, this.height);
+  /** Draws the selection, the crosshair unless `us` is null, and a cell { x, y, width, height, text }. A value bound of null is the edge of the picture. */
+  overlay(box, us, cell = null) {
+    const context = fit(this.over, this.width, this.height);
     if (box) {
       const [left, right] = [this.x(box.from), this.x(box.to)].map((x) => Math.min(Math.max(x, MARGIN.left), this.right));
       const values = box.vMin !== undefined && this.values;
@@ -135,6 +135,22 @@ export class Frame {
       const x = Math.round(this.x(us)) + 0.5;
       line(context, x, MARGIN.top, x, this.bottom);
     }
+    if (cell) this.pointed(context, cell);
+  }
+
+  /** Draws a frame around the cell under the pointer, and its text beside it. */
+  pointed(context, { x, y, width, height, text }) {
+    context.strokeStyle = colour("select");
+    context.lineWidth = 1.5;
+    context.strokeRect(x, y, width, height);
+    context.font = `11px ${colour("font")}`;
+    const wide = context.measureText(text).width + 12;
+    const left = x + width + 8 + wide < this.right ? x + width + 8 : Math.max(x - 8 - wide, MARGIN.left);
+    const top = Math.min(Math.max(y - 4, MARGIN.top), this.bottom - 20);
+    context.fillStyle = colour("ink");
+    context.fillRect(left, top, wide, 20);
+    Object.assign(context, { fillStyle: colour("card"), textAlign: "left", textBaseline: "middle" });
+    context.fillText(text, left + 6, top + 10);
   }
 
   /** Calls `hover(us, y)` under the pointer (null when it leaves), `brush(box, done)` during a drag, and `click` without one. */
@@ -183,7 +199,8 @@ export function line(context, x1, y1, x2, y2) {
   context.stroke();
 }
 
-function clear(canvas, width, height) {
+/** Fits a canvas to a size and clears it; returns its context. */
+export function fit(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== wide || canvas.height !== high) Object.assign(canvas, { width: wide, height: high });

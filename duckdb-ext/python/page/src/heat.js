@@ -19,6 +19,7 @@ export function drawHeat(frame, context, { cells, label, losses }) {
   const [least, most] = edges.length ? [edges.reduce((a, b) => Math.min(a, b)), edges.reduce((a, b) => Math.max(a, b))] : [1, 10];
   const log = least >= 0;
   frame.values = true;
+  frame.bands = null;
   if (log) {
     const positive = bounded.reduce((found, { lower, upper }) => Math.min(found, lower > 0 ? lower : upper / 2), Infinity);
     const floor = Number.isFinite(positive) ? positive : 1;
@@ -67,7 +68,7 @@ function bothTicks(y, count) {
 }
 
 /** 64 shades between the theme's stops, by name `--heat-0` to `--heat-5`. */
-function palette() {
+export function palette() {
   const stops = [0, 1, 2, 3, 4, 5].map((at) => colour(`heat-${at}`));
   const scale = scaleLinear(stops.map((_, at) => at / (stops.length - 1)), stops);
   return Array.from({ length: 64 }, (_, at) => scale(at / 63));

@@ -4,8 +4,14 @@ import { Alerts } from "./alerts.js";
 import { about, number, query, Unreachable } from "./api.js";
 import { notify, showEmpty, showHeader, showOnly, showUnreadable } from "./around.js";
 import { make } from "./dom.js";
+import { fieldsOf, valuesOf } from "./fields.js";
+import { FilterBox } from "./filter.js";
+import { Near } from "./near.js";
+import { isSeries, Metrics } from "./metrics.js";
+import { listenToKeys } from "./keys.js";
+import { conditionOf, groupsOf, widthOf } from "./groups.js";
 import { MARGIN } from "./frame.js";
-import { draw, drawOverlays, hover, onChoose, pictures, release } from "./pictures.js";
+import { draw, drawOverlays, hover, onChoose, onOverlay, pictures, release } from "./pictures.js";
 import { ratesOf } from "./rates.js";
 import { Selection } from "./selection.js";
 import * as sql from "./sql.js";
@@ -21,12 +27,32 @@ const ALL_MIN_US = 1e6;
 const PART_MOST = 0.5;
 
 const by = (id) => document.getElementById(id);
-const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, usual: usualRates });
+const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, sort: sortRows, open: openRow, filter: (condition) => filterBox.add(condition), usual: usualRates });
 
+const near = new Near(by("near"), {
+  close: () => state.at && (setAt(null), showNear()),
+  width: (width) => (Object.assign(state, { width }), writeAddress(), showNear()),
+});
 const table = new Alerts(by("alerts"));
 
+const filterBox = new FilterBox(by("filter"), {
+  check: (filter) => query(sql.check(state.dir, state.source, filter)),
+  apply: (filter) => change({ filter }),
+  values: (name) => valuesOf(state.dir, state.source, fields.find((field) => field.name === name)),
+});
+
+const metrics = new Metrics(by("metrics"), {
+  hover: (us) => brushing || hover(us === null ? null : { us, y: null, value: null }),
+  brush: (box, done, frame) => brushed(frame, null, box, done),
+  click: clicked,
+  changed: (changes) => change(changes),
+});
+onOverlay((box, us) => metrics.overlay(box, us));
+
 let world = null;
+let fields = []; // of the chosen source
 let drawn = null; // the answers that the pictures show, with the key of their queries
+let checked = null; // the filter that the server accepted, with its source
 let misled = null; // a message about names in the address that do not exist
 let brushing = false;
 let asked = null;
@@ -58,6 +84,27 @@ function settle() {
   if (state.rows !== null && !names.includes(state.rows)) state.rows = null;
 }
 
+/** Learns the fields of the chosen source, and drops a filter that does not fit them. */
+async function settleFields(signal) {
+  const source = world.sources.find(({ name }) => name === state.source);
+  fields = source && !isSeries(source.name) ? await fieldsOf(state.dir, source, signal) : [];
+  const key = JSON.stringify([state.dir, state.source, state.filter]);
+  if (state.filter !== "" && key !== checked) {
+    const { error } = await ask(sql.check(state.dir, state.source, state.filter), signal);
+    if (error) {
+      misled = `The filter of the address does not fit ${state.source}, so the page shows all records.`;
+      filterBox.refuse(state.filter, error);
+      state.filter = "";
+    }
+    checked = key;
+  }
+  filterBox.show(state.filter, fields.map(({ name }) => name));
+  if (state.group !== null && !fields.some(({ name, groups }) => groups && name === state.group)) {
+    misled = `The field '${state.group}' of ${state.source} cannot be grouped by.`;
+    state.group = null;
+  }
+}
+
 /** Reports that a name in the address does not exist, and drops the selection in it. */
 function mislead(what) {
   misled = `${what} The page shows an existing one instead.`;
@@ -82,10 +129,11 @@ async function refresh() {
   try {
     world = await look(state.dir, signal);
     settle();
+    await settleFields(signal);
     if (world.span === null) showEmpty(world);
     else showOnly("main");
     if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal);
-    showHeader(world, misled);
+    showHeader(world, misled, fields);
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof Unreachable && drawn !== null) notify("The explorer does not respond, so the pictures do not change. Start it again; the page then continues.");
@@ -104,28 +152,39 @@ function tick() {
   else refresh();
 }
 
-const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span]);
+const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span, state.filter, state.group, state.find, state.split]);
 
 async function askPictures(signal) {
-  const { dir, source, index } = state;
+  const { dir, source, index, filter } = state;
   const span = windowOf();
   const key = pictureKey();
   const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
+  const code = fields.find((field) => index !== null && field.isCode && field.name === world.field(source, index)) ?? null;
+  const group = fields.find((field) => field.name === state.group) ?? null;
+  const width = widthOf(span);
   const none = { sql: "", rows: [] };
-  const [rate, losses, alerts, pins, quantiles, heat] = await Promise.all([
-    ask(sql.rate(dir, names, span, world.alive), signal),
+  const [rate, losses, alerts, pins, quantiles, heat, bands, grouped] = await Promise.all([
+    ask(sql.rate(dir, names, span, world.alive, { [source]: filter }), signal),
     ask(sql.losses(dir, span), signal),
     world.alerts ? ask(sql.alerts(dir, span), signal) : none,
     world.alerts ? ask(sql.pins(dir, span), signal) : none,
-    index === null ? null : ask(sql.quantiles(dir, source, index, span, world.alive), signal),
-    index === null ? null : ask(sql.heat(dir, source, index, span, world.alive), signal),
+    index === null || code ? null : ask(sql.quantiles(dir, source, index, span, world.alive, filter), signal),
+    index === null || code ? null : ask(sql.heat(dir, source, index, span, world.alive, filter), signal),
+    code && ask(sql.groups(dir, source, span, code.name, { width, index, value: null, filter }), signal),
+    group && ask(sql.groups(dir, source, span, group.name, { width, index, value: index === null || code ? null : world.field(source, index), filter }), signal),
   ]);
   if (brushing) return;
   if (heat) heat.cells = heat.rows.map((cell) => ({ ...cell, lower: number(cell.lower), upper: number(cell.upper) }));
   const rates = ratesOf({ rows: rate.rows, span, held: world.span, live: world.alive });
-  drawn = { key, span, names, rate, rates, losses, alerts, pins, quantiles, heat };
+  drawn = { key, span, names, rate, rates, losses, alerts, pins, quantiles, heat, bands, grouped };
+  if (bands) bands.of = groupsOf(bands.rows, code, span, width);
+  if (grouped) grouped.of = groupsOf(grouped.rows, group, span, width);
   draw(drawn, world);
   table.show(alerts, pins);
+  by("metrics").hidden = !isSeries(source);
+  if (!isSeries(source)) return;
+  const held = world.sources.find(({ name }) => name === source);
+  await metrics.show({ dir, source, find: state.find, split: state.split, span, held, losses: losses.rows, signal });
 }
 
 /** The rates of the shown window, if the selection is a small part of it; otherwise 0. */
@@ -137,7 +196,7 @@ function usualRates({ from, to }) {
 // ---- choosing
 
 function change(changes) {
-  const step = ["dir", "source", "index", "span", "last"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
+  const step = ["dir", "source", "index", "span", "last", "filter", "group"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
   Object.assign(state, changes);
   misled = null;
   writeAddress(step);
@@ -147,7 +206,7 @@ function change(changes) {
 
 function chooseSource(source) {
   release("quantiles", "heat");
-  change({ source, index: null, selection: null, rows: null });
+  change({ source, index: null, filter: "", group: null, selection: null, sort: null, rows: null });
 }
 
 function chooseWindow(last) {
@@ -160,12 +219,50 @@ function clearSelection() {
   change({ selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
+function goLive() {
+  change({ span: null, selection: null, rows: null, zoomed: false });
+}
+
+/** Changes the window from the one that is shown; at most to the span of the records and as long again around it. */
+function shift(to) {
+  if (drawn === null || world?.span == null) return;
+  const next = to(drawn.span);
+  const long = Math.max(world.span.to - world.span.from, ALL_MIN_US);
+  if (next.to - next.from < SPAN_MIN_US || next.from < world.span.from - long || next.to > world.span.to + long) return;
+  release("rate", "quantiles", "heat");
+  change({ span: { from: Math.round(next.from), to: Math.round(next.to) }, zoomed: true });
+}
+
 function zoomToSelection() {
   const { from, to } = state.selection;
   change({ span: { from, to: Math.max(to, from + SPAN_MIN_US) }, zoomed: true });
 }
 
+function openRow(source, row) {
+  setAt({ source, ns: String(row.ts_ns), addr: String(row.addr) });
+  showNear();
+}
+
+function setAt(at) {
+  state.at = at;
+  writeAddress();
+}
+
+/** Shows or closes the neighbourhood of a record. */
+function showNear() {
+  const names = world.sources.filter(({ first_ts, name }) => first_ts !== null && !name.startsWith("metrics/")).map(({ name }) => name);
+  if (state.at && names.includes(state.at.source)) near.show(state.dir, state.at, state.width, names);
+  else by("near").close();
+}
+
+function sortRows(sort) {
+  state.sort = sort;
+  writeAddress();
+  selection.show(world);
+}
+
 function listSource(source) {
+  state.sort = null;
   state.rows = source === state.source ? null : source;
   writeAddress();
   selection.show(world);
@@ -179,6 +276,10 @@ function chosenBy(frame, { x, y }, values) {
   const from = round(frame.x.invert(x[0]), step);
   const box = { from, to: Math.max(round(frame.x.invert(x[1]), step), from + step) };
   if (!values) return box;
+  if (frame.bands) {
+    const where = conditionOf(drawn.bands.of, frame.bands.filter(({ top, bottom }) => top < y[1] && bottom > y[0]).map(({ group }) => group));
+    return where === null ? box : { ...box, where };
+  }
   // Bounds are rounded outward, and an edge of the picture is no bound, so the box contains everything that it covers.
   const vMin = y[1] >= frame.bottom ? null : rounded(frame.y.invert(y[1]), Math.floor);
   const vMax = y[0] <= MARGIN.top ? null : rounded(frame.y.invert(y[0]), Math.ceil);
@@ -192,53 +293,72 @@ function rounded(value, round) {
   return Number((round(value / step) * step).toPrecision(3));
 }
 
+/** Shows the selection while it is dragged, and then takes it. */
+function brushed(frame, values, box, done) {
+  brushing = !done;
+  const chosen = chosenBy(frame, box, values);
+  if (!done) return drawOverlays(chosen);
+  state.span ??= drawn.span;
+  drawn.key = pictureKey();
+  change({ selection: chosen, rows: null });
+}
+
+function clicked() {
+  brushing = false;
+  if (state.selection) clearSelection();
+}
+
 function start() {
-  onChoose(chooseSource);
+  onChoose({ source: chooseSource, filter: (condition) => filterBox.add(condition) });
   for (const [name, { figure, frame }] of Object.entries(pictures)) {
     const values = name === "heat";
     frame.listen({
       hover(us, y) {
-        if (!brushing) hover(us === null ? null : { us, value: values && y !== null ? frame.y.invert(y) : null });
+        if (!brushing) hover(us === null ? null : { us, y, value: values && y !== null && !frame.bands ? frame.y.invert(y) : null });
       },
       brush(box, done) {
-        brushing = !done;
-        figure.dataset.brushing = String(brushing);
-        const chosen = chosenBy(frame, box, values);
-        if (!done) return drawOverlays(chosen);
-        state.span ??= drawn.span;
-        drawn.key = JSON.stringify([state.dir, state.source, state.index, state.span]);
-        change({ selection: chosen, rows: null });
+        figure.dataset.brushing = String(!done);
+        brushed(frame, values, box, done);
       },
-      click() {
-        brushing = false;
-        if (state.selection) clearSelection();
-      },
+      click: clicked,
     });
   }
   by("window").append(...WINDOWS.map(([last, text]) => Object.assign(make("button", { type: "button", onclick: () => chooseWindow(last) }, text))));
   WINDOWS.forEach(([last], at) => (by("window").children[at].dataset.last = last));
-  by("live").addEventListener("click", () => (following() ? change({ span: drawn?.span ?? null }) : change({ span: null, selection: null, rows: null, zoomed: false })));
+  by("live").addEventListener("click", () => (following() ? change({ span: drawn?.span ?? null }) : goLive()));
   by("source").addEventListener("change", (event) => chooseSource(event.target.value));
   by("index").addEventListener("change", (event) => {
     release("quantiles", "heat");
     change({ index: event.target.value, selection: null, rows: null });
   });
+  by("group").addEventListener("change", (event) => {
+    release("rate", "quantiles");
+    change({ group: event.target.value || null });
+  });
   by("dir").addEventListener("change", (event) => {
     drawn = world = null;
-    change({ dir: event.target.value, source: null, index: null, span: null, selection: null, rows: null });
+    change({ dir: event.target.value, source: null, index: null, filter: "", group: null, span: null, selection: null, sort: null, rows: null });
   });
   by("zone").addEventListener("click", () => {
     state.utc = !state.utc;
     writeAddress();
-    if (world) showHeader(world, misled);
+    if (world) showHeader(world, misled, fields);
     draw();
     selection.show(world);
   });
-  startTheme(by("theme"), () => draw());
-  addEventListener("resize", () => draw());
+  const redraw = () => (draw(), metrics.paint());
+  startTheme(by("theme"), redraw);
+  addEventListener("resize", redraw);
+  by("help").addEventListener("click", () => by("keys").showModal());
   addEventListener("hashchange", restore);
-  addEventListener("keydown", (event) => {
-    if (event.key === "Escape") clearSelection();
+  listenToKeys(by("keys"), {
+    filter: () => filterBox.focus(),
+    move: (part) => shift((span) => ({ from: span.from + part * (span.to - span.from), to: span.to + part * (span.to - span.from) })),
+    zoom: (factor) => shift(({ from, to }) => ({ from: (from + to) / 2 - (factor * (to - from)) / 2, to: (from + to) / 2 + (factor * (to - from)) / 2 })),
+    // Without a list, the key scrolls the page.
+    records: () => state.selection !== null && selection.focus(),
+    live: goLive,
+    clear: clearSelection,
   });
 }
 
@@ -255,7 +375,7 @@ async function restore() {
   by("dir").value = state.dir;
   drawn = null;
   await refresh();
-  if (world) selection.show(world);
+  if (world) selection.show(world), showNear();
 }
 
 async function main() {

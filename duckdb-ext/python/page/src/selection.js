@@ -1,15 +1,15 @@
-// The panel below the pictures: the number of records in the selection, the other sources in its time, and its first rows.
+// The panel below the pictures: the number of records in the selection, the other sources in its time, its records, and why they differ.
 
 import { query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
 import { duration, fromTo, perTime, places, plural, valueFormat, when, whole } from "./format.js";
+import { Records } from "./records.js";
 import * as sql from "./sql.js";
 import { state } from "./state.js";
-
-const NS_PLACES = 3;
+import { Why } from "./why.js";
 
 export class Selection {
-  /** `actions`: { clear, zoom, list(source), usual(selection) }; the last returns the usual rate of each source. */
+  /** `actions`: { clear, zoom, list(source), sort(order), open(source, row), filter(condition), usual(selection) }; the last returns the usual rate of each source. */
   constructor(section, actions) {
     this.section = section;
     this.actions = actions;
@@ -26,55 +26,77 @@ export class Selection {
       make("button", { type: "button", onclick: actions.clear, title: "Clear the selection (Esc)" }, "Clear"),
     );
     this.around = make("div", { className: "around" });
-    this.table = make("div", { className: "table" });
+    this.records = new Records({ sort: actions.sort, open: (row) => actions.open(this.listed, row) });
     this.foot = make("p", { className: "foot" });
-    section.append(this.title, this.drawer.drawer, this.around, this.table, this.foot);
+    this.why = new Why({ filter: actions.filter, list: actions.list });
+    const body = make("div", { className: "body" }, make("div", { className: "records" }, this.records.element, this.foot), this.why.element);
+    section.append(this.title, this.drawer.drawer, this.around, body);
   }
 
   /** Queries and shows the selection; `world` is the state of the directory. A later call cancels an earlier one. */
   async show(world) {
     this.asked?.abort();
-    const { dir, source, selection } = state;
+    const { dir, source, index, selection, filter } = state;
     this.section.hidden = selection === null;
     if (selection === null) return;
     const asked = (this.asked = new AbortController());
-    const listed = state.rows ?? source;
+    const listed = (this.listed = state.rows ?? source);
+    const filters = { [source]: filter };
+    const order = this.order(world, listed);
     const chosen = listed === source ? selection : { from: selection.from, to: selection.to };
     this.describe(world, chosen, listed);
     const gone = evicted(world, chosen);
     this.section.dataset.state = gone ? "evicted" : "asking";
+    this.why.element.hidden = gone === "all";
     if (gone === "all") {
       this.count.textContent = "Removed";
       this.around.replaceChildren();
-      this.table.replaceChildren();
+      this.records.clear();
       this.foot.textContent = `Retention has removed these records. The oldest record in the directory is from ${when(world.oldest, 3)}.`;
+      this.foot.hidden = false;
       return;
     }
-    this.drawer.show(`${sql.rows(dir, listed, chosen)};\n\n${sql.count(dir, listed, chosen)};`);
+    const texts = { rows: sql.rows(dir, listed, chosen, filters[listed], order), count: sql.count(dir, listed, chosen, filters[listed]) };
+    this.drawer.show(`${texts.rows};\n\n${texts.count};`);
     this.count.textContent = "Counting …";
-    const others = world.sources.filter(({ name }) => name !== source && !name.startsWith("loom_")).map(({ name }) => name);
+    const others = world.sources.filter(({ name, first_ts }) => name !== source && first_ts !== null).map(({ name }) => name);
     const whenAsked = (promise, show, failed) => promise.then((answer) => asked.signal.aborted || show(answer)).catch((error) => asked.signal.aborted || failed(error));
     const rows = whenAsked(
-      query(sql.rows(dir, listed, chosen), asked.signal),
-      (answer) => this.list(world, answer, selection.index, listed),
-      (error) => this.table.replaceChildren(make("p", { className: "note bad" }, error.message)),
+      query(texts.rows, asked.signal),
+      (answer) => this.records.list(answer, order, index !== null && listed === source ? world.field(source, index) : null),
+      (error) => this.records.note(error.message, true),
     );
     const total = whenAsked(
-      query(sql.count(dir, listed, chosen), asked.signal),
-      ({ rows: [{ records }] }) => this.total(records, gone, world),
+      query(texts.count, asked.signal),
+      ({ rows: [{ records }] }) => this.total(records, gone, world, order),
       (error) => {
         this.count.textContent = "Not counted";
         // The list usually has the same error.
-        this.foot.textContent = this.table.textContent === error.message ? "" : error.message;
+        this.foot.textContent = this.records.element.textContent === error.message ? "" : error.message;
       },
     );
     const near = whenAsked(
-      query(sql.around(dir, [source, ...others], selection), asked.signal),
+      query(sql.around(dir, [source, ...others], selection, filters), asked.signal),
       (answer) => this.others(answer.rows, selection),
       (error) => this.around.replaceChildren(error.message),
     );
     await Promise.all([rows, total, near]);
-    if (!asked.signal.aborted) this.section.dataset.state = "shown";
+    if (asked.signal.aborted) return;
+    this.section.dataset.state = "shown";
+    // It may take longer than the list, so it waits for that.
+    await this.why.show({ dir, source, index: selection.index ?? null, selection, filter, world, signal: asked.signal });
+  }
+
+  /** Moves the focus to the list. */
+  focus() {
+    this.records.focus();
+  }
+
+  /** The order of the rows: as chosen, or the greatest values of the index first; for a source whose index is not shown, by time. */
+  order(world, listed) {
+    if (state.sort) return state.sort;
+    const own = listed === state.source && state.index !== null;
+    return own ? { column: world.field(listed, state.index), down: true } : { column: "ts_ns", down: false };
   }
 
   describe(world, chosen, listed) {
@@ -87,13 +109,14 @@ export class Selection {
       const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;
       parts.push(`${chosen.index} ${range}`);
     }
+    if (listed === state.source && state.filter !== "") parts.push(state.filter);
     this.what.textContent = parts.join("  ·  ");
   }
 
-  total(records, gone, world) {
+  total(records, gone, world, order) {
     this.count.textContent = plural(records);
     const kept = gone === "part" ? ` Retention has removed those before ${when(world.oldest, 3)}.` : "";
-    const more = Number(records) > sql.ROWS ? `The first ${whole(sql.ROWS)} are listed, in the order of arrival. Narrow the selection to see others.` : "";
+    const more = Number(records) > sql.ROWS ? `The first ${whole(sql.ROWS)} by ${order.column === "ts_ns" ? "time" : order.column} are listed. Narrow the selection or sort by another column to see others.` : "";
     this.foot.textContent = (more + kept).trim();
     this.foot.hidden = this.foot.textContent === "";
   }
@@ -107,39 +130,11 @@ export class Selection {
       const times = usual > 0 ? rate / usual : null;
       const compared = times === null ? "" : times >= 0.67 && times <= 1.5 ? ", the usual rate" : times < 0.05 ? ", far below the usual rate" : `, ${times >= 10 ? whole(Math.round(times)) : times.toFixed(1)} times the usual rate`;
       const listed = source === (state.rows ?? state.source);
-      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, make("small", {}, `${plural(records)}, ${perTime(rate)}${compared}`));
+      const chip = make("button", { type: "button", onclick: () => this.actions.list(source) }, source, " ", make("small", {}, `${plural(records)}, ${perTime(rate)}${compared}`));
       chip.setAttribute("aria-pressed", String(listed));
       return chip;
     });
-    this.around.replaceChildren(make("span", {}, "All records in this time"), ...chips);
-  }
-
-  list(world, { names, rows }, index, listed) {
-    if (rows.length === 0) {
-      this.table.replaceChildren(make("p", { className: "note" }, "There are no records in the selection."));
-      return;
-    }
-    const shown = names.filter((name) => name !== "ts_ns");
-    const valued = index && listed === state.source ? world.field(state.source, index) : null;
-    const formats = new Map(shown.map((name) => [name, /_(ns|us|ms|bytes)$/.test(name) ? valueFormat(name) : null]));
-    const numeric = new Set(shown.filter((name) => rows.every((row) => row[name] === null || typeof row[name] === "number") && name !== "ts"));
-    const head = make("tr", {}, ...shown.map((name) => make("th", { className: numeric.has(name) ? "number" : "" }, name === "ts" ? "time" : name)));
-    const body = rows.map((row) =>
-      make(
-        "tr",
-        {},
-        ...shown.map((name) => {
-          if (name === "ts") return make("td", {}, when(row.ts, 6) + String(row.ts_ns).slice(-NS_PLACES));
-          const value = row[name];
-          if (value === null) return make("td", { className: `null ${numeric.has(name) ? "number" : ""}` }, "NULL");
-          const format = formats.get(name);
-          const text = typeof value === "number" && format ? format(value) : String(value);
-          return make("td", { className: `${numeric.has(name) ? "number" : ""} ${name === valued ? "value" : ""}`.trim(), title: String(value) }, text);
-        }),
-      ),
-    );
-    this.table.replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
-    this.table.scrollTop = 0;
+    this.around.replaceChildren(make("span", {}, state.filter === "" ? "All records in this time" : "In this time"), ...chips);
   }
 }
 

@@ -2,15 +2,24 @@
 //
 //   last       the length of the window before the newest record, in seconds; 0 shows everything
 //   span       { from, to } of a fixed window; null while the window follows the newest record
-//   selection  { from, to } and, if values are selected, { index, vMin, vMax }, where null is an open bound; null without a selection
+//   selection  { from, to } and, if values are selected, { index, vMin, vMax }, where null is an open bound, or { where }, a filter; null without a selection
 //   zoomed     whether the user chose `span`; false if it is only fixed for a selection
+//   filter     the filter of the source, in the grammar of Loom's functions; empty without one
+//   group      the field by which the source is grouped; null without one
+//   find, split   the text that the shown metrics contain, and the label by which they are split
+//   sort       { column, down }, the order of the listed rows; null for the greatest values of the selection's index first
+//   at         { source, ns, addr } of the record whose neighbourhood is open; null if none is
+//   width      half the length of the neighbourhood, in microseconds
 //   rows       the source whose rows are listed, if it differs from `source`
 
 import { instant } from "./sql.js";
 
 const LAST_MAX = 1e9;
+const WIDTH = 1000;
+/** The widths that a neighbourhood can have, with their names. */
+export const WIDTHS = [[10, "± 10 µs"], [100, "± 100 µs"], [WIDTH, "± 1 ms"], [10_000, "± 10 ms"], [100_000, "± 100 ms"]];
 
-export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, rows: null, utc: false, zoomed: false };
+export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, filter: "", group: null, find: "", split: null, sort: null, at: null, width: WIDTH, rows: null, utc: false, zoomed: false };
 
 /** Whether the window follows the newest record. */
 export const following = () => state.span === null;
@@ -40,16 +49,29 @@ export function readAddress() {
   state.span = parseSpan(given.get("from"), given.get("to"));
   state.selection = parseSpan(given.get("sel_from"), given.get("sel_to"));
   state.rows = given.get("rows");
+  state.filter = given.get("filter") ?? "";
+  state.group = given.get("group");
+  state.find = given.get("find") ?? "";
+  state.split = given.get("split");
+  const ns = given.get("at");
+  const addr = given.get("at_addr");
+  state.at = /^\d{1,19}$/.test(ns ?? "") && addr !== null && given.has("at_source") ? { source: given.get("at_source"), ns, addr } : null;
+  const width = Number(given.get("width"));
+  state.width = WIDTHS.some(([us]) => us === width) ? width : WIDTH;
+  const sort = given.get("sort");
+  state.sort = sort === null ? null : { column: sort.replace(/^-/, ""), down: sort.startsWith("-") };
   state.utc = given.get("zone") === "utc";
   const bound = (name, none) => (given.get(name) === none ? null : Number(given.get(name) ?? NaN));
   const [vMin, vMax] = [bound("v_min", "-inf"), bound("v_max", "inf")];
   if (state.selection && state.index && !Number.isNaN(vMin) && !Number.isNaN(vMax)) Object.assign(state.selection, { index: state.index, vMin, vMax });
+  const where = given.get("sel_where");
+  if (state.selection && where) state.selection.where = where;
   state.zoomed = state.span !== null && state.selection === null;
 }
 
 /** Writes the state into the address; with `step`, Back returns to the state before. */
 export function writeAddress(step = false) {
-  const { dir, source, index, last, span, selection, rows, utc } = state;
+  const { dir, source, index, last, span, selection, filter, group, find, split, sort, at, width, rows, utc } = state;
   const written = new URLSearchParams();
   const put = (name, value) => value !== null && value !== undefined && value !== "" && written.set(name, value);
   const writeBounds = ({ index, vMin, vMax }) => index !== undefined && (put("v_min", vMin ?? "-inf"), put("v_max", vMax ?? "inf"));
@@ -58,8 +80,14 @@ export function writeAddress(step = false) {
   put("index", index);
   put("last", last);
   if (span) put("from", time(span.from)), put("to", time(span.to));
-  if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), writeBounds(selection);
+  if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), writeBounds(selection), put("sel_where", selection.where);
+  put("filter", filter);
+  put("group", group);
+  put("find", find);
+  put("split", split);
+  if (sort) put("sort", (sort.down ? "-" : "") + sort.column);
   put("rows", rows);
+  if (at) put("at", at.ns), put("at_addr", at.addr), put("at_source", at.source), put("width", width);
   if (utc) put("zone", "utc");
   history[step ? "pushState" : "replaceState"](null, "", `#${written.toString().replaceAll("%3A", ":").replaceAll("%2F", "/")}`);
 }

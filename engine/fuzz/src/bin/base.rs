@@ -7,6 +7,7 @@ use loom_engine::ingest::{Writer, WriterOptions};
 use loom_engine::log::LogOptions;
 use loom_engine::schema::{IndexDef, losses_source, parse_sources};
 use loom_engine::{IoContext, Result};
+use loom_fuzz::world::SEGMENT_BYTES;
 
 const SOURCES: &str = include_str!("../../../src/testkit/sources.toml");
 
@@ -24,8 +25,8 @@ fn main() -> Result<()> {
 fn write(dir: &Path) -> Result<()> {
     let log = LogOptions {
         chunk_bytes: 4 << 10,
-        block_bytes: 1 << 20,
-        segment_bytes: [1 << 20; 3].into(),
+        block_bytes: SEGMENT_BYTES,
+        segment_bytes: [SEGMENT_BYTES, 1 << 20, 1 << 20].into(),
         ..LogOptions::default()
     };
     let mut writer = Writer::open(
@@ -46,6 +47,10 @@ fn write(dir: &Path) -> Result<()> {
     // Chunks of one long record each stand between busy ones, so that 64 chunks, which make a roll-up, take few summaries of any size.
     let long = vec![0x11; writer.payload_bytes_max()];
     for ordinal in 0..78u64 {
+        if ordinal % 16 == 0 {
+            // Each unit is written while no other waits, so all are columns.
+            writer.sync_durable()?;
+        }
         if ordinal % 16 > 1 {
             writer.push(raw, &long)?;
             continue;

@@ -1,6 +1,6 @@
-//! Packing of numbers into as few bits each as the widest needs. Number `i` stands at bit `i · width`, from the lowest of the first byte on.
+//! Packs numbers into as few bits each as the widest needs. Number `i` starts at bit `i · width`, counted from the lowest bit of the first byte.
 //!
-//! A width is 0 to 57, or 64: so a number lies in 8 bytes that begin at a byte. Eight numbers take `width` bytes, which is what unpacking works in.
+//! A width is 0 to 57, or 64, so a number lies in 8 bytes that begin at a byte. Unpacking works on eight numbers, because they take exactly `width` bytes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -11,22 +11,22 @@ use super::number_range::{NumberRange, RangeTotals};
 use crate::format::bytes::{FormatError, u64_at};
 use crate::proven::{at, at_mut};
 
-/// Bytes that follow packed numbers, so that the last may be loaded as 8 bytes.
+/// These bytes follow packed numbers, so that the last number may be loaded as 8 bytes.
 pub const SLACK_BYTES: usize = 8;
 const WIDTH_ODD_MOST: u8 = 57;
-/// Numbers that are looked at before any is noted.
+/// A search compares this many numbers before it records any.
 const WORD_ROWS: usize = 64;
-/// Numbers that are mapped before they are packed: whole bytes of any width.
+/// This many numbers are mapped before they are packed; they take whole bytes at any width.
 const MAPPED_ROWS: usize = 128;
-/// Of a word that is looked through one by one.
+/// A word with at most this many ones is searched one by one.
 const FEW_ONES: u32 = 6;
 
-/// The width that holds numbers up to `greatest`.
+/// Returns the width that holds numbers up to `greatest`.
 pub fn width_of(greatest: u64) -> u8 {
     width_of_bits(64 - greatest.leading_zeros())
 }
 
-/// The width that holds so many bits, at most 64.
+/// Returns the least valid width of at least `bits`, which is at most 64.
 pub fn width_of_bits(bits: u32) -> u8 {
     match bits as u8 {
         width @ 0..=WIDTH_ODD_MOST => width,
@@ -34,12 +34,12 @@ pub fn width_of_bits(bits: u32) -> u8 {
     }
 }
 
-/// Bytes that `count` numbers take.
+/// Returns the bytes of `count` packed numbers.
 pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * usize::from(width)).div_ceil(8)
 }
 
-/// Runs `work`, as far as it is inlined, with the widest instructions that the processor has.
+/// Runs `work`, as far as it is inlined, with the widest instructions of the processor.
 #[inline]
 pub fn wide<T>(work: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]
@@ -50,7 +50,7 @@ pub fn wide<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Evaluates an expression with a width as a constant: 1 to 57, or 64. For 0 it is another expression.
+/// Evaluates an expression with the width as a constant: 1 to 57, or 64. Width 0 has an expression of its own.
 macro_rules! by_width {
     ($width:expr, $none:expr, $WIDTH:ident => $some:expr) => {
         by_width!(@ $width, $none, $WIDTH => $some, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57)
@@ -69,7 +69,7 @@ pub fn pack(numbers: &[u64], width: u8, out: &mut Vec<u8>) {
     by_width!(width, (), WIDTH => pack_of::<WIDTH>(numbers, out));
 }
 
-/// The same of what `map` makes of numbers.
+/// Packs the results of `map` over the numbers.
 pub fn pack_by(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(u64) -> u64) {
     pack_mapped(numbers, width, out, |numbers, mapped| {
         for (mapped, number) in mapped.iter_mut().zip(numbers) {
@@ -78,7 +78,7 @@ pub fn pack_by(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(u64) 
     });
 }
 
-/// The same of numbers whose bits are gathered as the runs of a mask say.
+/// Packs numbers after gathering the bits that the runs of a mask cover.
 pub fn pack_gathered(numbers: &[u64], runs: &[(u32, u64)], width: u8, out: &mut Vec<u8>) {
     pack_mapped(numbers, width, out, |numbers, mapped| {
         mapped.fill(0);
@@ -90,7 +90,7 @@ pub fn pack_gathered(numbers: &[u64], runs: &[(u32, u64)], width: u8, out: &mut 
     });
 }
 
-/// `map`: fills as many places as there are numbers.
+/// `map` fills as many places as there are numbers.
 fn pack_mapped(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(&[u64], &mut [u64])) {
     let mut mapped = [0; MAPPED_ROWS];
     for numbers in numbers.chunks(MAPPED_ROWS) {
@@ -100,7 +100,7 @@ fn pack_mapped(numbers: &[u64], width: u8, out: &mut Vec<u8>, map: impl Fn(&[u64
     }
 }
 
-/// The same of how far each difference from the number before exceeds `least`.
+/// Packs the excess over `least` of each difference from the number before.
 pub fn pack_steps(numbers: &[u64], least: u64, width: u8, out: &mut Vec<u8>) {
     let mut mapped = [0; MAPPED_ROWS];
     let mut rest = numbers;
@@ -125,7 +125,7 @@ fn pack_of<const WIDTH: usize>(numbers: &[u64], out: &mut Vec<u8>) {
     let packed = at_mut(out, start..);
     let mut blocks = numbers.chunks_exact(8);
     for (block, packed) in (&mut blocks).zip(packed.chunks_exact_mut(WIDTH)) {
-        // Eight numbers fill WIDTH bytes; what goes over a word's end begins the next one.
+        // Eight numbers fill WIDTH bytes; bits beyond a word's end begin the next one.
         let (mut word, mut bits, mut done) = (0, 0, 0);
         for &number in block {
             debug_assert!(WIDTH == 64 || number >> WIDTH == 0, "{number}");
@@ -155,17 +155,16 @@ fn pack_of<const WIDTH: usize>(numbers: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Packed numbers in foreign bytes: their room is checked once.
+/// Packed numbers in foreign bytes. Their room is checked once, at `split`.
 #[derive(Copy, Clone, Debug)]
 pub struct Packed<'a> {
-    /// The numbers and the slack.
     bytes: &'a [u8],
     count: usize,
     width: u8,
 }
 
 impl<'a> Packed<'a> {
-    /// The packed numbers at the start of `bytes`, and what follows them. `SLACK_BYTES` must follow, of anything.
+    /// Splits `count` packed numbers from the start of `bytes`. Any `SLACK_BYTES` must follow them.
     pub fn split(
         bytes: &'a [u8],
         count: usize,
@@ -197,7 +196,7 @@ impl<'a> Packed<'a> {
         self.count
     }
 
-    /// Number `nth`, from 0.
+    /// Returns number `nth`, counted from 0.
     pub fn get(&self, nth: usize) -> u64 {
         assert!(nth < self.count, "number {nth} of {}", self.count);
         let bit = nth * usize::from(self.width);
@@ -208,7 +207,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// The greatest number that its width holds.
+    /// Returns the greatest number that fits the width.
     pub fn greatest(&self) -> u64 {
         match self.width {
             0 => 0,
@@ -216,12 +215,12 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// What the wanted ones of some numbers are together.
+    /// Sums up the wanted numbers among some rows.
     pub fn totals(&self, rows: Range<usize>, wanted: NumberRange) -> RangeTotals {
         let greatest = self.greatest();
         let within = match wanted.all_or_none(greatest) {
             Some(false) => return RangeTotals::NONE,
-            // Of a range of all numbers, any may be the greatest.
+            // A range of all numbers does not say which number is the greatest.
             Some(true) if wanted.more == u64::MAX => return self.totals_one_by_one(rows, wanted),
             Some(true) => NumberRange {
                 first: 0,
@@ -229,7 +228,7 @@ impl<'a> Packed<'a> {
             },
             None => wanted.up_to(greatest),
         };
-        // A range that ends behind where it begins has its greatest numbers at the start.
+        // A range that wraps around has its greatest numbers at the start.
         if within.more > greatest - within.first {
             return self.totals_one_by_one(rows, wanted);
         }
@@ -260,7 +259,7 @@ impl<'a> Packed<'a> {
         RangeTotals::of(rows.map(|nth| self.get(nth)), wanted)
     }
 
-    /// Appends which numbers are wanted.
+    /// Appends the rows of the wanted numbers.
     pub fn find(&self, wanted: NumberRange, found: &mut Vec<u32>) {
         let greatest = self.greatest();
         match wanted.all_or_none(greatest) {
@@ -287,7 +286,7 @@ impl<'a> Packed<'a> {
         self.find_by::<WIDTH>(wanted, found, |bytes| of_eight::<WIDTH>(bytes, wanted));
     }
 
-    /// `of_eight`: which of the eight numbers at the start of some bytes are wanted.
+    /// `of_eight` returns the wanted ones of the eight numbers at the start of some bytes.
     #[inline(always)]
     fn find_by<const WIDTH: usize>(
         &self,
@@ -301,7 +300,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Which of the 64 numbers from `first` on, as far as there are so many, are wanted: a bit for each.
+    /// Compares up to 64 numbers from `first` on and returns a bit for each wanted one.
     #[inline(always)]
     fn hits<const WIDTH: usize>(
         &self,
@@ -353,7 +352,7 @@ impl<'a> Packed<'a> {
         });
     }
 
-    /// `eight`: fills eight places with what becomes of the eight numbers at the start of some bytes.
+    /// `eight` fills eight places from the numbers at the start of some bytes.
     #[inline(always)]
     fn unpack_by<const WIDTH: usize>(
         &self,
@@ -374,13 +373,13 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Whether a number of `WIDTH` bits is wanted. The range wraps around at the width.
+/// Reports whether a number of `WIDTH` bits is wanted. The range wraps around at the width.
 #[inline(always)]
 fn is_wanted<const WIDTH: usize>(number: u64, wanted: NumberRange) -> bool {
     number.wrapping_sub(wanted.first) & (u64::MAX >> (64 - WIDTH)) <= wanted.more
 }
 
-/// Which of the eight numbers at the start of some bytes are wanted, a bit for each.
+/// Returns a bit for each wanted one of the eight numbers at the start of some bytes.
 #[inline(always)]
 fn of_eight<const WIDTH: usize>(bytes: &[u8], wanted: NumberRange) -> u64 {
     let number = |nth: usize| u64_at(bytes, nth * WIDTH / 8) >> (nth * WIDTH % 8);
@@ -398,7 +397,7 @@ fn of_eight<const WIDTH: usize>(bytes: &[u8], wanted: NumberRange) -> u64 {
     }
 }
 
-/// Which of the four lowest numbers of `WIDTH` bits in a word, 5 to 16, are wanted, a bit for each: all are compared at once.
+/// Compares the four lowest numbers of `WIDTH` bits in a word, 5 to 16, all at once, and returns a bit for each wanted one.
 #[inline(always)]
 fn four_within<const WIDTH: usize>(word: u64, wanted: NumberRange) -> u64 {
     let step = WIDTH - 1;
@@ -408,16 +407,16 @@ fn four_within<const WIDTH: usize>(word: u64, wanted: NumberRange) -> u64 {
         wanted.first.wrapping_mul(ones),
         wanted.more.wrapping_mul(ones),
     );
-    // The top bit of each is set in what is subtracted from, so that none borrows of the next; then it becomes what it must be.
+    // The top bit of each minuend is set, so that no number borrows from the next; the last terms restore it.
     let behind = (word | tops).wrapping_sub(first & !tops) ^ ((word ^ !first) & tops);
     let not_less = (more | tops).wrapping_sub(behind & !tops);
     let within = (more & !behind | !(more ^ behind) & not_less) & tops;
-    // Moves the four bits side by side: no other products of these bits meet there, nor each other.
+    // The multiplication moves the four bits side by side; no other product of these bits lands there.
     let gather = 1 | 1 << step | 1 << (2 * step) | 1 << (3 * step);
     (within >> step).wrapping_mul(gather) >> (3 * step) & 15
 }
 
-/// Appends where the ones of a word are, counted from `first` on.
+/// Appends the places of the ones of a word, counted from `first`.
 fn put_ones(word: u64, first: u32, places: &mut Vec<u32>) {
     let mut rest = word;
     if word.count_ones() <= FEW_ONES {
@@ -427,21 +426,21 @@ fn put_ones(word: u64, first: u32, places: &mut Vec<u32>) {
         }
         return;
     }
-    // Without a branch for each: which they are cannot be predicted.
+    // Branches here cannot be predicted, so there is none for each number.
     let start = places.len();
     places.resize(start + WORD_ROWS, 0);
     let (room, mut kept) = (at_mut(places, start..), 0);
     let room = room.first_chunk_mut::<WORD_ROWS>();
     let room = room.expect("room for a word of rows was made");
     for nth in 0..WORD_ROWS {
-        // Never more than `nth`.
+        // This index never exceeds `nth`.
         *at_mut(room, kept % WORD_ROWS) = first + nth as u32;
         kept += (word >> nth) as usize & 1;
     }
     places.truncate(start + kept);
 }
 
-/// Sums up: each number becomes itself and all before it, from `first` on. Wraps.
+/// Replaces each number by `first` plus all numbers up to it. The sums wrap.
 pub fn accumulate(first: u64, numbers: &mut [u64]) {
     let mut sum = first;
     for number in numbers {
@@ -450,7 +449,7 @@ pub fn accumulate(first: u64, numbers: &mut [u64]) {
     }
 }
 
-/// Moves the bits of numbers that were gathered back, and adds those that all share.
+/// Scatters the gathered bits of numbers and adds the bits that all share.
 pub fn scatter_all(numbers: &mut [u64], shared: u64, runs: &[(u32, u64)]) {
     let mut gathered = [0; MAPPED_ROWS];
     for numbers in numbers.chunks_mut(MAPPED_ROWS) {
@@ -467,7 +466,7 @@ pub fn scatter_all(numbers: &mut [u64], shared: u64, runs: &[(u32, u64)]) {
     }
 }
 
-/// The runs of ones of a mask: how far each run moves down when its bits are gathered in the lowest places, and which it is there.
+/// Finds the runs of ones of a mask. A run is the distance that it moves down when bits are gathered in the lowest places, and its mask there.
 pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     runs.clear();
     let (mut place, mut rest) = (0, mask);
@@ -480,7 +479,7 @@ pub fn runs_of(mask: u64, runs: &mut Vec<(u32, u64)>) {
     }
 }
 
-/// Moves bits that were gathered in the lowest places back to where a mask with these runs has them.
+/// Moves gathered bits from the lowest places back to the places of a mask with these runs.
 #[inline]
 pub fn scatter_bits(gathered: u64, runs: &[(u32, u64)]) -> u64 {
     runs.iter().fold(0, |number, (shift, bits)| {
@@ -493,7 +492,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The naive form: bit by bit.
+    /// The naive form reads bit by bit.
     fn bit_by_bit(bytes: &[u8], nth: usize, width: u8) -> u64 {
         (0..usize::from(width)).fold(0, |number, bit| {
             let place = nth * usize::from(width) + bit;
@@ -533,7 +532,7 @@ mod tests {
             pack(&numbers, width, &mut bytes);
             bytes.resize(bytes.len() + SLACK_BYTES, 0xFF);
             let (packed, _) = Packed::split(&bytes, numbers.len(), width).unwrap();
-            // From anywhere, or from a number that there is.
+            // Starts anywhere, or at a number that exists.
             let first = if first % 2 == 0 { first } else { numbers[to.index(numbers.len())] };
             let wanted = NumberRange { first, more: more >> narrow };
             let one_by_one = (0..).zip(&numbers);

@@ -1,4 +1,4 @@
-//! What a thread decodes units into, one after the other.
+//! The buffers into which a thread decodes one unit after the other.
 
 use std::ops::Range;
 
@@ -6,32 +6,33 @@ use super::codec::Run;
 use super::rows::Rows;
 use super::words::Words;
 
-/// The rows of a unit, as far as they are decoded. The memory serves the next unit.
+/// The decoded rows of a unit. The next unit reuses the memory.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// By the slots of the streams.
+    /// Indexed by the slots of the streams.
     pub(super) decoded: Vec<Rows>,
     pub(super) order: Vec<Run>,
     /// The rows of each stream in a chunk.
     pub(super) ranges: Vec<Range<usize>>,
-    /// Of the rows that [`Unit::columns`](super::Unit::columns) found last; `None` if they are not wanted.
+    /// The addresses of the rows that [`Unit::columns`](super::Unit::columns) found last; `None` if they are not wanted.
     pub(super) addresses: Option<Vec<u64>>,
-    /// Those of the found rows that were selected.
+    /// The selected ones of the found rows.
     pub(super) selected: Rows,
-    /// Which rows of a group those were.
+    /// The numbers of these rows in their group.
     pub(super) rows: Vec<u32>,
-    /// Where the payloads stand that the chunk holds of each stream.
+    /// The places of each stream's payloads in the chunk.
     pub(super) places: Vec<Vec<u32>>,
-    /// The slot whose rows [`Unit::columns`](super::Unit::columns) found last, and which of its decoded rows they are. No slot: they are the selected ones.
+    /// The slot whose rows [`Unit::columns`](super::Unit::columns) found last, and their range among its decoded rows. Without a slot they are the selected
+    /// rows.
     pub(super) found: Option<(Option<usize>, Range<usize>)>,
-    /// Of the payloads that are put together.
+    /// Words in which payloads are put together.
     pub(super) words: Words,
-    /// Bytes that the tails of streams may take besides those that are decoded: all together are part of its chunks.
+    /// Bytes left for the decoded tails of streams, which all together are part of the unit's chunks.
     pub(super) tail_room: usize,
 }
 
 impl Buffers {
-    /// For a unit of so many slots, of which nothing is decoded yet.
+    /// Prepares the buffers for a unit with `slots` slots, none of them decoded.
     pub(super) fn reset(&mut self, slots: usize, tail_room: usize) {
         for rows in &mut self.decoded {
             rows.forget(&mut self.tail_room);

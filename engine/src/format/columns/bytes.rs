@@ -1,4 +1,4 @@
-//! The bytes of a unit, as far as they were read, and which of its sections were read and verified.
+//! The bytes of a unit that were read, and its sections that were read and verified.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Range, RangeInclusive};
@@ -12,30 +12,28 @@ use crate::types::Address;
 
 pub(super) const UNREAD: &str = "a part of a unit is read before it is decoded";
 
-/// The bytes of a unit that were read, and what their checksums depend on.
+/// The bytes of a unit that were read, and the context of their checksums.
 #[derive(Debug)]
 pub struct Bytes {
     pub uuid: [u8; 16],
     pub first: Address,
     bytes: Vec<u8>,
-    /// Which bytes of the unit they are. Where two overlap they agree: what stands in a segment does not change.
+    /// Ranges of the unit. Overlapping ranges agree, because the bytes of a segment do not change.
     stretches: Vec<Stretch>,
-    /// Those whose bytes were read.
     read: Sections,
-    /// Those that were verified since their bytes were read.
+    /// The sections that were verified since they were read.
     verified: RefCell<Sections>,
     is_damaged: Cell<bool>,
 }
 
-/// Bytes of a unit that lie side by side.
 #[derive(Clone, Debug)]
 struct Stretch {
     in_unit: Range<usize>,
-    /// Where the first of them stands among those that were read.
+    /// Offset of its first byte in the read bytes.
     start: usize,
 }
 
-/// Some sections of a unit: a bit for each, by its place.
+/// A set of sections of a unit, a bit for each place.
 #[derive(Debug, Default)]
 struct Sections(Vec<u64>);
 
@@ -58,7 +56,7 @@ impl Sections {
 }
 
 impl Bytes {
-    /// All bytes of the unit at `first`, or none of them yet.
+    /// Holds all bytes of the unit at `first`, or none yet.
     pub fn of(uuid: &[u8; 16], first: Address, bytes: Vec<u8>) -> Bytes {
         Bytes {
             uuid: *uuid,
@@ -74,15 +72,15 @@ impl Bytes {
         }
     }
 
-    /// What they take in memory.
+    /// Memory in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Those in a range of the unit, and behind them as many of [`SLACK_BYTES`] as the unit has.
+    /// Returns the bytes of a range of the unit, followed by up to [`SLACK_BYTES`] if the unit has them.
     ///
     /// # Panics
-    /// They were not read.
+    /// Panics if they were not read.
     pub fn range(&self, range: Range<usize>) -> &[u8] {
         let has = |stretch: &&Stretch| {
             stretch.in_unit.start <= range.start && range.end <= stretch.in_unit.end
@@ -96,7 +94,7 @@ impl Bytes {
         )
     }
 
-    /// Holds none any more. Returns the buffer.
+    /// Drops all bytes and returns the buffer.
     pub fn take(&mut self) -> Vec<u8> {
         self.stretches.clear();
         self.read = Sections::default();
@@ -104,11 +102,10 @@ impl Bytes {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Has `read` read ranges of the unit, which is so long: it is given where each begins. A larger buffer is taken from `spare`, in whose place the smaller
-    /// one stays.
+    /// Calls `read` for ranges of the unit, which has `unit_bytes` bytes, with the offset of each. If a larger buffer is needed, it swaps with `spare`.
     ///
     /// # Errors
-    /// Those of `read`, and what `refused` makes of memory that is refused.
+    /// Returns errors of `read`, and the error that `refused` makes of refused memory.
     pub fn read<E>(
         &mut self,
         ranges: impl Iterator<Item = Range<usize>> + Clone,
@@ -122,7 +119,7 @@ impl Bytes {
         let all = held + ranges.clone().map(|range| range.len()).sum::<usize>();
         if self.bytes.capacity() < all {
             let mut bytes = std::mem::take(spare);
-            // A much larger one would take the room of others.
+            // A much larger buffer would take the room of others.
             if bytes.capacity() < all || bytes.capacity() / 2 > all {
                 bytes = match memory::zeroed(all) {
                     Ok(bytes) => bytes,
@@ -151,25 +148,25 @@ impl Bytes {
         self.read.has(section)
     }
 
-    /// The bytes from the start of one section to the end of another were read: all in between are verified again.
+    /// Notes that all bytes from one section to another were read, so they are verified again.
     pub fn note_read(&mut self, first: &Section, last: &Section) {
         let ordinals = first.ordinal..=last.ordinal;
         self.read.set(ordinals.clone(), true);
         self.verified.get_mut().set(ordinals, false);
     }
 
-    /// Whether a section did not verify.
+    /// Reports whether a section failed to verify.
     pub fn is_damaged(&self) -> bool {
         self.is_damaged.get()
     }
 
-    /// The bytes of a section, verified, and a few behind them that are not: numbers are unpacked with a look a little further.
+    /// Returns the verified bytes of a section and a few unverified ones behind them, because unpacking reads a little past the end.
     ///
     /// # Errors
-    /// Its checksum is another.
+    /// Fails if the checksum differs.
     ///
     /// # Panics
-    /// They were not read.
+    /// Panics if they were not read.
     pub fn section(&self, section: &Section) -> Result<&[u8], FormatError> {
         let bytes = self.range(section.start..section.start + section.bytes);
         let mut verified = self.verified.borrow_mut();

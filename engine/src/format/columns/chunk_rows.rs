@@ -1,4 +1,4 @@
-//! A chunk as it is rebuilt from decoded rows: where its records stand, their headers, their payloads.
+//! Rebuilds a chunk from decoded rows: the places of its records, their headers and their payloads.
 
 use std::ops::Range;
 
@@ -14,15 +14,15 @@ use crate::format::record::{
 use crate::memory::NoMemory;
 use crate::proven::{at, at_mut};
 
-/// What a chunk is rebuilt from.
+/// The decoded parts of a chunk.
 pub struct ChunkRows<'a> {
     pub head: &'a Head,
     pub decoded: &'a [Rows],
-    /// Rows of each stream's group.
+    /// The rows of each stream in its group.
     pub ranges: &'a [Range<usize>],
 }
 
-/// One stream's rows of the chunk, as headers need them.
+/// One stream's rows of the chunk, for writing headers.
 struct Cursor<'a> {
     arrivals: &'a [u64],
     tails: &'a [Tail],
@@ -33,8 +33,8 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Writes the headers of records of one length, of which none needs another anchor, and notes their payloads. Returns where they end; `None`: they are
-    /// not so, or there is no room.
+    /// Writes the headers of records of one length that need no further anchor, and notes the places of their payloads. Returns their end; `None` if they
+    /// differ or do not fit.
     fn put_equal(
         &self,
         arrivals: &[u64],
@@ -63,10 +63,10 @@ impl Cursor<'_> {
     }
 }
 
-/// Records of one stream that stand one behind the other and are equally long.
+/// Consecutive records of one stream with equal lengths.
 #[derive(Copy, Clone, Debug)]
 pub struct Equal {
-    /// Where the first begins in the chunk.
+    /// Offset of the first record in the chunk.
     place: usize,
     payload_bytes: usize,
     rows: usize,
@@ -77,7 +77,7 @@ impl Equal {
         record_bytes(self.payload_bytes)
     }
 
-    /// Where they begin in the chunk.
+    /// Returns the offsets of the records in the chunk.
     pub fn places(self) -> impl ExactSizeIterator<Item = usize> {
         (0..self.rows).map(move |nth| self.place + nth * self.stride())
     }
@@ -88,7 +88,7 @@ struct Lengths<'a> {
     fixed_bytes: usize,
     tails: &'a [Tail],
     row: usize,
-    /// Records that the order has yet to name.
+    /// The number of records that the order has yet to name.
     left: usize,
 }
 
@@ -105,7 +105,7 @@ impl ChunkRows<'_> {
         at(self.decoded, self.head.stream(stream).own_slot())
     }
 
-    /// Walks through a chunk without later anchors, in its order: gives `each` where a stream's records stand.
+    /// Walks a chunk without later anchors in order and passes the places of each stream's records to `each`.
     pub fn walk(
         &self,
         own: usize,
@@ -158,7 +158,7 @@ impl ChunkRows<'_> {
         Ok(())
     }
 
-    /// Writes anchors and headers, and notes where each stream's payloads stand. Returns where the last record ends.
+    /// Writes anchors and headers, and notes the places of each stream's payloads. Returns the end of the last record.
     pub fn put_headers(
         &self,
         order: &[Run],
@@ -233,14 +233,14 @@ impl ChunkRows<'_> {
             }
             cursor.next += run;
         }
-        // Without records there is no header either.
+        // A chunk without records has no header either.
         Ok(anchor.map_or(0, |_| place))
     }
 
     /// Writes the payloads of a stream at their places.
     ///
     /// # Errors
-    /// Memory is refused.
+    /// Fails if memory is refused.
     pub fn put_payloads(
         &self,
         stream: usize,
@@ -278,10 +278,10 @@ impl ChunkRows<'_> {
 }
 
 impl StreamRows<'_> {
-    /// Puts the payloads together, of which everything is decoded, one behind the other; and says where each starts, and where the last ends.
+    /// Replaces `out` by the adjacent payloads, and `starts` by the start of each and the end of the last.
     ///
     /// # Panics
-    /// A part of them is not decoded.
+    /// Panics if a part of them is not decoded.
     pub fn payloads(&self, template: &Template, starts: &mut Vec<u32>, out: &mut Vec<u8>) {
         const DECODED: &str = "payloads are decoded";
         let (count, fixed_bytes) = (self.count(), template.fixed_bytes());
@@ -297,7 +297,7 @@ impl StreamRows<'_> {
             end += fixed_bytes + strings.map(<[u8]>::len).sum::<usize>();
         }
         out.clear();
-        // About as much as is decoded.
+        // The result is about as long as the decoded columns.
         out.resize(end + WORD_BYTES, 0);
         let mut words = Words::default();
         for (tile, starts) in starts.chunks(TILE_ROWS).enumerate() {

@@ -1,6 +1,6 @@
-//! Some chunks as a unit: their records are taken apart into columns, and put together again to see that every byte comes back.
+//! Encodes some chunks as a unit: splits their records into columns and rebuilds them to check that every byte comes back.
 //!
-//! What does not come back (a chunk that does not verify, payloads that are not what their template says) and what saves too little stays rows.
+//! A unit stays raw if that fails (a chunk does not verify, payloads do not match their template) or if columns save too little.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,27 @@ use super::families::{self, FamilyTable};
 use super::gather::Columns;
 use super::groups::{GroupTable, SectionTable, TailForm, section_checksum};
 use super::head::{Form, StreamTable, Tables, encode_head};
+use super::raw::put_raw_unit;
 use super::saves_enough;
 use super::split::{Records, Split};
 use super::stream::Stream;
 use super::template::{PieceKind, Template};
 use super::unit::Unit;
+use super::zone::Zone;
 use crate::format::bytes::{pad8, put_leb128};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
 const ZSTD_LEVEL: i32 = 1;
-/// So many sources with few rows and the same layout are a family.
+/// This many sources with few rows and the same layout form a family.
 const FAMILY_MEMBERS_LEAST: usize = 2;
-/// Fewer bytes are not compressed.
+/// Shorter strings are not compressed.
 const COMPRESSED_LEAST: usize = 64;
 
-/// A part of a row group ends with the block that makes it so long: what describes a part takes some 7 bytes.
+/// A part of a row group ends with the block that reaches this length, because the description of a part takes some 7 bytes.
 const PART_BYTES_LEAST: usize = 512;
 
-/// Makes units. Keeps its buffers.
+/// Makes units and keeps its buffers.
 pub struct UnitEncoder {
     uuid: [u8; 16],
     chunk_bytes: u32,
@@ -40,14 +42,14 @@ pub struct UnitEncoder {
     rebuilt: Rebuilt,
 }
 
-/// What a unit is read back into.
+/// The buffers into which a unit is read back.
 #[derive(Default)]
 struct Rebuilt {
     buffers: Buffers,
     chunk: Vec<u8>,
 }
 
-/// Writes row groups. Keeps its buffers.
+/// Writes row groups and keeps its buffers.
 struct GroupWriter {
     columns: Columns,
     encoder: ColumnEncoder,
@@ -71,6 +73,11 @@ impl UnitEncoder {
         }
     }
 
+    /// An encoder of the same directory's units.
+    pub fn another(&self) -> UnitEncoder {
+        UnitEncoder::new(self.uuid, self.chunk_bytes)
+    }
+
     /// Appends the unit of whole chunks, the first of which stands at `first`. `template_of` says how a source's payloads are taken apart in the chunk
     /// at an address.
     pub fn encode(
@@ -88,21 +95,11 @@ impl UnitEncoder {
             && self.is_rebuilt(first, chunks);
         match is_smaller {
             true => out.extend_from_slice(&self.unit),
-            false => self.put_rows(first, chunks, out),
+            false => put_raw_unit(&self.uuid, first, self.chunk_bytes, chunks, out),
         }
     }
 
-    fn put_rows(&self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
-        let count = chunks.len() / self.chunk_bytes as usize;
-        let tables = Tables::default();
-        let last = chunks.iter().rposition(|byte| *byte != 0);
-        let bytes = last.map_or(0, |last| (last + 1).next_multiple_of(8));
-        let head = encode_head(&self.uuid, first, Form::Rows, count, &tables, bytes);
-        out.extend_from_slice(&head);
-        out.extend_from_slice(at(chunks, ..bytes));
-    }
-
-    /// Whether the unit gives back exactly these chunks.
+    /// Reports whether the unit restores exactly these chunks.
     fn is_rebuilt(&mut self, first: Address, chunks: &[u8]) -> bool {
         let bytes = std::mem::take(&mut self.unit);
         let Ok(mut unit) = Unit::of(&self.uuid, first, self.chunk_bytes, bytes) else {
@@ -118,13 +115,13 @@ impl UnitEncoder {
         is_same
     }
 
-    /// Puts the streams of families behind the others, and these side by side, ascending by source. Returns how many members each family has.
+    /// Moves the streams of families behind the others, side by side and ascending by source. Returns the number of members of each family.
     fn arrange(&mut self) -> Vec<usize> {
         let mut of_layouts: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
         for (nth, stream) in self.split.streams.iter().enumerate() {
             if stream.count() < families::FAMILY_ROWS {
                 let mut layout = Vec::new();
-                stream.template.encode_pieces(&mut layout);
+                stream.template.encode_shape(&mut layout);
                 of_layouts.entry(layout).or_default().push(nth);
             }
         }
@@ -156,7 +153,7 @@ impl UnitEncoder {
         families.iter().map(Vec::len).collect()
     }
 
-    /// Makes the unit. False: some payloads are not what their template says.
+    /// Builds the unit. Returns false if some payloads do not match their template.
     fn put_columns(&mut self, first: Address, chunks: &[u8]) -> bool {
         let families = self.arrange();
         self.body.clear();
@@ -193,8 +190,10 @@ impl UnitEncoder {
         for stream in alone {
             let mut rest = GroupRows::of(stream, chunks);
             let mut groups = Vec::new();
+            let mut zones = vec![Zone::NONE; stream.template.fields.len()];
             for (_, _, rows) in Stream::split(&stream.counts) {
-                let Some(group) = writer.put(rest.take(rows), &[], &mut sections) else {
+                let rows = rest.take(rows);
+                let Some(group) = writer.put(rows, &[], &mut zones, &mut sections) else {
                     return false;
                 };
                 groups.push(group);
@@ -203,6 +202,7 @@ impl UnitEncoder {
                 template: &stream.template,
                 counts: &stream.counts,
                 groups,
+                zones,
             });
         }
         for count in families {
@@ -215,11 +215,7 @@ impl UnitEncoder {
         }
         let body = sections.body;
         pad8(body);
-        let form = match tables.families.as_slice() {
-            [] => Form::Columns,
-            _ => Form::Families,
-        };
-        let head = encode_head(&self.uuid, first, form, count, &tables, body.len());
+        let head = encode_head(&self.uuid, first, Form::Columns, count, &tables, body.len());
         self.unit.clear();
         self.unit.extend_from_slice(&head);
         self.unit.extend_from_slice(body);
@@ -227,7 +223,7 @@ impl UnitEncoder {
     }
 }
 
-/// Puts the row groups of a family, which has members.
+/// Appends the row groups of a family.
 fn put_family<'a>(
     members: &'a [Records],
     chunks: &[u8],
@@ -240,10 +236,12 @@ fn put_family<'a>(
     let rows: Vec<usize> = members.iter().map(Records::count).collect();
     let mut left = rows.as_slice();
     let mut rest = GroupRows::of(&all, chunks);
+    let mut zones = vec![Zone::NONE; template.fields.len()];
     let groups = families::split(&rows).into_iter().map(|count| {
         let (own, others) = left.split_at(count);
         left = others;
-        let group = writer.put(rest.take(own.iter().sum()), own, sections)?;
+        let rows = rest.take(own.iter().sum());
+        let group = writer.put(rows, own, &mut zones, sections)?;
         Some((count, group))
     });
     let groups = groups.collect::<Option<Vec<(usize, GroupTable)>>>()?;
@@ -254,10 +252,11 @@ fn put_family<'a>(
         sources: sources.collect(),
         counts: counts.map(|count| *count as u64).collect(),
         groups,
+        zones,
     })
 }
 
-/// Some rows of a stream, which become a row group; or what is left of them.
+/// The rows of a stream that become a row group, or the rest of them.
 #[derive(Copy, Clone)]
 struct GroupRows<'a> {
     template: &'a Template,
@@ -276,7 +275,7 @@ impl<'a> GroupRows<'a> {
         }
     }
 
-    /// Takes so many from the front.
+    /// Takes `rows` rows from the front.
     fn take(&mut self, rows: usize) -> GroupRows<'a> {
         let (places, places_left) = self.places.split_at(rows);
         let (arrivals, arrivals_left) = self.arrivals.split_at(rows);
@@ -290,11 +289,13 @@ impl<'a> GroupRows<'a> {
 }
 
 impl GroupWriter {
-    /// Appends a row group, whose rows some members share, if any are named: so many each. `None`: some payloads are not what the template says.
+    /// Appends a row group and adds its values to the zones of the fields. `members` holds the rows of each member, if several share it. Returns `None` if some
+    /// payloads do not match the template.
     fn put(
         &mut self,
         rows: GroupRows<'_>,
         members: &[usize],
+        zones: &mut [Zone],
         sections: &mut Sections<'_>,
     ) -> Option<GroupTable> {
         let GroupRows {
@@ -312,10 +313,10 @@ impl GroupWriter {
         columns.gather(template, chunks, places);
         self.encoder.put(arrivals, None, members, sections.body);
         parts.end_block(sections);
-        let mut lengths = Vec::new();
+        let (mut lengths, mut seen) = (Vec::new(), Vec::new());
         for (nth, piece) in template.pieces.iter().enumerate() {
             let (column, floats) = (columns.column(nth), piece.float_bytes());
-            self.encoder.put(column, floats, members, sections.body);
+            seen.push(self.encoder.put(column, floats, members, sections.body));
             parts.end_block(sections);
             lengths.extend((piece.kind == PieceKind::Length).then_some(nth));
         }
@@ -326,9 +327,18 @@ impl GroupWriter {
             parts.end_block(sections);
             lengths.push(nth);
         }
+        let mut add_zones = |columns: &Columns, is_meant: &dyn Fn(usize) -> bool| {
+            let fields = template.fields.iter().zip(&mut *zones);
+            for (field, zone) in fields.filter(|(field, _)| is_meant(field.piece.into())) {
+                let seen = *at(seen.as_slice(), usize::from(field.piece));
+                zone.add(columns.zone(template, field, seen));
+            }
+        };
+        add_zones(columns, &|piece| !lengths.contains(&piece));
         for nth in &lengths {
-            let strings = columns.strings(chunks, *nth)?;
-            put_strings(strings, &mut self.compressor, sections.body);
+            columns.take_strings(chunks, *nth)?;
+            add_zones(columns, &|piece| piece == *nth);
+            put_strings(columns.strings(), &mut self.compressor, sections.body);
         }
         if !lengths.is_empty() {
             parts.end_block(sections);
@@ -337,10 +347,10 @@ impl GroupWriter {
     }
 }
 
-/// The parts of a row group as its blocks are appended.
+/// Splits a row group into parts while its blocks are appended.
 struct Parts {
     table: GroupTable,
-    /// Since the last part.
+    /// Blocks since the last part.
     blocks: usize,
     left: usize,
 }
@@ -350,7 +360,7 @@ impl Parts {
         self.blocks += 1;
         self.left -= 1;
         if self.left == 0 {
-            // Numbers are unpacked with a look a little further.
+            // Unpacking reads a little past the end.
             sections.body.extend_from_slice(&TAIL);
         }
         if self.left == 0 || sections.grown() >= PART_BYTES_LEAST {
@@ -370,12 +380,12 @@ struct Sections<'a> {
 }
 
 impl Sections<'_> {
-    /// How much was appended since the last call of [`Sections::end`].
+    /// Bytes appended since the last call of [`Sections::end`].
     fn grown(&self) -> usize {
         self.body.len() - self.begun
     }
 
-    /// What was appended since the last call is a section.
+    /// Ends the section that began at the last call.
     fn end(&mut self) -> SectionTable {
         let bytes = at(self.body, self.begun..);
         let section = SectionTable {

@@ -1,6 +1,6 @@
-//! Families: the sources of one layout that have few rows in a unit. Their rows stand one source behind the other, and row groups are of several members.
+//! Families: the sources of one layout that have few rows in a unit. Their rows follow one another source by source, and several members share a row group.
 //!
-//! Alone, such a source would be described by more bytes than its rows take, and each of its columns too.
+//! Alone, the description of such a source and its columns would take more bytes than its rows.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -9,32 +9,34 @@ use super::codec::{ColumnEncoder, Cursor, TAIL, open_block};
 use super::groups::{Group, GroupPart, GroupTable, Places, put_group};
 use super::stream::Stream;
 use super::template::Template;
+use super::zone::{Zone, put_zones, zones_of};
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::memory;
 use crate::proven::at;
 use crate::types::SourceId;
 
-/// Streams with fewer rows may be members, and a row group ends with the member that makes it so many: a question about one member decodes those
-/// that share its group too.
+/// Streams with fewer rows may be members, and a row group ends with the member that reaches this number. It is small because a question about one member
+/// decodes the whole group.
 pub(super) const FAMILY_ROWS: usize = 256;
 
-/// What the head says of a family.
+/// The description of a family in the head.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// Of each member, but for its source.
+    /// The template of each member, except its source.
     template: Template,
     sources: Vec<SourceId>,
     chunks: usize,
     /// Rows in each chunk, member by member: fewer than [`FAMILY_ROWS`] in all.
     counts: Vec<u8>,
     groups: Vec<SharedGroup>,
-    /// Where the rows of the first group are decoded.
+    zones: Arc<[Zone]>,
+    /// The slot that decodes the rows of the first group.
     slot: usize,
-    /// The members that were asked for.
+    /// The members that a question asked for.
     streams: Vec<OnceCell<Box<Stream>>>,
 }
 
-/// Some members, one behind the other, whose rows are one row group.
+/// Consecutive members whose rows are one row group.
 #[derive(Debug)]
 struct SharedGroup {
     end_member: usize,
@@ -44,18 +46,20 @@ struct SharedGroup {
     members: Arc<[usize]>,
 }
 
-/// What the encoder knows of a family.
+/// The encoder's description of a family.
 pub(super) struct FamilyTable<'a> {
     pub template: &'a Template,
     /// Ascending.
     pub sources: Vec<SourceId>,
     /// Rows in each chunk, member by member.
     pub counts: Vec<u64>,
-    /// How many members each group has, and its parts.
+    /// The number of members of each group, and its parts.
     pub groups: Vec<(usize, GroupTable)>,
+    pub zones: Vec<Zone>,
 }
 
-/// How many of the next members make a row group, each of which has so many rows: as few as have enough rows together, or all that are left.
+/// Splits members with these numbers of rows into row groups: each takes as few members as reach the least size, or all that remain. Returns the number of
+/// members of each.
 pub(super) fn split(rows: &[usize]) -> Vec<usize> {
     let mut groups = Vec::new();
     let (mut members, mut sum) = (0, 0);
@@ -72,7 +76,7 @@ pub(super) fn split(rows: &[usize]) -> Vec<usize> {
 }
 
 pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
-    family.template.encode_pieces(head);
+    family.template.encode_shape(head);
     put_leb128(head, family.sources.len() as u64);
     let mut before = 0;
     for source in &family.sources {
@@ -88,10 +92,11 @@ pub(super) fn put_family(family: &FamilyTable<'_>, head: &mut Vec<u8>) {
         put_leb128(head, *members as u64);
         put_group(group, head);
     }
+    put_zones(&family.template.zone_kinds(), &family.zones, head);
 }
 
 impl Family {
-    /// The next family, of at most so many members. `slot`: where the rows of its first group are decoded.
+    /// Takes the next family, of at most `members_most` members. `slot` decodes the rows of its first group.
     pub fn decode(
         head: &mut Cursor<'_>,
         places: &mut Places,
@@ -99,9 +104,9 @@ impl Family {
         members_most: usize,
         slot: usize,
     ) -> Result<Family, FormatError> {
-        let template = Template::decode_pieces(head, SourceId(0))?;
+        let template = Template::decode_shape(head, SourceId(0))?;
         let count = head.number()?;
-        // Each takes a byte at least.
+        // Each member takes a byte at least.
         let most = members_most.min(head.rest().len());
         let members = usize::try_from(count).unwrap_or(usize::MAX);
         if !(1..=most).contains(&members) {
@@ -133,7 +138,7 @@ impl Family {
         while !left.is_empty() {
             let count = head.number()?;
             let own = usize::try_from(count).unwrap_or(usize::MAX);
-            // Each has a row at least.
+            // Each member has a row at least.
             let Some((own, others)) = left
                 .split_at_checked(own)
                 .filter(|(own, _)| (1..=FAMILY_ROWS).contains(&own.len()))
@@ -151,6 +156,7 @@ impl Family {
                 members: own.into(),
             });
         }
+        let zones = zones_of(head, &template.zone_kinds())?;
         let mut streams = Vec::new();
         memory::reserve(&mut streams, members)?;
         streams.resize_with(members, OnceCell::new);
@@ -160,14 +166,25 @@ impl Family {
             chunks,
             counts,
             groups,
+            zones,
             slot,
             streams,
         })
     }
 
-    /// The least a record takes of a chunk.
+    /// The least bytes of a record in a chunk.
     pub fn record_bytes_least(&self) -> usize {
         self.template.record_bytes_least()
+    }
+
+    /// The template of each member, except its source.
+    pub fn template(&self) -> &Template {
+        &self.template
+    }
+
+    /// The zones of all members together.
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
     }
 
     /// The source of each member.
@@ -175,7 +192,7 @@ impl Family {
         &self.sources
     }
 
-    /// How many rows all of them have in each chunk.
+    /// Returns the rows of all members in each chunk.
     pub fn rows(&self) -> Vec<usize> {
         let mut rows = vec![0; self.chunks];
         for own in self.counts.chunks(self.chunks) {
@@ -186,7 +203,7 @@ impl Family {
         rows
     }
 
-    /// What it takes in memory without its streams, about.
+    /// Approximate memory without its streams, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let parts: usize = self.groups.iter().map(|group| group.parts.len()).sum();
         let of_member =
@@ -197,17 +214,15 @@ impl Family {
             + parts * size_of::<GroupPart>()
     }
 
-    /// Forgets the streams that were asked for: they take more than what they are made of.
+    /// Drops the streams that a question asked for, because they take more memory than their description.
     pub fn forget_streams(&mut self) {
         self.streams.fill_with(OnceCell::new);
     }
 
-    /// How many row groups it has.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Member `nth`.
     pub fn stream(&self, nth: usize) -> &Stream {
         at(&self.streams, nth).get_or_init(|| Box::new(self.stream_of(nth)))
     }
@@ -231,6 +246,7 @@ impl Family {
                 parts: Arc::clone(&group.parts),
                 members: Some(Arc::clone(&group.members)),
             }],
+            zones: Arc::clone(&self.zones),
             slot: self.slot,
             first_group: which,
             base: at(&group.members, ..nth - first).iter().sum(),

@@ -1,30 +1,31 @@
-//! The columns of a row group, gathered from the records that hold them.
+//! Gathers the columns of a row group from the records that hold them.
 //!
-//! A few records are taken apart into all columns before the next ones are: so they are read from memory once.
+//! It splits a few records into all columns before the next ones, so that memory is read once.
 
 use super::template::Template;
 use super::words::{TILE_ROWS, Words};
+use super::zone::{FieldPlace, Zone, ZoneKind};
 use crate::format::bytes::u16_at;
 use crate::format::record::RECORD_HEADER_BYTES;
 use crate::proven::{at, at_mut};
 
-/// Where a record's header has the length of its payload.
+/// Offset of the payload length in a record's header.
 const LENGTH_AT: usize = 2;
 
 /// Keeps its memory from group to group.
 #[derive(Default)]
 pub struct Columns {
     rows: usize,
-    /// Of each piece, and of how many bytes follow the pieces, if any do: at least as long as there are rows.
+    /// One column for each piece, and one for the number of bytes behind the pieces, if any follow. Each is at least as long as there are rows.
     columns: Vec<Vec<u64>>,
     words: Words,
-    /// Where the next string of each row begins.
+    /// The start of each row's next string.
     starts: Vec<usize>,
     bytes: Vec<u8>,
 }
 
 impl Columns {
-    /// Takes the records at some places apart, in place of those before.
+    /// Splits the records at some places and replaces the records before.
     pub fn gather(&mut self, template: &Template, chunks: &[u8], places: &[u32]) {
         let (pieces, count) = (template.pieces.len(), places.len());
         self.rows = count;
@@ -58,8 +59,8 @@ impl Columns {
         at(at(&self.columns, nth), ..self.rows)
     }
 
-    /// The next string of all rows, one behind the other; column `nth` has their lengths. `None`: one does not lie in the chunks.
-    pub fn strings(&mut self, chunks: &[u8], nth: usize) -> Option<&[u8]> {
+    /// Takes the next string of all rows; column `nth` holds the lengths. Returns `None` if one exceeds the chunks.
+    pub fn take_strings(&mut self, chunks: &[u8], nth: usize) -> Option<()> {
         self.bytes.clear();
         let lengths = at(at(&self.columns, nth), ..self.rows);
         for (start, length) in self.starts.iter_mut().zip(lengths) {
@@ -67,17 +68,34 @@ impl Columns {
             self.bytes.extend_from_slice(chunks.get(*start..end)?);
             *start = end;
         }
-        Some(&self.bytes)
+        Some(())
     }
 
-    /// Whether the strings of each row end where its payload does.
+    /// The strings that were taken last.
+    pub fn strings(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the zone of a field whose numbers were gathered or whose strings were taken last. `seen` is the least and the greatest number of its column.
+    pub fn zone(&self, template: &Template, field: &FieldPlace, seen: Option<(i64, i64)>) -> Zone {
+        let column = self.column(field.piece.into());
+        let nulls = field
+            .null
+            .map(|(piece, bit)| (self.column(piece.into()), bit));
+        match template.zone_kind(field) {
+            ZoneKind::String => Zone::of_strings(&self.bytes, column, nulls),
+            kind => Zone::of_numbers(kind, column, nulls, seen),
+        }
+    }
+
+    /// Reports whether the strings of each row end where its payload ends.
     pub fn are_whole(&self, chunks: &[u8], places: &[u32]) -> bool {
         let mut strings = self.starts.iter().zip(places);
         strings.all(|(end, place)| *end == end_of(chunks, *place))
     }
 }
 
-/// Where the payload of the record at a place ends.
+/// Returns the end of the payload of the record at a place.
 fn end_of(chunks: &[u8], place: u32) -> usize {
     let place = place as usize;
     place + RECORD_HEADER_BYTES + usize::from(u16_at(chunks, place + LENGTH_AT))

@@ -1,4 +1,4 @@
-//! The sections of a unit, and the row groups that they are parts of, as a head describes them.
+//! The sections of a unit and its row groups, as a head describes them.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::format::checksum::checksum_for;
 use crate::proven::at;
 use crate::types::Address;
 
-/// A part of a unit that has a checksum of its own.
+/// A part of a unit with a checksum of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Section {
-    /// From the unit's start.
+    /// Offset from the unit's start.
     pub start: usize,
     pub bytes: usize,
     pub checksum: u32,
-    /// Which it is, from 0: its place, for the checksum.
+    /// The number of the section from 0, which its checksum covers as a place.
     pub ordinal: u64,
 }
 
@@ -26,20 +26,20 @@ pub struct Group {
     pub first_chunk: usize,
     pub end_chunk: usize,
     pub rows: usize,
-    /// What it consists of, one behind the other; at least one.
+    /// Its parts in order, at least one.
     pub parts: Arc<[GroupPart]>,
-    /// How many of the rows each member has; `None`: all are one stream's.
+    /// The rows of each member; `None` if one stream has all rows.
     pub members: Option<Arc<[usize]>>,
 }
 
-/// Some blocks of a row group, which are read together; strings count as one block, the last.
+/// Some blocks of a row group that are read together; all strings count as one block, the last.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GroupPart {
     pub section: Section,
     pub end_block: usize,
 }
 
-/// How the bytes of a tail stand in a row group.
+/// The form of a tail's bytes in a row group.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum TailForm {
     Plain = 0,
@@ -47,7 +47,7 @@ pub enum TailForm {
 }
 
 impl Group {
-    /// How many of the rows each member has; empty: all are one stream's.
+    /// The rows of each member; empty if one stream has all rows.
     pub fn members(&self) -> &[usize] {
         match &self.members {
             Some(members) => members,
@@ -55,7 +55,7 @@ impl Group {
         }
     }
 
-    /// Which part holds a block, and the first block of that part.
+    /// Returns the part that holds a block, and the first block of that part.
     pub fn part_of(&self, block: usize) -> (usize, usize) {
         let part = self.parts.partition_point(|part| part.end_block <= block);
         let first = part
@@ -65,13 +65,13 @@ impl Group {
     }
 }
 
-/// What the encoder knows of a section.
+/// The encoder's description of a section.
 pub struct SectionTable {
     pub bytes: usize,
     pub checksum: u32,
 }
 
-/// The parts of a row group, and how many blocks each has.
+/// The parts of a row group with their numbers of blocks.
 pub type GroupTable = Vec<(usize, SectionTable)>;
 
 pub(super) fn put_group(group: &GroupTable, out: &mut Vec<u8>) {
@@ -88,21 +88,20 @@ pub(super) fn put_section(section: &SectionTable, out: &mut Vec<u8>) {
 
 /// The checksum of a section of the unit at `first`.
 pub fn section_checksum(uuid: &[u8; 16], first: Address, ordinal: u64, bytes: &[u8]) -> u32 {
-    // Behind the head's own place.
+    // The head has the first place.
     checksum_for(uuid, COLUMNS_LOG, first.0 + 1 + ordinal, bytes)
 }
 
-/// Where sections stand: one behind the other.
+/// Assigns places to consecutive sections.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     pub next: usize,
     pub end: usize,
     pub ordinal: u64,
-    pub in_parts: bool,
 }
 
 impl Places {
-    /// The parts of a row group of so many blocks, one at least.
+    /// Takes the parts of a row group of `blocks` blocks, at least one.
     pub fn parts(
         &mut self,
         tables: &mut Cursor<'_>,
@@ -113,7 +112,7 @@ impl Places {
         Ok(parts.into())
     }
 
-    /// Gives `each` the parts of a row group.
+    /// Passes the parts of a row group to `each`.
     pub fn group(
         &mut self,
         tables: &mut Cursor<'_>,
@@ -123,10 +122,7 @@ impl Places {
         let mut end_block = 0;
         while end_block < blocks {
             let left = blocks - end_block;
-            let own = match self.in_parts {
-                true => tables.number()?,
-                false => left as u64,
-            };
+            let own = tables.number()?;
             let Some(own_blocks) = usize::try_from(own)
                 .ok()
                 .filter(|own| (1..=left).contains(own))

@@ -1,6 +1,6 @@
-//! The head of a unit: what it holds and where, as it stands in front of it.
+//! The head of a unit, which describes its content and places.
 //!
-//! Foreign bytes: what a head claims is bounded by the chunks that its unit stands for before anything is allocated.
+//! The bytes are foreign: each claim of a head is checked against the unit's chunks before anything is allocated.
 
 use std::cell::OnceCell;
 
@@ -9,6 +9,7 @@ use super::families::{Family, FamilyTable, put_family};
 use super::groups::{Group, GroupTable, Places, Section, SectionTable, put_group, put_section};
 use super::stream::Stream;
 use super::template::{Template, TemplateCheck};
+use super::zone::{Zone, put_zones, zones_of};
 use super::{COLUMNS_LOG, UNIT_CHUNKS};
 use crate::format::bytes::{FormatError, invalid, pad8, put_leb128, u32_at};
 use crate::format::checksum::checksum_for;
@@ -19,33 +20,26 @@ use crate::types::{Address, SourceId};
 /// The fixed part of a head.
 pub const UNIT_HEADER_BYTES: usize = 24;
 const UNIT_MAGIC: u32 = 0x554D_4F4C;
-/// A stream, about, of which a dozen parts are read.
+/// The approximate memory of a stream of a dozen parts.
 const STREAM_BYTES: usize = 1024;
 
-/// What a unit holds its chunks as.
+/// The form in which a unit holds its chunks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// As they were: columns would save too little, or a chunk does not verify.
-    Rows = 0,
+    /// Unchanged chunks: columns would save too little, a chunk does not verify, or there was no time.
+    Raw = 0,
     Columns = 1,
-    /// Columns, of which some are of several sources.
-    Families = 2,
 }
 
-/// Added to the number of a form whose row groups have several parts.
-const IN_PARTS: u32 = 4;
-
-/// The first bytes of a unit: how long it is and what it is.
+/// The first bytes of a unit: its lengths and its form.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnitHeader {
     pub checksum: u32,
-    /// Of all of it, a multiple of 8.
+    /// The whole unit, a multiple of 8.
     pub unit_bytes: usize,
-    /// Of the head, this header included.
+    /// The head, this header included.
     pub head_bytes: usize,
     pub form: Form,
-    /// Whether row groups have several parts.
-    pub in_parts: bool,
     pub chunks: usize,
     pub streams: usize,
 }
@@ -63,12 +57,9 @@ impl UnitHeader {
             return invalid("the magic number of a unit", u32_at(bytes, 0).into());
         }
         let shape = u32_at(bytes, 16);
-        let (form, in_parts) = match shape & 0xFF {
-            0 => (Form::Rows, false),
-            1 => (Form::Columns, false),
-            2 => (Form::Families, false),
-            5 => (Form::Columns, true),
-            6 => (Form::Families, true),
+        let form = match shape & 0xFF {
+            0 => Form::Raw,
+            1 => Form::Columns,
             form => return invalid("the form of a unit", form.into()),
         };
         let header = UnitHeader {
@@ -76,7 +67,6 @@ impl UnitHeader {
             unit_bytes: u32_at(bytes, 8) as usize,
             head_bytes: u32_at(bytes, 12) as usize,
             form,
-            in_parts,
             chunks: (shape >> 8 & 0xFF) as usize,
             streams: (shape >> 16) as usize,
         };
@@ -87,11 +77,11 @@ impl UnitHeader {
             && header.unit_bytes >= header.head_bytes
             && header.unit_bytes.is_multiple_of(8);
         let length_fits = match form {
-            Form::Rows => {
+            Form::Raw => {
                 header.head_bytes == UNIT_HEADER_BYTES
                     && header.unit_bytes <= UNIT_HEADER_BYTES + rows_bytes
             }
-            Form::Columns | Form::Families => header.unit_bytes < rows_bytes,
+            Form::Columns => header.unit_bytes < rows_bytes,
         };
         if !may_be || !length_fits {
             return invalid("the length of a unit", header.unit_bytes as u64);
@@ -100,18 +90,18 @@ impl UnitHeader {
     }
 }
 
-/// The head of a unit in columns. All of it was checked; a stream is taken apart when it is asked for, because a question is about few of a thousand.
+/// The head of a unit in columns. All of it was checked, but a stream is decoded only on demand, because a question is about few of a thousand.
 #[derive(Debug)]
 pub struct Head {
     /// The stored checksum of each chunk.
     pub checksums: Vec<u32>,
-    /// Whether later anchors than a chunk's own stand in it.
+    /// For each chunk, whether it holds anchors besides its first.
     pub has_anchors: Vec<bool>,
     /// The order of the streams' records, for each chunk.
     pub orders: Vec<Section>,
-    /// What describes the streams.
+    /// The bytes that describe the streams.
     tables: Vec<u8>,
-    /// Those that are alone; behind them come the members of families.
+    /// The streams that are alone. The members of families are numbered behind them.
     described: Vec<Described>,
     families: Vec<Family>,
     slots: usize,
@@ -119,18 +109,18 @@ pub struct Head {
     by_source: Vec<(SourceId, u16)>,
 }
 
-/// Where a stream is described, and the stream once it was asked for.
+/// The place of a stream's description, and the stream once a question asked for it.
 #[derive(Debug)]
 struct Described {
     source: SourceId,
-    /// In the tables.
+    /// Offset in the tables.
     start: usize,
-    /// Of its first section.
+    /// The place of its first section.
     places: Places,
     stream: OnceCell<Box<Stream>>,
 }
 
-/// What the encoder knows of a unit in columns; empty for rows.
+/// The encoder's description of a unit in columns; empty for a raw one.
 #[derive(Default)]
 pub struct Tables<'a> {
     pub checksums: &'a [u32],
@@ -144,9 +134,10 @@ pub struct StreamTable<'a> {
     pub template: &'a Template,
     pub counts: &'a [usize],
     pub groups: Vec<GroupTable>,
+    pub zones: Vec<Zone>,
 }
 
-/// The head of a unit at `first`, in front of `body_bytes`.
+/// Encodes the head of a unit at `first`, in front of `body_bytes`.
 pub fn encode_head(
     uuid: &[u8; 16],
     first: Address,
@@ -161,8 +152,7 @@ pub fn encode_head(
     let families = tables.families.iter();
     let members: usize = families.clone().map(|family| family.sources.len()).sum();
     let streams = tables.streams.len() + members;
-    let in_parts = if form == Form::Rows { 0 } else { IN_PARTS };
-    let shape = form as u32 | in_parts | (chunks as u32) << 8 | (streams as u32) << 16;
+    let shape = form as u32 | (chunks as u32) << 8 | (streams as u32) << 16;
     head.extend_from_slice(&shape.to_le_bytes());
     head.extend_from_slice(&[0; 4]);
     for checksum in tables.checksums {
@@ -173,7 +163,7 @@ pub fn encode_head(
         .orders
         .iter()
         .for_each(|order| put_section(order, &mut head));
-    if form == Form::Families {
+    if form == Form::Columns {
         put_leb128(&mut head, tables.streams.len() as u64);
     }
     for stream in &tables.streams {
@@ -182,6 +172,7 @@ pub fn encode_head(
         counts.for_each(|count| put_leb128(&mut head, *count as u64));
         let groups = stream.groups.iter();
         groups.for_each(|group| put_group(group, &mut head));
+        put_zones(&stream.template.zone_kinds(), &stream.zones, &mut head);
     }
     families.for_each(|family| put_family(family, &mut head));
     pad8(&mut head);
@@ -218,7 +209,6 @@ pub fn verify_head(
 }
 
 impl Head {
-    /// How many streams there are.
     pub fn count(&self) -> usize {
         self.by_source.len()
     }
@@ -237,7 +227,7 @@ impl Head {
         described.stream.get_or_init(read)
     }
 
-    /// The family of a stream that is not alone, and which of its members that is.
+    /// Returns the family of a stream that is not alone, and its number among the members.
     fn member(&self, nth: usize) -> (&Family, usize) {
         let mut nth = nth - self.described.len();
         for family in &self.families {
@@ -250,7 +240,7 @@ impl Head {
         unreachable!("a head has as many streams as its families have members");
     }
 
-    /// What it takes in memory, about, where no member of a family was asked for.
+    /// Approximate memory in bytes before any member of a family is asked for.
     pub fn memory_bytes(&self) -> usize {
         let families = self.families.iter().map(Family::memory_bytes);
         self.tables.len()
@@ -259,27 +249,37 @@ impl Head {
             + families.sum::<usize>()
     }
 
-    /// Forgets the members of families that were asked for.
+    /// Drops the members of families that were asked for.
     pub fn forget_members(&mut self) {
         self.families.iter_mut().for_each(Family::forget_streams);
     }
 
-    /// How many places there are to decode rows in.
     pub fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// Passes to `each` the template and the zones of each stream that is alone, and of each family with the sources of its members.
+    pub fn each_shape(&self, mut each: impl FnMut(Option<&[SourceId]>, &Template, &[Zone])) {
+        for nth in 0..self.described.len() {
+            let stream = self.stream(nth);
+            each(None, &stream.template, &stream.zones);
+        }
+        for family in &self.families {
+            each(Some(family.sources()), family.template(), family.zones());
+        }
     }
 
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
         (0..self.count()).map(|nth| self.stream(nth))
     }
 
-    /// Whether a chunk was written: of one that never was, zeroes stand in the log.
+    /// Reports whether a chunk was written. One that never was reads as zeroes.
     pub fn is_written(&self, nth: usize) -> bool {
-        // The checksum of one in 2^32 is 0, but its records have an order.
+        // The checksum of one chunk in 2^32 is 0, but its records have an order.
         *at(&self.checksums, nth) != 0 || at(&self.orders, nth).bytes > 0
     }
 
-    /// The streams of a source, and their numbers, ascending.
+    /// Returns the streams of a source and their numbers, ascending.
     pub fn streams_of(
         &self,
         source: SourceId,
@@ -290,7 +290,7 @@ impl Head {
         found.map(move |(_, nth)| (usize::from(*nth), self.stream(usize::from(*nth))))
     }
 
-    /// The head of a unit in columns; `bytes` are all of it, verified or not.
+    /// Decodes the head of a unit in columns; `bytes` are all of it, verified or not.
     pub fn decode(
         header: &UnitHeader,
         bytes: &[u8],
@@ -301,20 +301,16 @@ impl Head {
             next: header.head_bytes,
             end: header.unit_bytes,
             ordinal: 0,
-            in_parts: header.in_parts,
         };
         let checksums = tables.bytes(4 * header.chunks)?;
         let checksums = (0..header.chunks).map(|nth| u32_at(checksums, 4 * nth));
         let has_anchors = tables.bytes(header.chunks)?.iter().map(|has| *has != 0);
         let orders = (0..header.chunks).map(|_| places.section(&mut tables));
         let orders = orders.collect::<Result<Vec<Section>, FormatError>>()?;
-        let alone = match header.form {
-            Form::Families => tables.number()?,
-            Form::Rows | Form::Columns => header.streams as u64,
-        };
-        let alone = usize::try_from(alone).ok();
+        let count = tables.number()?;
+        let alone = usize::try_from(count).ok();
         let Some(alone) = alone.filter(|alone| *alone <= header.streams) else {
-            return invalid("the streams of a unit with families", header.streams as u64);
+            return invalid("the number of streams that stand alone", count);
         };
         let tables = memory::copied(tables.rest())?;
         let mut checked = Checked {
@@ -328,7 +324,7 @@ impl Head {
         let slots = alone + groups.sum::<usize>();
         let sources = described.iter().map(|described| described.source);
         let members = families.iter().flat_map(Family::sources).copied();
-        // As many as 16 bits count.
+        // The numbers of streams fit in 16 bits.
         let mut by_source: Vec<(SourceId, u16)> = sources.chain(members).zip(0..).collect();
         by_source.sort();
         Ok(Head {
@@ -344,16 +340,16 @@ impl Head {
     }
 }
 
-/// What was checked of what describes the streams, up to where the blocks begin.
+/// Checks the description of the streams up to the start of the blocks.
 struct Checked<'a> {
     blocks: Cursor<'a>,
     places: Places,
-    /// What is left of each chunk for the records of further streams.
+    /// The room of each chunk for the records of further streams.
     room: Vec<usize>,
 }
 
 impl<'a> Checked<'a> {
-    /// Takes the records of a stream from the room; each takes `least` bytes at least.
+    /// Subtracts a stream's records from the room; each takes at least `least` bytes.
     fn take(&mut self, counts: &[usize], least: usize) -> Result<(), FormatError> {
         for (room, count) in self.room.iter_mut().zip(counts) {
             let taken = count.checked_mul(least);
@@ -365,7 +361,7 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// Checks the streams that are alone, and finds where each of them is.
+    /// Checks the streams that are alone and finds the place of each.
     fn streams(&mut self, tables: &'a [u8], alone: usize) -> Result<Vec<Described>, FormatError> {
         let mut template = TemplateCheck::default();
         let mut counts = [0; UNIT_CHUNKS as usize];
@@ -381,6 +377,9 @@ impl<'a> Checked<'a> {
             for _ in Stream::split(counts) {
                 self.places.group(&mut self.blocks, size.blocks, |_| ())?;
             }
+            for kind in &size.zones {
+                Zone::decode(&mut self.blocks, *kind)?;
+            }
             described.push(Described {
                 source,
                 start,
@@ -391,7 +390,7 @@ impl<'a> Checked<'a> {
         Ok(described)
     }
 
-    /// Decodes the families, whose members are the streams that are left.
+    /// Decodes the families, whose members are the remaining streams.
     fn families(&mut self, alone: usize, streams: usize) -> Result<Vec<Family>, FormatError> {
         let mut families = Vec::new();
         let (mut slot, mut found) = (alone, alone);
@@ -430,6 +429,7 @@ fn stream_of(
         .collect();
     Ok(Stream {
         groups: groups?,
+        zones: zones_of(tables, &template.zone_kinds())?,
         template,
         counts,
         slot,

@@ -1,12 +1,12 @@
-//! Ranges of numbers, and what the numbers in one are together: what is asked of packed numbers.
+//! Ranges of numbers and totals over them, for questions to packed numbers.
 
 use crate::proven::at;
 
-/// A number and as many behind it; what lies behind the greatest is 0.
+/// A number and `more` numbers behind it; 0 follows the greatest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NumberRange {
     pub first: u64,
-    /// How many follow the first.
+    /// The count of numbers behind the first.
     pub more: u64,
 }
 
@@ -16,9 +16,9 @@ impl NumberRange {
         number.wrapping_sub(self.first) <= self.more
     }
 
-    /// Whether it contains all of the numbers from 0 to `greatest`, or none; `None`: some perhaps.
+    /// Reports whether it contains all of the numbers from 0 to `greatest`, or none; `None` where it may contain some.
     pub fn all_or_none(self, greatest: u64) -> Option<bool> {
-        // How far 0 lies behind the first.
+        // The distance from the first number to 0.
         let zero = self.first.wrapping_neg();
         match self.more.checked_sub(zero) {
             _ if self.more == u64::MAX => Some(true),
@@ -28,7 +28,7 @@ impl NumberRange {
         }
     }
 
-    /// The same of the numbers from 0 to `greatest`, which is a mask and behind which 0 follows. It contains some of them.
+    /// Restricts it to the numbers from 0 to `greatest`, which is a mask and which 0 follows. It must contain some of them.
     pub fn up_to(self, greatest: u64) -> NumberRange {
         let end = self.first.wrapping_add(self.more);
         let wraps = end < self.first;
@@ -44,7 +44,7 @@ impl NumberRange {
         }
     }
 
-    /// How far its numbers exceed `least`.
+    /// Subtracts `least` from its numbers.
     pub(super) fn above(self, least: u64) -> NumberRange {
         NumberRange {
             first: self.first.wrapping_sub(least),
@@ -52,7 +52,7 @@ impl NumberRange {
         }
     }
 
-    /// The places that the numbers of a range have in a dictionary: `Some(None)` if there are none, `None` if they do not lie in a row.
+    /// Returns the places of its numbers in a dictionary: `Some(None)` if there are none, `None` if they are not contiguous.
     pub(super) fn places_in(self, dictionary: &[u64]) -> Option<Option<NumberRange>> {
         let is_wanted = |number: &u64| self.contains(*number);
         let Some(first) = dictionary.iter().position(is_wanted) else {
@@ -68,11 +68,11 @@ impl NumberRange {
     }
 }
 
-/// What some numbers of a range are together.
+/// Totals of the numbers that a range contains.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RangeTotals {
     pub count: u64,
-    /// How far they lie behind the first of the range: all together, the least, and the greatest.
+    /// Distances from the first number of the range: their sum, the least and the greatest.
     pub sum: u128,
     pub least: u64,
     pub greatest: u64,
@@ -86,7 +86,7 @@ impl RangeTotals {
         greatest: 0,
     };
 
-    /// Of those of some numbers that a range contains.
+    /// Computes the totals of the numbers that the range contains.
     pub fn of(numbers: impl Iterator<Item = u64>, wanted: NumberRange) -> RangeTotals {
         let mut totals = RangeTotals::NONE;
         let behind = numbers.map(|number| number.wrapping_sub(wanted.first));
@@ -106,7 +106,7 @@ impl RangeTotals {
         self.greatest = self.greatest.max(other.greatest);
     }
 
-    /// The same behind a number that lies so far before the first.
+    /// Counts the distances from a number that lies `more` before the first.
     pub fn behind(self, more: u64) -> RangeTotals {
         if self.count == 0 {
             return self;

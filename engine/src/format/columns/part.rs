@@ -1,4 +1,4 @@
-//! Which parts of a unit are read: a question about one source leaves those of the others where they are.
+//! Chooses the parts of a unit to read, so that a question about one source does not read the others.
 
 use std::iter;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::memory::NoMemory;
 use crate::proven::at;
 use crate::types::SourceId;
 
-/// What is read of a unit.
+/// A part of a unit to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnitPart<'a> {
     Head,
@@ -19,33 +19,33 @@ pub enum UnitPart<'a> {
     All,
 }
 
-/// What [`Unit::columns`] takes.
+/// The part that [`Unit::columns`] needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartColumns<'a> {
     pub source: SourceId,
     pub chunks: Range<usize>,
     /// `None`: all columns.
     pub wanted: Option<&'a Wanted>,
-    /// Also what says where the rows stand: the order of all sources' records, and how long these are.
+    /// Also reads the places of the rows: the order of all sources' records and their lengths.
     pub addresses: bool,
 }
 
-/// Up to so many bytes between two sections are read too.
+/// A gap of at most this many bytes between two sections is read too.
 const GAP_BYTES_MOST: usize = 4096;
 
-/// What is yet to be read of a part.
+/// The unread rest of a part.
 enum Missing {
     Nothing,
-    /// From one section to another each.
+    /// Ranges, each from one section to another.
     Sections(Vec<(Section, Section)>),
     All,
 }
 
 impl Unit {
-    /// Has `read` read what is yet to be read of a part: it is given where that begins in the unit. A buffer is taken from `spare`, if one is needed.
+    /// Calls `read` for the unread rest of a part with its offset in the unit. It takes a buffer from `spare`, if it needs one.
     ///
     /// # Errors
-    /// Those of `read`, and what `refused` makes of memory that is refused.
+    /// Returns errors of `read`, and the error that `refused` makes of refused memory.
     pub fn fill<E>(
         &mut self,
         part: &UnitPart<'_>,
@@ -79,7 +79,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Where in the unit stands what is yet to be read of a part.
+    /// Returns the places in the unit of the unread rest of a part.
     pub fn missing(&self, part: &UnitPart<'_>) -> Vec<Range<usize>> {
         match self.look(part) {
             Missing::Nothing => Vec::new(),
@@ -88,7 +88,7 @@ impl Unit {
         }
     }
 
-    /// Whether a part was read.
+    /// Reports whether a part was read.
     pub fn has(&self, part: &UnitPart<'_>) -> bool {
         if let (UnitPart::Columns(columns), Some((source, complete, addresses))) =
             (part, &self.complete)
@@ -105,7 +105,7 @@ impl Unit {
         }
     }
 
-    /// Keeps no more than the head. Returns the buffer of what was read.
+    /// Keeps only the head and returns the buffer.
     pub fn shed(&mut self) -> Vec<u8> {
         self.is_whole = false;
         self.complete = None;
@@ -138,7 +138,7 @@ impl Unit {
         }
     }
 
-    /// The sections of a part that were not read yet; `None`: it is not made of sections, or all of the unit was read.
+    /// Returns the unread sections of a part; `None` if it has no sections or the whole unit was read.
     fn unread<'a>(&'a self, part: &'a UnitPart<'_>) -> Option<impl Iterator<Item = Section> + 'a> {
         let (UnitPart::Columns(columns), Some(head)) = (part, &self.head) else {
             return None;
@@ -161,7 +161,7 @@ impl Unit {
 }
 
 impl PartColumns<'_> {
-    /// What is taken of a stream.
+    /// Returns the sections of a stream that the part needs.
     fn sections<'a>(&'a self, stream: &'a Stream) -> impl Iterator<Item = Section> + 'a {
         let (template, chunks) = (&stream.template, &self.chunks);
         let is_own = template.source == self.source;

@@ -1,6 +1,6 @@
-//! The rows of a row group, decoded as far as they are wanted.
+//! The rows of a row group, of which only the wanted parts are decoded.
 //!
-//! Foreign bytes: a section is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
+//! The bytes are foreign: a section is verified before it is decoded, and a false claim that verifies ends in an error.
 
 use std::ops::Range;
 
@@ -18,13 +18,13 @@ use crate::format::bytes::{FormatError, invalid};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 
-/// What zstd takes to decompress, about.
+/// The approximate memory of a zstd decompression.
 const CONTEXT_BYTES: usize = 160 << 10;
 
-/// The rows of the group of a stream that was decoded last, as far as they are.
+/// The decoded parts of the row group of a stream that was decoded last.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// Which group, of a family's all; `None`: the rows mean nothing.
+    /// The group, counted over the whole family; `None` if the rows are invalid.
     group: Option<usize>,
     has: Wanted,
     pub arrivals: Vec<u64>,
@@ -32,13 +32,13 @@ pub struct Rows {
     pub tails: Vec<Tail>,
 }
 
-/// What of a stream's rows is wanted.
+/// The wanted parts of a stream's rows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
     pub arrivals: bool,
-    /// How long the strings behind the pieces are.
+    /// The lengths of the strings behind the pieces.
     pub lengths: bool,
-    /// For each piece.
+    /// A flag for each piece.
     pub pieces: Vec<bool>,
     /// The bytes behind the pieces.
     pub tails: bool,
@@ -65,7 +65,7 @@ impl Wanted {
         self.pieces.get(nth).copied().unwrap_or(false)
     }
 
-    /// Whether it takes one of these blocks of a row group.
+    /// Reports whether it needs one of these blocks of a row group.
     pub(super) fn takes(&self, template: &Template, mut blocks: Range<usize>) -> bool {
         let lengths = self.lengths || self.tails;
         let pieces = template.pieces.as_slice();
@@ -87,7 +87,7 @@ impl Wanted {
             && pieces.all(|nth| self.piece(nth))
     }
 
-    /// What either takes.
+    /// Returns the union of both.
     pub fn and(&self, other: &Wanted) -> Wanted {
         let count = self.pieces.len().max(other.pieces.len());
         Wanted {
@@ -101,12 +101,12 @@ impl Wanted {
     }
 }
 
-/// Strings of bytes: string `i` ends at `ends[i]` and begins where the one before ends.
+/// Strings of bytes: string `i` ends at `ends[i]` and begins at the end of the one before.
 #[derive(Debug, Default)]
 pub struct Tail {
     ends: Vec<u64>,
     bytes: Vec<u8>,
-    /// Of all strings, once the ends are known to fit.
+    /// The bytes of all strings, once their ends are known to fit.
     all_bytes: usize,
 }
 
@@ -132,10 +132,10 @@ impl Tail {
 #[derive(Copy, Clone, Debug)]
 pub struct StreamRows<'a> {
     rows: &'a Rows,
-    /// Of the group's.
+    /// Number of the first row in the group.
     first: usize,
     end: usize,
-    /// Where they stand; `None` if that is not wanted.
+    /// `None` if addresses are not wanted.
     addresses: Option<&'a [u64]>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> StreamRows<'a> {
         self.end - self.first
     }
 
-    /// Some of them.
+    /// Restricts them to some rows.
     pub fn part(self, range: Range<usize>) -> StreamRows<'a> {
         assert!(range.start <= range.end && range.end <= self.count());
         StreamRows {
@@ -168,7 +168,7 @@ impl<'a> StreamRows<'a> {
         }
     }
 
-    /// Where they stand; `None` if that is not known.
+    /// `None` if they are unknown.
     pub fn addresses(&self) -> Option<&'a [u64]> {
         self.addresses
     }
@@ -177,31 +177,31 @@ impl<'a> StreamRows<'a> {
         at(column, self.first..self.end)
     }
 
-    /// When they arrived, in the bits of an `i64`; `None` if that is not decoded.
+    /// Arrivals as bits of an `i64`; `None` if they are not decoded.
     pub fn arrivals(&self) -> Option<&'a [u64]> {
         let is_there = self.rows.has.arrivals;
         is_there.then(|| self.column(&self.rows.arrivals))
     }
 
-    /// A piece, each in its lowest bytes; `None` if it is not decoded.
+    /// A piece in the lowest bytes of each number; `None` if it is not decoded.
     pub fn piece(&self, nth: usize) -> Option<&'a [u64]> {
         let is_there = self.rows.has.piece(nth);
         is_there.then(|| self.column(at(&self.rows.pieces, nth)))
     }
 
-    /// The strings that follow the pieces as number `nth`; `None` if they are not decoded.
+    /// The strings with number `nth` behind the pieces; `None` if they are not decoded.
     pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
         let tail = self.rows.tails.get(nth).filter(|_| self.rows.has.tails)?;
         Some((self.first..self.end).map(move |row| tail.string(row)))
     }
 }
 
-/// The blocks of a row group of a unit, one after the other; those between are passed over, and whole parts need not have been read.
+/// Walks the blocks of a row group of a unit. It passes over unwanted blocks, and whole unwanted parts need not have been read.
 pub struct GroupBlocks<'a> {
     bytes: &'a Bytes,
     group: &'a Group,
     template: &'a Template,
-    /// The part that is looked at, what of it follows, and which block that begins with.
+    /// The current part, its rest, and the number of the block at the front.
     part: Option<(usize, Cursor<'a>, usize)>,
 }
 
@@ -215,18 +215,18 @@ impl<'a> GroupBlocks<'a> {
         }
     }
 
-    /// The block of the arrivals. None was taken before.
+    /// Takes the block of the arrivals, which is the first.
     pub fn arrivals(&mut self) -> Result<Block<'a>, FormatError> {
         self.block(0)
     }
 
-    /// The block of a piece, or of how many bytes follow all pieces. None behind it was taken.
+    /// Takes the block of a piece, or of the numbers of bytes behind all pieces. Blocks must be taken in order.
     pub fn piece(&mut self, nth: usize) -> Result<Block<'a>, FormatError> {
         // The arrivals come first.
         self.block(nth + 1)
     }
 
-    /// The strings, which are the last.
+    /// Takes the strings, which are the last.
     pub fn strings(&mut self) -> Result<&mut Cursor<'a>, FormatError> {
         self.skip_to(self.template.blocks() - 1)
     }
@@ -236,13 +236,13 @@ impl<'a> GroupBlocks<'a> {
         open_block(self.skip_to(nth)?, group.rows, floats, group.members())
     }
 
-    /// As for the opening of a block.
+    /// The float bytes for opening a block.
     fn floats(&self, block: usize) -> Option<u8> {
         let piece = self.template.pieces.get(block.checked_sub(1)?)?;
         piece.float_bytes()
     }
 
-    /// What begins with block `nth`.
+    /// Moves to block `nth`.
     fn skip_to(&mut self, nth: usize) -> Result<&mut Cursor<'a>, FormatError> {
         let (part, first) = self.group.part_of(nth);
         let (mut cursor, next) = match self.part.take() {
@@ -252,7 +252,7 @@ impl<'a> GroupBlocks<'a> {
                 (Cursor::new(self.bytes.section(section)?), first)
             }
         };
-        // No block is asked for behind which one was taken.
+        // Blocks must be taken in order.
         assert!(next <= nth);
         for passed in next..nth {
             let (rows, members) = (self.group.rows, self.group.members());
@@ -281,7 +281,7 @@ impl Bytes {
         open_block(&mut section, records, None, &[])?.runs(order)
     }
 
-    /// Decodes how long the records of chunk `nth` are whose lengths differ, and notes which rows of their groups they are.
+    /// Decodes the lengths of the records of chunk `nth` where they differ, and notes the rows of each stream in its group.
     pub fn decode_lengths(
         &self,
         head: &Head,
@@ -302,8 +302,8 @@ impl Bytes {
         Ok(())
     }
 
-    /// Decodes what is wanted of the group that holds a stream's rows of some chunks, unless it is decoded, and returns which of its rows they are. They
-    /// stand in one group. `tail_room`: bytes that tails may take besides those of the streams that are decoded.
+    /// Decodes the wanted parts of the group that holds a stream's rows of some chunks, unless they are decoded, and returns the range of these rows. The rows
+    /// must be in one group. `tail_room` limits the bytes of further tails.
     pub fn rows_in_chunks(
         &self,
         stream: &Stream,
@@ -324,7 +324,7 @@ impl Bytes {
         Ok(before..before + count)
     }
 
-    /// Decodes some pieces of all rows of a stream's first group, unless they are.
+    /// Decodes some pieces of all rows of a stream's first group, unless they are decoded.
     pub fn decode_pieces(
         &self,
         stream: &Stream,
@@ -343,7 +343,7 @@ impl Bytes {
         self.decode_group(stream, 0, &wanted, decoded, tail_room)
     }
 
-    /// Decodes what is wanted of a stream's group, unless it is decoded.
+    /// Decodes the wanted parts of a stream's group, unless they are decoded.
     fn decode_group(
         &self,
         stream: &Stream,
@@ -367,7 +367,7 @@ impl Bytes {
 }
 
 impl Rows {
-    /// They are those of this group from now on, counted in its family, though none may be decoded.
+    /// Assigns the rows to this group, counted over its family. A change of group drops the decoded columns.
     pub fn enter(&mut self, group: usize, tail_room: &mut usize) {
         if self.group != Some(group) {
             self.forget(tail_room);
@@ -375,7 +375,7 @@ impl Rows {
         }
     }
 
-    /// Appends which of some rows hold wanted numbers in each of some pieces, which are decoded.
+    /// Appends those of some rows that hold wanted numbers in each of some decoded pieces.
     pub fn find(
         &self,
         rows: Range<usize>,
@@ -391,7 +391,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Replaces the rows by some of another's, counted in a range of those.
+    /// Replaces the rows by some rows of another group, counted in a range of it.
     pub fn gather(
         &mut self,
         from: &Rows,
@@ -425,7 +425,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Replaces the rows by none; what is wanted is picked next.
+    /// Drops the rows and prepares for picking the wanted parts.
     pub fn begin_picking(&mut self, wanted: &Wanted) {
         self.has.clone_from(wanted);
         self.arrivals.clear();
@@ -433,7 +433,7 @@ impl Rows {
         self.tails.clear();
     }
 
-    /// Appends some rows of a group: what is wanted of their arrivals and pieces.
+    /// Appends the wanted arrivals and pieces of some rows of a group.
     pub fn pick(
         &mut self,
         mut blocks: GroupBlocks<'_>,
@@ -453,7 +453,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Holds nothing any more, and gives back the room of the tails.
+    /// Drops the rows and returns the room of the tails.
     pub fn forget(&mut self, tail_room: &mut usize) {
         self.group = None;
         self.has = Wanted::default();
@@ -465,7 +465,7 @@ impl Rows {
         self.tails.clear();
     }
 
-    /// Decodes what is wanted of a group and not there yet.
+    /// Decodes the wanted parts of a group that are not decoded yet.
     fn decode(
         &mut self,
         mut blocks: GroupBlocks<'_>,
@@ -538,7 +538,7 @@ impl Tail {
         }
     }
 
-    /// Turns lengths into ends, the last no more than `room`, of which it takes as much.
+    /// Turns lengths into ends, the last at most `room`, and subtracts it from `room`.
     fn find_ends(&mut self, room: &mut usize) -> Result<(), FormatError> {
         let most = *room as u64;
         if let Some(length) = self.ends.iter().find(|length| **length > most) {
@@ -554,7 +554,6 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes the bytes.
     fn decode(&mut self, strings: &mut Cursor<'_>) -> Result<(), FormatError> {
         let bytes = self.all_bytes;
         match strings.byte()? {
@@ -565,7 +564,7 @@ impl Tail {
                 let length = usize::try_from(strings.number()?).unwrap_or(usize::MAX);
                 let compressed = strings.bytes(length)?;
                 let mut plain = memory::zeroed(bytes)?;
-                // By the plain function a context that is refused would be a panic.
+                // The plain constructor panics if memory for the context is refused.
                 let context = DCtx::try_create().ok_or(NoMemory {
                     bytes: CONTEXT_BYTES,
                 });

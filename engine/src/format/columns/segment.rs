@@ -1,52 +1,46 @@
-//! The end of a column segment: where its units stand.
+//! The directory at the end of a segment of the record log, which lists the places of its units.
 //!
-//! Damage there loses nothing: units say how long they are, and are walked.
+//! Damage to it loses nothing: units contain their own lengths, so a reader can walk them.
 
-use super::head::UnitHeader;
 use super::{COLUMNS_LOG, UNIT_CHUNKS};
 use crate::format::bytes::{FormatError, invalid, u32_at, u64_at};
 use crate::format::checksum::checksum_for;
 use crate::proven::at;
 use crate::types::Address;
 
-/// What stands behind the directory: its checksum, how many units there are, and a mark.
+/// The footer behind the directory: its checksum, the number of units, and a mark.
 const SEGMENT_FOOTER_BYTES: usize = 16;
 const SEGMENT_MAGIC: u64 = 0x534E_4D43_4D4F_4F4C;
-/// More than two million units: segments of 2 TiB with chunks of 64 KiB.
-const DIRECTORY_BYTES_MOST: usize = 16 << 20;
+/// A segment has no more units, so that a reader can take its directory into memory.
+pub const SEGMENT_UNITS_MOST: u64 = 1 << 20;
 
-/// Where each unit of a column segment begins, and where the last ends.
+/// The start of each unit of a segment, and the end of the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentDirectory {
     starts: Vec<u64>,
 }
 
 impl SegmentDirectory {
-    /// `starts`: where each unit begins, and where the last one ends.
+    /// `starts` holds the start of each unit and the end of the last.
     pub fn new(starts: Vec<u64>) -> SegmentDirectory {
         assert!(!starts.is_empty(), "a directory knows where the units end");
         SegmentDirectory { starts }
+    }
+
+    pub fn into_starts(self) -> Vec<u64> {
+        self.starts
     }
 
     pub fn units(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Where a unit stands in the file. One that was not found stands where the last one ends, and is empty.
-    pub fn unit(&self, nth: usize) -> std::ops::Range<u64> {
-        let last = *at(&self.starts, self.units());
-        let place = |nth: usize| self.starts.get(nth).copied().unwrap_or(last);
-        place(nth)..place(nth.saturating_add(1))
+    /// Bytes of a directory of so many units, its footer included.
+    pub fn bytes_of(units: usize) -> usize {
+        (units + 1) * 8 + SEGMENT_FOOTER_BYTES
     }
 
-    /// Bytes of a directory of so many units, its footer included; `None` where that is more than a reader takes into memory. Such units are walked.
-    pub fn bytes_of(units: usize) -> Option<usize> {
-        let starts = units.checked_add(1)?.checked_mul(8)?;
-        let bytes = starts.checked_add(SEGMENT_FOOTER_BYTES)?;
-        (bytes <= DIRECTORY_BYTES_MOST).then_some(bytes)
-    }
-
-    /// Units of a segment of so many bytes of rows.
+    /// The number of units in a segment with `segment_bytes` of rows.
     pub fn units_of(segment_bytes: u64, chunk_bytes: u32) -> usize {
         segment_bytes.div_ceil(UNIT_CHUNKS * u64::from(chunk_bytes)) as usize
     }
@@ -63,7 +57,7 @@ impl SegmentDirectory {
         out.extend_from_slice(&SEGMENT_MAGIC.to_le_bytes());
     }
 
-    /// The directory in the last bytes of a segment of so many units, whose file has `file_bytes` bytes.
+    /// Decodes the directory from the last bytes of a segment of `units` units, whose file has `file_bytes` bytes.
     pub fn decode(
         uuid: &[u8; 16],
         first: Address,
@@ -71,12 +65,10 @@ impl SegmentDirectory {
         bytes: &[u8],
         file_bytes: u64,
     ) -> Result<SegmentDirectory, FormatError> {
-        let Some(need) = SegmentDirectory::bytes_of(units) else {
-            return invalid("the number of units of a column segment", units as u64);
-        };
+        let need = SegmentDirectory::bytes_of(units);
         if bytes.len() != need {
             return Err(FormatError::Short {
-                what: "the directory of a column segment",
+                what: "the directory of a segment",
                 have: bytes.len(),
                 need,
             });
@@ -84,12 +76,12 @@ impl SegmentDirectory {
         let (table, footer) = bytes.split_at(need - SEGMENT_FOOTER_BYTES);
         let (stored, stored_units) = (u32_at(footer, 0), u32_at(footer, 4));
         if u64_at(footer, 8) != SEGMENT_MAGIC || stored_units as usize != units {
-            return invalid("the footer of a column segment", stored_units.into());
+            return invalid("the footer of a segment", stored_units.into());
         }
         let computed = checksum_for(uuid, COLUMNS_LOG, first.0, table);
         if stored != computed {
             return Err(FormatError::Checksum {
-                what: "the directory of a column segment",
+                what: "the directory of a segment",
                 stored,
                 computed,
             });
@@ -101,13 +93,8 @@ impl SegmentDirectory {
         let end = file_bytes.saturating_sub(need as u64);
         let ascend = starts.is_sorted() && starts.last().is_some_and(|last| *last <= end);
         if !ascend {
-            return invalid("a place in the directory of a column segment", end);
+            return invalid("a place in the directory of a segment", end);
         }
         Ok(SegmentDirectory { starts })
-    }
-
-    /// Where the next unit begins, by the header of the one at `start`.
-    pub fn next(start: u64, header: &[u8], chunk_bytes: u32) -> Result<u64, FormatError> {
-        Ok(start + UnitHeader::decode(header, chunk_bytes)?.unit_bytes as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! The records of a unit's chunks by their streams: where each stands and when it arrived. What they hold is gathered later, column by column.
+//! Splits the records of a unit's chunks by stream, with their places and arrivals. Their values are gathered later, column by column.
 
 use super::template::Template;
 use crate::format::bytes::u64_at;
@@ -12,40 +12,38 @@ pub struct Split {
     pub streams: Vec<Records>,
     /// The stream of each record, in the order of the log.
     pub order: Vec<u64>,
-    /// The stored checksum of each chunk, 0 of one that was never written.
+    /// The stored checksum of each chunk; 0 for one that was never written.
     pub checksums: Vec<u32>,
-    /// Whether later anchors than a chunk's own stand in it.
+    /// For each chunk, whether it holds anchors besides its first.
     pub has_anchors: Vec<bool>,
     by_source: Vec<Latest>,
     /// Chunks that were split so far.
     chunks: u64,
-    /// Streams of units before, for their memory.
+    /// Streams of earlier units, whose memory is reused.
     spare: Vec<Records>,
 }
 
 /// The latest stream of a source.
 #[derive(Copy, Clone, Default)]
 struct Latest {
-    /// How many chunks were split before the one that had it.
+    /// The chunk that held it last, as the number of chunks split before it.
     chunk: u64,
     stream: usize,
 }
 
-/// The records of a stream.
 pub struct Records {
     pub template: Template,
     fixed_bytes: usize,
     has_tails: bool,
-    /// Of each chunk.
+    /// Rows in each chunk.
     pub counts: Vec<usize>,
     pub arrivals: Vec<u64>,
-    /// Where the records begin, from the first chunk on.
+    /// Offsets of the records from the first chunk.
     pub places: Vec<u32>,
 }
 
 impl Split {
-    /// Takes the records of whole chunks, the first of which stands at `first`. False: something is not as templates or the writer have it, or there are
-    /// no records.
+    /// Splits whole chunks, which begin at `first`. Returns false if a chunk does not match the templates or the writer's form, or if there are no records.
     pub fn fill(
         &mut self,
         uuid: &[u8; 16],
@@ -103,7 +101,7 @@ impl Split {
         latest.copied().unwrap_or_default()
     }
 
-    /// The stream of a source in the chunk that is split, with this template: the source's latest of the unit, or a new one.
+    /// Finds or adds the stream of a source with this template in the chunk that is split.
     fn enter(&mut self, latest: Option<usize>, template: Template, chunks: usize) -> usize {
         let source = usize::from(template.source.0);
         let same = latest.filter(|stream| at(&self.streams, *stream).template == template);
@@ -138,7 +136,7 @@ impl Records {
         }
     }
 
-    /// None of another stream, in the same memory.
+    /// Empties it for another stream and keeps the memory.
     fn renewed(mut self, template: Template, chunks: usize) -> Records {
         self.arrivals.clear();
         self.places.clear();
@@ -153,13 +151,13 @@ impl Records {
         self.places.len()
     }
 
-    /// Takes those of another stream of the same pieces, whose chunks are not counted.
+    /// Appends another stream of the same pieces, without its counts.
     pub fn append(&mut self, other: &Records) {
         self.arrivals.extend_from_slice(&other.arrivals);
         self.places.extend_from_slice(&other.places);
     }
 
-    /// Takes the records of a run in chunk `nth`, which begins at `start`. False: they are not as long as the template says.
+    /// Takes the records of a run in chunk `nth`, which begins at `start`. Returns false if their length does not match the template.
     #[inline]
     fn take(&mut self, nth: usize, start: u32, chunk: &[u8], run: &Run) -> bool {
         *at_mut(&mut self.counts, nth) += run.records as usize;

@@ -1,40 +1,43 @@
-//! The rows that a unit has of one source and one layout, and which row groups hold them.
+//! The rows of one source and one layout in a unit, and the row groups that hold them.
 
 use std::iter;
+use std::sync::Arc;
 
 use super::groups::Group;
 use super::template::Template;
+use super::zone::Zone;
 
-/// A row group holds the rows of as few whole chunks as have so many.
+/// A row group holds the rows of as few whole chunks as reach this number.
 const GROUP_ROWS_LEAST: usize = 1024;
 
-/// The records of one source and one layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stream {
     pub template: Template,
     /// Rows in each chunk.
     pub counts: Vec<usize>,
     pub groups: Vec<Group>,
-    /// Where its rows are decoded, or those of its family: one row group after the other, while no other is needed.
+    /// The zone of each field over all its rows, or over all rows of its family.
+    pub zones: Arc<[Zone]>,
+    /// The slot that decodes its rows or those of its family, one row group after the other, while no other is needed.
     pub slot: usize,
-    /// Which row group of its family its first is.
+    /// The number of its first row group in its family.
     pub first_group: usize,
-    /// How many rows of its group stand before its own.
+    /// The number of rows of its group before its own.
     pub base: usize,
 }
 
 impl Stream {
-    /// Where its rows are decoded beside those of all streams: it alone, or with those that share its row group.
+    /// The slot for its rows when those of all streams are needed: for it alone, or for the members that share its row group.
     pub fn own_slot(&self) -> usize {
         self.slot + self.first_group
     }
 
-    /// Which row group holds the rows of chunk `nth`; as many as there are: no chunk from it on has any.
+    /// Returns the row group that holds the rows of chunk `nth`, or the number of groups if no chunk from it on has any.
     pub fn group_at(&self, nth: usize) -> usize {
         self.groups.partition_point(|group| group.end_chunk <= nth)
     }
 
-    /// The end of the chunks that share the row group of chunk `nth`; `None`: no chunk from it on has any rows.
+    /// Returns the end of the chunks that share the row group of chunk `nth`; `None` if no chunk from it on has any rows.
     pub fn group_end(&self, nth: usize) -> Option<usize> {
         let group = self.groups.get(self.group_at(nth))?;
         Some(group.end_chunk)

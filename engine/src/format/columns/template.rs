@@ -1,14 +1,17 @@
-//! Which pieces the payloads of a source consist of, as an encoder needs to know it and a unit describes it.
+//! The pieces of a source's payloads, which an encoder needs and a unit describes.
+
+use std::sync::Arc;
 
 use super::codec::Cursor;
+use super::zone::{FieldPlace, ZoneKind};
 use crate::format::bytes::{FormatError, invalid, put_leb128};
 use crate::format::record::record_bytes;
 use crate::types::SourceId;
 
-/// What a piece of a payload means for its encoding; the bytes are the same whatever it is.
+/// The meaning of a piece for its encoding. It does not change the decoded bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PieceKind {
-    /// An unsigned number, bits, text: anything.
+    /// An unsigned number, bits, text or anything else.
     Number = 0,
     Signed = 1,
     /// 4 or 8 bytes.
@@ -17,7 +20,7 @@ pub enum PieceKind {
     Length = 3,
 }
 
-/// 1 to 8 bytes of a payload, which are a column of their own.
+/// 1 to 8 bytes of a payload with a column of their own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub bytes: u8,
@@ -25,7 +28,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// As for the encoding of numbers.
+    /// The float bytes for the encoding of numbers.
     pub(super) fn float_bytes(&self) -> Option<u8> {
         (self.kind == PieceKind::Float).then_some(self.bytes)
     }
@@ -36,12 +39,14 @@ impl Piece {
 pub struct Template {
     pub source: SourceId,
     pub pieces: Vec<Piece>,
-    /// The payload goes on with any bytes to its end; no piece is a length then.
+    /// The payload continues with any bytes to its end; then no piece is a length.
     pub has_rest: bool,
+    /// The fields that have zones in a unit.
+    pub fields: Arc<[FieldPlace]>,
 }
 
 impl Template {
-    /// Bytes of the pieces.
+    /// Bytes of all pieces.
     pub fn fixed_bytes(&self) -> usize {
         self.pieces
             .iter()
@@ -49,7 +54,7 @@ impl Template {
             .sum()
     }
 
-    /// How many strings of bytes follow the pieces.
+    /// The number of strings behind the pieces.
     pub fn tails(&self) -> usize {
         let lengths = self.pieces.iter();
         lengths
@@ -58,48 +63,98 @@ impl Template {
             + usize::from(self.has_rest)
     }
 
-    /// How many blocks a row group has: its arrivals come first, and all strings count as one, the last.
+    /// The number of blocks in a row group: the arrivals come first, and all strings count as one, the last.
     pub(super) fn blocks(&self) -> usize {
         1 + self.pieces.len() + usize::from(self.has_rest) + usize::from(self.tails() > 0)
     }
 
-    /// The least a record takes of a chunk.
+    /// The least bytes of a record in a chunk.
     pub(super) fn record_bytes_least(&self) -> usize {
         record_bytes(self.fixed_bytes())
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         put_leb128(out, self.source.0.into());
-        self.encode_pieces(out);
+        self.encode_shape(out);
     }
 
-    /// The same without the source.
-    pub(super) fn encode_pieces(&self, out: &mut Vec<u8>) {
+    /// Appends it without the source.
+    pub(super) fn encode_shape(&self, out: &mut Vec<u8>) {
         put_leb128(
             out,
             (self.pieces.len() as u64) << 1 | u64::from(self.has_rest),
         );
         let pieces = self.pieces.iter();
         out.extend(pieces.map(|piece| piece.bytes | (piece.kind as u8) << 4));
+        let mut fields = Vec::new();
+        self.fields
+            .iter()
+            .for_each(|field| field.encode(&mut fields));
+        put_leb128(out, fields.len() as u64);
+        out.extend_from_slice(&fields);
+    }
+
+    /// Returns the order of a field's values.
+    ///
+    /// # Panics
+    /// Panics if the field is not one of the template's.
+    pub(super) fn zone_kind(&self, field: &FieldPlace) -> ZoneKind {
+        let kind = self.order_of(field);
+        kind.expect("fields stand in the pieces of their template")
+    }
+
+    /// Returns the order of a field's values; `None` if no payload of the template can hold the field.
+    fn order_of(&self, field: &FieldPlace) -> Option<ZoneKind> {
+        let piece = self.pieces.get(usize::from(field.piece))?;
+        if let Some((null, _)) = field.null
+            && self.pieces.get(usize::from(null))?.kind != PieceKind::Number
+        {
+            return None;
+        }
+        Some(match (piece.kind, field.is_text) {
+            (PieceKind::Number, true) => ZoneKind::Text,
+            (PieceKind::Number, false) => ZoneKind::Unsigned,
+            (PieceKind::Signed, false) => ZoneKind::Signed,
+            (PieceKind::Float, false) => ZoneKind::Float(piece.bytes),
+            (PieceKind::Length, false) => ZoneKind::String,
+            (PieceKind::Signed | PieceKind::Float | PieceKind::Length, true) => return None,
+        })
+    }
+
+    /// Returns the order of each field.
+    pub(super) fn zone_kinds(&self) -> Vec<ZoneKind> {
+        let fields = self.fields.iter();
+        fields.map(|field| self.zone_kind(field)).collect()
     }
 
     pub(super) fn decode(head: &mut Cursor<'_>) -> Result<Template, FormatError> {
         let source = source_of(head)?;
-        Template::decode_pieces(head, source)
+        Template::decode_shape(head, source)
     }
 
-    /// What [`Template::encode_pieces`] wrote.
-    pub(super) fn decode_pieces(
+    /// Decodes the bytes of [`Template::encode_shape`].
+    pub(super) fn decode_shape(
         head: &mut Cursor<'_>,
         source: SourceId,
     ) -> Result<Template, FormatError> {
-        let (has_rest, pieces) = pieces_of(head)?;
-        let pieces = pieces.iter().map(|byte| piece_of(*byte));
+        let described = Described::take(head)?;
+        let has_rest = described.has_rest;
+        let pieces = described.pieces.iter().map(|byte| piece_of(*byte));
+        let mut left = Cursor::new(described.fields);
+        let mut fields = Vec::new();
+        while !left.rest().is_empty() {
+            fields.push(FieldPlace::decode(&mut left)?);
+        }
         let template = Template {
             source,
             pieces: pieces.collect::<Result<_, _>>()?,
             has_rest,
+            fields: fields.into(),
         };
+        let mut places = template.fields.iter();
+        if let Some(wrong) = places.find(|field| template.order_of(field).is_none()) {
+            return invalid("the piece of a field", wrong.piece.into());
+        }
         let fixed_bytes = template.fixed_bytes();
         if fixed_bytes > usize::from(u16::MAX) {
             return invalid("the length of a stream's pieces", fixed_bytes as u64);
@@ -115,43 +170,72 @@ impl Template {
     }
 }
 
-/// What a template means for its rows.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// Sizes of the rows of a template.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct TemplateSize {
-    /// The least a record takes of a chunk.
+    /// The least bytes of a record in a chunk.
     pub record_bytes_least: usize,
-    /// Of a row group.
+    /// Blocks of a row group.
     pub blocks: usize,
+    pub zones: Vec<ZoneKind>,
 }
 
-/// Checks templates one behind the other: most sources of a unit have the pieces of the one before.
+/// A template without its source, as a head stores it.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) struct Described<'a> {
+    has_rest: bool,
+    pieces: &'a [u8],
+    fields: &'a [u8],
+}
+
+impl<'a> Described<'a> {
+    pub fn take(head: &mut Cursor<'a>) -> Result<Described<'a>, FormatError> {
+        let bytes = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let count = head.number()?;
+        let pieces = head.bytes(bytes(count >> 1))?;
+        let fields = head.number()?;
+        Ok(Described {
+            has_rest: count & 1 == 1,
+            pieces,
+            fields: head.bytes(bytes(fields))?,
+        })
+    }
+}
+
+/// Checks consecutive templates: most sources of a unit have the pieces of the one before.
 #[derive(Default)]
 pub(super) struct TemplateCheck<'a> {
-    /// The last one that was decoded: whether it goes on, its pieces, and what is known of it.
-    known: Option<(bool, &'a [u8], TemplateSize)>,
+    /// The template that was decoded last, and its sizes.
+    known: Option<(Described<'a>, TemplateSize)>,
 }
 
 impl<'a> TemplateCheck<'a> {
     /// Passes over the next template.
-    pub fn pass(&mut self, head: &mut Cursor<'a>) -> Result<(SourceId, TemplateSize), FormatError> {
+    pub fn pass(
+        &mut self,
+        head: &mut Cursor<'a>,
+    ) -> Result<(SourceId, &TemplateSize), FormatError> {
         let mut ahead = head.clone();
         let source = source_of(&mut ahead)?;
-        let (has_rest, pieces) = pieces_of(&mut ahead)?;
-        match self.known {
-            Some((known_rest, known, size)) if (known_rest, known) == (has_rest, pieces) => {
+        let described = Described::take(&mut ahead)?;
+        let known = self.known.take();
+        let known = match known.filter(|(known, _)| *known == described) {
+            Some(known) => {
                 *head = ahead;
-                Ok((source, size))
+                known
             }
-            _ => {
+            None => {
                 let template = Template::decode(head)?;
                 let size = TemplateSize {
                     record_bytes_least: template.record_bytes_least(),
                     blocks: template.blocks(),
+                    zones: template.zone_kinds(),
                 };
-                self.known = Some((has_rest, pieces, size));
-                Ok((source, size))
+                (described, size)
             }
-        }
+        };
+        let (_, size) = self.known.insert(known);
+        Ok((source, size))
     }
 }
 
@@ -161,13 +245,6 @@ fn source_of(head: &mut Cursor<'_>) -> Result<SourceId, FormatError> {
         Ok(source) if source > 0 => Ok(SourceId(source)),
         _ => invalid("the source of a unit's stream", source),
     }
-}
-
-/// Whether a template has a rest, and its pieces.
-fn pieces_of<'a>(head: &mut Cursor<'a>) -> Result<(bool, &'a [u8]), FormatError> {
-    let count = head.number()?;
-    let bytes = usize::try_from(count >> 1).unwrap_or(usize::MAX);
-    Ok((count & 1 == 1, head.bytes(bytes)?))
 }
 
 fn piece_of(byte: u8) -> Result<Piece, FormatError> {
@@ -188,19 +265,21 @@ mod tests {
     use crate::proven::at;
     use proptest::prelude::*;
 
-    /// Bytes that are often a template.
+    /// Generates bytes that are often a template.
     fn described() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![8 => Just(0x28u8), 2 => Just(8), 1 => Just(0x32), 1 => any::<u8>()];
         let pieces = prop::collection::vec(piece, 0..4);
-        (0..4u8, any::<bool>(), pieces).prop_map(|(source, has_rest, pieces)| {
+        let fields = prop::collection::vec(prop_oneof![4 => Just(0u8), 1 => 0..16u8], 0..3);
+        (0..4u8, any::<bool>(), pieces, fields).prop_map(|(source, has_rest, pieces, fields)| {
             let count = (pieces.len() as u8) << 1 | u8::from(has_rest);
-            [source, count].into_iter().chain(pieces).collect()
+            let fields_bytes = [fields.len() as u8];
+            [[source, count].as_slice(), &pieces, &fields_bytes, &fields].concat()
         })
     }
 
     proptest! {
         #[test]
-        fn what_is_passed_over_is_what_would_be_decoded(all in prop::collection::vec(described(), 0..6), cut in 0..3usize) {
+        fn a_skipped_template_ends_where_its_decoding_ends(all in prop::collection::vec(described(), 0..6), cut in 0..3usize) {
             let bytes = all.concat();
             let bytes = at(&bytes, ..bytes.len().saturating_sub(cut));
             let (mut passed, mut decoded) = (Cursor::new(bytes), Cursor::new(bytes));
@@ -208,9 +287,18 @@ mod tests {
             for _ in &all {
                 let found = check.pass(&mut passed).ok();
                 let wanted = Template::decode(&mut decoded).ok();
-                let found = found.map(|(source, size)| (source, size.record_bytes_least, size.blocks));
-                prop_assert_eq!(found, wanted.map(|template| (template.source, template.record_bytes_least(), template.blocks())));
-                if found.is_none() {
+                let found = found.map(|(source, size)| (source, size.clone()));
+                let wanted = wanted.map(|template| {
+                    let size = TemplateSize {
+                        record_bytes_least: template.record_bytes_least(),
+                        blocks: template.blocks(),
+                        zones: template.zone_kinds(),
+                    };
+                    (template.source, size)
+                });
+                let is_none = found.is_none();
+                prop_assert_eq!(found, wanted);
+                if is_none {
                     break;
                 }
                 prop_assert_eq!(passed.rest(), decoded.rest());

@@ -1,7 +1,8 @@
-//! Units against the chunks that they were made of.
+//! Compares units with the chunks that they encode.
 
 mod claims;
 mod parts;
+mod zones;
 
 use proptest::prelude::*;
 
@@ -17,14 +18,20 @@ const CHUNK: u32 = CHUNK_BYTES_MIN;
 const UUID: [u8; 16] = [7; 16];
 const FIRST: Address = Address(1 << 30);
 
-/// Records: source, how long after the one before, payload.
+/// A record: source, distance from the record before, payload.
 type Record = (u16, i64, Vec<u8>);
 
-/// Sealed chunks of these records.
+/// Builds sealed chunks of these records.
 fn chunks_of(records: &[Record]) -> Vec<u8> {
     let mut chunks = Vec::new();
+    put_chunks(records, &mut chunks);
+    chunks
+}
+
+/// Appends the records, later than the existing ones.
+fn put_chunks(records: &[Record], chunks: &mut Vec<u8>) {
     let mut chunk = ChunkBuilder::new(CHUNK);
-    let mut now = 1_700_000_000_000_000_000;
+    let mut now = 1_700_000_000_000_000_000 + (chunks.len() as i64) * 1_000_000;
     let mut seal = |chunk: &mut ChunkBuilder| {
         let address = FIRST + chunks.len() as u64;
         chunks.extend_from_slice(chunk.seal(&UUID, address).0);
@@ -41,15 +48,14 @@ fn chunks_of(records: &[Record]) -> Vec<u8> {
     if !chunk.is_empty() {
         seal(&mut chunk);
     }
-    chunks
 }
 
-/// What the records of a source are like: 1 to 3.
+/// Returns the kind of a source's records, 1 to 3.
 fn kind(source: u16) -> u16 {
     1 + (source - 1) % 3
 }
 
-/// Kind 1: two numbers, a float; kind 2: a number and a text; kind 3: any bytes.
+/// Kind 1 has two numbers and a float, kind 2 a number and a text, kind 3 any bytes.
 fn template(source: SourceId) -> Template {
     let piece = |bytes, kind| Piece { bytes, kind };
     let pieces = match kind(source.0) {
@@ -61,10 +67,17 @@ fn template(source: SourceId) -> Template {
         2 => vec![piece(8, PieceKind::Number), piece(2, PieceKind::Length)],
         _ => Vec::new(),
     };
+    let field = |piece| FieldPlace {
+        piece,
+        is_text: false,
+        null: None,
+    };
+    let fields = 0..pieces.len() as u16;
     Template {
         source,
         pieces,
         has_rest: kind(source.0) == 3,
+        fields: fields.map(field).collect(),
     }
 }
 
@@ -95,11 +108,11 @@ fn encode(chunks: &[u8], template_of: impl Fn(SourceId) -> Template) -> Vec<u8> 
 fn decode(unit: &[u8]) -> Result<(Vec<u8>, bool), crate::format::FormatError> {
     let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit.to_vec())?;
     let mut chunks = vec![0xEE; unit.chunks() * CHUNK as usize];
-    // Backwards, so that no chunk relies on the one before.
+    // Goes backwards, so that no chunk relies on the one before.
     for (nth, chunk) in chunks.chunks_exact_mut(CHUNK as usize).enumerate().rev() {
         unit.chunk(nth, chunk)?;
     }
-    Ok((chunks, unit.is_rows()))
+    Ok((chunks, unit.is_raw()))
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
@@ -123,7 +136,7 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
     })
 }
 
-/// The chunks of a unit at most.
+/// Cuts the chunks to the size of a unit.
 fn some(mut chunks: Vec<u8>) -> Vec<u8> {
     chunks.truncate(UNIT_CHUNKS as usize * CHUNK as usize);
     chunks
@@ -138,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn payloads_that_are_not_what_their_template_says_come_back_too(records in records(), swap in 1..4u16) {
+    fn payloads_that_do_not_match_their_template_come_back_too(records in records(), swap in 1..4u16) {
         let chunks = some(chunks_of(&records));
         let wrong = |source: SourceId| Template { source, ..template(SourceId(swap)) };
         let (decoded, _) = decode(&encode(&chunks, wrong)).unwrap();
@@ -150,14 +163,14 @@ proptest! {
         let chunks = some(chunks_of(&records));
         let mut unit = encode(&chunks, template);
         *place.get_mut(&mut unit[..]) ^= flip;
-        if let Ok((decoded, is_rows)) = decode(&unit) {
-            // Padding, and rows, whose chunks have checksums of their own.
-            prop_assert!(is_rows || decoded == chunks);
+        if let Ok((decoded, is_raw)) = decode(&unit) {
+            // The byte may be padding. A raw unit may return a changed chunk, because the chunk has a checksum of its own.
+            prop_assert!(is_raw || decoded == chunks);
         }
     }
 }
 
-/// What is read of found rows, row by row.
+/// The values read from a found row.
 type FoundRow = (Option<u64>, Vec<Option<u64>>, Option<Vec<u8>>, Option<u64>);
 
 fn found_rows(unit: &Unit, pieces: usize) -> Vec<FoundRow> {
@@ -198,7 +211,7 @@ proptest! {
             tails,
             ..Wanted::all(&template)
         };
-        // The last number of the source, and perhaps the one before it; both are read to see what is expected.
+        // Decides by the last number of the source, and sometimes by the one before; both are read for the expectation.
         let is_first_kind = kind(source) == 1;
         let mut ranges = vec![(usize::from(is_first_kind), NumberRange { first, more })];
         if is_first_kind && others {
@@ -231,7 +244,7 @@ proptest! {
                 }
                 prop_assert_eq!(totals, RangeTotals::of(numbers.into_iter(), range.1));
             }
-            // Only what is not decided by.
+            // Reads only the pieces that do not decide.
             let few = Wanted {
                 pieces: (0..template.pieces.len()).map(|nth| nth == 2).collect(),
                 lengths: false,
@@ -250,7 +263,7 @@ proptest! {
     }
 }
 
-/// Gauges of 100 sources in turns, as a scrape of many targets makes them.
+/// Gauges of 100 sources in turns, like a scrape of many targets.
 fn of_many_sources(rounds: i64) -> Vec<Record> {
     let round = |round: i64| {
         (0..100u16).map(move |nth| {
@@ -267,7 +280,7 @@ proptest! {
     fn rows_of_a_family_are_the_same_whatever_was_read_before(
         steps in prop::collection::vec((0..100u16, 0..8usize, 1..8usize, 0..4u8), 1..20),
     ) {
-        // Of two layouts in turns; the texts of one differ in length.
+        // Two layouts take turns; the texts of one differ in length.
         let source_of = |nth: u16| 3 * nth + 1 + nth % 2;
         let record = |nth: u16| {
             let source = source_of(nth % 100);
@@ -311,17 +324,16 @@ proptest! {
 fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
     let chunks = some(chunks_of(&of_many_sources(18)));
     let unit = encode(&chunks, template);
-    assert_eq!(unit[16], 6, "it has families, in parts");
-    let (decoded, is_rows) = decode(&unit).unwrap();
+    let (decoded, is_raw) = decode(&unit).unwrap();
     assert_eq!(decoded, chunks);
-    assert!(!is_rows);
+    assert!(!is_raw);
     assert!(
         unit.len() * 5 < chunks.len(),
         "{} of {}",
         unit.len(),
         chunks.len()
     );
-    // Those of other layouts, and those with many rows, stay alone.
+    // Sources of other layouts, and those with many rows, stay alone.
     let others = [(2, 0, payload(2, 7, b"text"))].into_iter();
     let many = (0..2000).map(|nth| (3, 1, payload(3, 0, &[nth as u8; 4])));
     let records: Vec<Record> = of_many_sources(3)
@@ -331,13 +343,12 @@ fn sources_with_few_records_each_take_a_fraction_of_their_rows() {
         .collect();
     let chunks = some(chunks_of(&records));
     let unit = encode(&chunks, template);
-    assert_eq!(unit[16], 6);
     assert_eq!(decode(&unit).unwrap().0, chunks);
 }
 
 /// Damage of a shared section is an error for each source that has rows in it, and for no other.
 #[test]
-fn a_damaged_row_group_of_a_family_is_one_for_its_members_alone() {
+fn a_damaged_row_group_of_a_family_is_damage_for_its_members_alone() {
     let chunks = some(chunks_of(&of_many_sources(18)));
     let mut bytes = encode(&chunks, template);
     let end = bytes.len() - 20;
@@ -378,9 +389,9 @@ fn records_of_one_kind_take_a_fraction_of_their_rows() {
         .collect();
     let chunks = some(chunks_of(&records));
     let unit = encode(&chunks, template);
-    let (decoded, is_rows) = decode(&unit).unwrap();
+    let (decoded, is_raw) = decode(&unit).unwrap();
     assert_eq!(decoded, chunks);
-    assert!(!is_rows);
+    assert!(!is_raw);
     assert!(
         unit.len() * 5 < chunks.len(),
         "{} of {}",
@@ -394,12 +405,12 @@ fn chunks_that_do_not_verify_stay_as_they_are() {
     let records: Vec<Record> = (0..1000).map(|nth| (1, 5, payload(1, nth, b""))).collect();
     let mut chunks = some(chunks_of(&records));
     chunks[5000] ^= 1;
-    let (decoded, is_rows) = decode(&encode(&chunks, template)).unwrap();
+    let (decoded, is_raw) = decode(&encode(&chunks, template)).unwrap();
     assert_eq!(decoded, chunks);
-    assert!(is_rows);
+    assert!(is_raw);
 }
 
-/// The last unit of a log ends in them; a gap may lie between others.
+/// The last unit of a log ends in such chunks, and a gap may lie between others.
 #[test]
 fn chunks_that_were_never_written_are_columns_with_the_others() {
     let records: Vec<Record> = (0..1000).map(|nth| (1, 5, payload(1, nth, b""))).collect();
@@ -416,7 +427,7 @@ fn chunks_that_were_never_written_are_columns_with_the_others() {
             &mut unit,
         );
         let mut unit = Unit::of(&UUID, first, CHUNK, unit).unwrap();
-        assert!(!unit.is_rows());
+        assert!(!unit.is_raw());
         let mut out = vec![0xEE; CHUNK as usize];
         for (nth, chunk) in chunks.chunks_exact(CHUNK as usize).enumerate() {
             unit.chunk(nth, &mut out).unwrap();
@@ -425,7 +436,7 @@ fn chunks_that_were_never_written_are_columns_with_the_others() {
     }
 }
 
-/// The last unit of a log, and those behind it.
+/// The last unit of a log has them, and so have the units behind it.
 #[test]
 fn zeroes_at_the_end_of_chunks_that_stay_as_they_are_take_no_room() {
     let records: Vec<Record> = (0..100).map(|nth| (1, 5, payload(1, nth, b""))).collect();
@@ -436,13 +447,13 @@ fn zeroes_at_the_end_of_chunks_that_stay_as_they_are_take_no_room() {
         chunks.resize(3 * CHUNK as usize, 0);
         let unit = encode(&chunks, template);
         assert!(unit.len() <= UNIT_HEADER_BYTES + bytes, "{}", unit.len());
-        let (decoded, is_rows) = decode(&unit).unwrap();
+        let (decoded, is_raw) = decode(&unit).unwrap();
         assert_eq!(decoded, chunks);
-        assert!(is_rows);
+        assert!(is_raw);
     }
 }
 
-/// Heads that verify and lie: their checksum is computed again after each change.
+/// Heads verify but lie: the test computes their checksum again after each change.
 #[test]
 fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
     let records: Vec<Record> = (0..3000)
@@ -459,7 +470,6 @@ fn a_head_that_claims_too_much_is_an_error_within_bounded_memory() {
     }
 }
 
-/// Changes each byte of a head.
 fn forge_head(unit: &[u8]) {
     let header = super::head::UnitHeader::decode(unit, CHUNK).unwrap();
     for place in UNIT_HEADER_BYTES..header.head_bytes {
@@ -477,7 +487,6 @@ fn forge_head(unit: &[u8]) {
     }
 }
 
-/// The sections of a forged unit.
 #[derive(Default)]
 struct Body {
     bytes: Vec<u8>,
@@ -501,10 +510,9 @@ impl Body {
         self.section(&bytes)
     }
 
-    /// The unit of these streams and families.
+    /// Builds the unit of these streams and families.
     fn into_unit<'a>(
         mut self,
-        form: Form,
         orders: Vec<SectionTable>,
         streams: Vec<StreamTable<'a>>,
         families: Vec<FamilyTable<'a>>,
@@ -519,7 +527,7 @@ impl Body {
         let body = &mut self.bytes;
         body.resize(body.len().next_multiple_of(8), 0);
         let chunks = UNIT_CHUNKS as usize;
-        let mut unit = encode_head(&UUID, FIRST, form, chunks, &tables, body.len());
+        let mut unit = encode_head(&UUID, FIRST, Form::Columns, chunks, &tables, body.len());
         unit.extend_from_slice(body);
         unit
     }
@@ -549,6 +557,7 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
             kind: PieceKind::Length,
         }],
         has_rest: false,
+        fields: [].into(),
     };
     let templates: Vec<Template> = (4..STREAMS + 4).map(template).collect();
     let mut counts = vec![0; UNIT_CHUNKS as usize];
@@ -557,9 +566,10 @@ fn texts_that_claim_more_than_the_chunks_of_their_unit_are_an_error_before_they_
         template,
         counts: &counts,
         groups: vec![vec![(3, body.section(&group))]],
+        zones: Vec::new(),
     });
     let streams = streams.collect();
-    let unit = body.into_unit(Form::Columns, orders, streams, Vec::new());
+    let unit = body.into_unit(orders, streams, Vec::new());
     let mut unit = Unit::of(&UUID, FIRST, CHUNK, unit).unwrap();
     for _ in 0..2 {
         let error = unit.chunk(0, &mut vec![0; CHUNK as usize]).unwrap_err();
@@ -573,11 +583,12 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
     let directory = SegmentDirectory::new(vec![0, 1000, 1800]);
     let mut bytes = Vec::new();
     directory.encode(&UUID, FIRST, &mut bytes);
-    assert_eq!(Some(bytes.len()), SegmentDirectory::bytes_of(2));
+    assert_eq!(bytes.len(), SegmentDirectory::bytes_of(2));
     let file_bytes = 1800 + bytes.len() as u64;
     let decoded = SegmentDirectory::decode(&UUID, FIRST, 2, &bytes, file_bytes).unwrap();
     assert_eq!(decoded, directory);
-    assert_eq!((decoded.units(), decoded.unit(1)), (2, 1000..1800));
+    assert_eq!(decoded.units(), 2);
+    assert_eq!(decoded.into_starts(), [0, 1000, 1800]);
     SegmentDirectory::decode(&UUID, FIRST, 2, &bytes, file_bytes - 1).unwrap_err();
     for place in 0..bytes.len() {
         let mut changed = bytes.clone();
@@ -586,7 +597,7 @@ fn the_directory_of_a_segment_is_read_back_and_a_changed_one_is_refused() {
     }
 }
 
-/// A unit whose head names as many streams as it can: a family of sources with one empty record each, and so many members a row group.
+/// Builds a unit whose head names as many streams as it can: a family of sources with one empty record each, and `members_a_group` members in a row group.
 fn of_most_streams(members_a_group: u64) -> Vec<u8> {
     const STREAMS: u64 = u16::MAX as u64;
     const IN_CHUNK: u64 = 1 << 12;
@@ -598,6 +609,7 @@ fn of_most_streams(members_a_group: u64) -> Vec<u8> {
         source: SourceId(1),
         pieces: Vec::new(),
         has_rest: false,
+        fields: [].into(),
     };
     let groups = streams.chunks(members_a_group as usize);
     let groups = groups.map(|own| (own.len(), vec![(1, body.numbers(&vec![77; own.len()]))]));
@@ -610,8 +622,9 @@ fn of_most_streams(members_a_group: u64) -> Vec<u8> {
         sources: (1..=u16::MAX).map(SourceId).collect(),
         counts: counts.collect(),
         groups,
+        zones: Vec::new(),
     };
-    body.into_unit(Form::Families, orders, Vec::new(), vec![family])
+    body.into_unit(orders, Vec::new(), vec![family])
 }
 
 #[test]
@@ -627,6 +640,7 @@ fn a_unit_of_as_many_streams_as_there_may_be_is_read_in_time_that_grows_with_the
             source: SourceId(source),
             pieces: Vec::new(),
             has_rest: false,
+            fields: [].into(),
         };
         let take = Take {
             template: &template,

@@ -1,6 +1,6 @@
 //! A unit that was read: its chunks byte for byte, or the rows of one source in them.
 //!
-//! Foreign bytes: every part is verified before it is decoded, and what verifies may still claim anything, which ends in an error.
+//! The bytes are foreign: every part is verified before it is decoded, and a false claim that verifies ends in an error.
 
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ use super::number_range::{NumberRange, RangeTotals};
 use super::rows::{GroupBlocks, StreamRows, Wanted};
 use super::stream::Stream;
 use super::template::Template;
+use super::zone::Zone;
 use crate::format::CHUNK_TRAILER_BYTES;
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::chunk::trailer_of;
@@ -20,19 +21,19 @@ use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
-/// What is taken of the rows of a source.
+/// The source and the columns that a question takes.
 #[derive(Copy, Clone, Debug)]
 pub struct Take<'a> {
-    /// How the payloads were taken apart.
+    /// The template of the payloads.
     pub template: &'a Template,
-    /// What is decoded.
+    /// The columns to decode.
     pub wanted: &'a Wanted,
-    /// Whether the addresses of rows are found that are taken column by column.
+    /// Also finds the addresses of rows that are taken column by column.
     pub addresses: bool,
 }
 
 impl Take<'_> {
-    /// Where rows that are taken column by column are decoded. Addresses take the lengths of all streams' records.
+    /// The slot for rows that are taken column by column. Addresses need the lengths of all streams' records.
     fn slot(&self, stream: &Stream) -> usize {
         match self.addresses {
             true => stream.own_slot(),
@@ -41,7 +42,7 @@ impl Take<'_> {
     }
 }
 
-/// Where no more than one in so many rows is wanted, decoding all is not worth it.
+/// If at most one row in this many is wanted, decoding all of them is not worth it.
 const FEW: usize = 8;
 
 /// A unit in memory, as far as it was read.
@@ -51,22 +52,22 @@ pub struct Unit {
     chunk_bytes: u32,
     /// All of it was read.
     pub(super) is_whole: bool,
-    /// What was read last of all chunks: the source, the columns, and whether addresses were among them.
+    /// The last complete read of all chunks: source, columns, and whether addresses were included.
     pub(super) complete: Option<(SourceId, Wanted, bool)>,
     pub(super) header: UnitHeader,
-    /// `None`: rows.
+    /// `None` for a raw unit.
     pub(super) head: Option<Head>,
-    /// What its rows are decoded into.
+    /// The buffers for its decoded rows.
     buffers: Buffers,
 }
 
 impl Unit {
-    /// The most bytes that a unit takes.
+    /// The greatest length of a unit in bytes.
     pub fn bytes_most(chunk_bytes: u32) -> u64 {
         UNIT_HEADER_BYTES as u64 + UNIT_CHUNKS * u64::from(chunk_bytes)
     }
 
-    /// The unit whose first chunk stands at `first`; `bytes` are all of it.
+    /// Opens the unit whose first chunk has the address `first`; `bytes` are all of it.
     pub fn of(
         uuid: &[u8; 16],
         first: Address,
@@ -80,8 +81,8 @@ impl Unit {
         Ok(unit)
     }
 
-    /// The same of its first bytes, which have the head, where the unit takes `unit_bytes`. What is decoded is read first, and buffers are
-    /// [lent](Unit::lend) first.
+    /// Opens a unit of `unit_bytes` bytes from its first bytes, which contain the head. Callers must read each part, and [lend](Unit::lend) buffers, before
+    /// they decode.
     pub fn of_head(
         uuid: &[u8; 16],
         first: Address,
@@ -99,8 +100,8 @@ impl Unit {
         };
         verify_head(uuid, first, &header, tables)?;
         let head = match header.form {
-            Form::Rows => None,
-            Form::Columns | Form::Families => Some(Head::decode(&header, tables, chunk_bytes)?),
+            Form::Raw => None,
+            Form::Columns => Some(Head::decode(&header, tables, chunk_bytes)?),
         };
         Ok(Unit {
             bytes: Bytes::of(uuid, first, Vec::new()),
@@ -120,39 +121,39 @@ impl Unit {
         self.buffers = buffers;
     }
 
-    /// Forgets which rows were decoded, for a unit that is kept for later. Returns the buffers.
+    /// Drops the decoded rows of a unit that is kept for later, and returns the buffers.
     pub fn take_buffers(&mut self) -> Buffers {
         self.head.iter_mut().for_each(Head::forget_members);
         std::mem::take(&mut self.buffers)
     }
 
-    /// Whether a part of it was found damaged.
+    /// Reports whether a part of it was found damaged.
     pub fn is_damaged(&self) -> bool {
         self.bytes.is_damaged()
     }
 
-    /// What it takes in memory, about, where no rows are decoded.
+    /// Approximate memory in bytes without decoded rows.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.head.as_ref().map_or(0, Head::memory_bytes)
     }
 
-    /// Its chunks.
+    /// The number of its chunks.
     pub fn chunks(&self) -> usize {
         self.header.chunks
     }
 
-    /// Whether its chunks stand in it as they were.
-    pub fn is_rows(&self) -> bool {
+    /// Reports whether it holds its chunks unchanged.
+    pub fn is_raw(&self) -> bool {
         self.head.is_none()
     }
 
-    /// Writes chunk `nth`, from 0, to `out`, which is as long as a chunk.
+    /// Writes chunk `nth`, counted from 0, to `out`, which must be as long as a chunk.
     ///
     /// # Errors
-    /// A part of the unit that it needs does not verify, or holds what cannot be.
+    /// Fails if a needed part of the unit does not verify or is impossible.
     ///
     /// # Panics
-    /// The unit does not have so many chunks.
+    /// Panics if the unit has fewer chunks.
     pub fn chunk(&mut self, nth: usize, out: &mut [u8]) -> Result<(), FormatError> {
         assert!(
             nth < self.header.chunks,
@@ -208,10 +209,9 @@ impl Unit {
         Ok(())
     }
 
-    /// Decodes what is wanted of the rows of a source in the first of some chunks and in those behind it, as far as their rows stand in one row group.
-    /// Returns the end of these chunks; [`Unit::found`] then has the rows. `None`: the first chunk must be read whole, because it stands as rows, because it was
-    /// never written, because the source's payloads were taken apart in another way than `take` says, or because anchors stand between its records and
-    /// their addresses are wanted.
+    /// Decodes the wanted rows of a source in the first of some chunks, and in the chunks behind it whose rows are in the same row group. Returns the end of
+    /// these chunks; [`Unit::found`] then has the rows. `None` means that the first chunk must be read whole: the unit is raw, the chunk was never written, the
+    /// payloads have another template than `take`, or addresses are wanted and anchors stand between its records.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
@@ -269,8 +269,8 @@ impl Unit {
         Ok(Some(end))
     }
 
-    /// As [`Unit::columns`], of the rows alone that hold wanted numbers in each of some pieces, of which there is one at least. None of these is a float.
-    /// Where they are few, those of several row groups are taken together.
+    /// Works like [`Unit::columns`], but finds only the rows with wanted numbers in each of some pieces, at least one and none a float. Where they are few, it
+    /// takes the rows of several row groups together.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
@@ -309,7 +309,7 @@ impl Unit {
             rows.clear();
             let is_shared = group.members.is_some();
             if is_shared {
-                // Other members are asked for next, perhaps: what decides of all is decoded once.
+                // Other members are probably asked for next, so the deciding pieces of all are decoded once.
                 bytes.decode_pieces(stream, wanted, decoded, room)?;
                 decoded.find(first..first + count, wanted, rows)?;
             } else {
@@ -352,8 +352,8 @@ impl Unit {
         Ok(Some(next))
     }
 
-    /// What the wanted numbers of a piece are together, of a source's rows in some chunks, as far as they are found so. Returns the end of these. `None`: the
-    /// rows must be asked for.
+    /// Sums up the wanted numbers of a piece over a source's rows in the first of some chunks and those behind it that need no rows. Returns the end of these.
+    /// `None` means that the caller must read the rows.
     ///
     /// # Errors
     /// As [`Unit::chunk`].
@@ -390,8 +390,26 @@ impl Unit {
         Ok(Some((end, totals)))
     }
 
-    /// The stream that holds a source's rows in the first of some chunks, if one does, and the end of those whose rows it holds too. `None`: the first chunk
-    /// must be read whole.
+    /// Reports whether a source's rows in some chunks may be wanted, according to `may` of the zones of the template's fields.
+    pub fn may_have(
+        &self,
+        chunks: Range<usize>,
+        template: &Template,
+        mut may: impl FnMut(&[Zone]) -> bool,
+    ) -> bool {
+        let Some(head) = &self.head else {
+            return true;
+        };
+        let mut streams = head.streams_of(template.source);
+        streams.any(|(_, stream)| {
+            let counts = at(&stream.counts, chunks.clone());
+            counts.iter().any(|count| *count > 0)
+                && (stream.template != *template || may(&stream.zones))
+        })
+    }
+
+    /// Returns the stream with a source's rows in the first of some chunks, if any, and the end of the chunks whose rows it also holds. `None` means that the
+    /// first chunk must be read whole.
     fn reach(&self, chunks: &Range<usize>, take: &Take<'_>) -> Option<(Option<usize>, usize)> {
         let head = self.head.as_ref()?;
         let mut end = chunks.end.min(self.header.chunks);
@@ -405,12 +423,12 @@ impl Unit {
             }
         }
         if take.addresses {
-            // Where anchors stand between records, these have other places.
+            // Anchors between records shift their addresses.
             let anchors = at(&head.has_anchors, chunks.start..end);
             let before = anchors.iter().position(|has| *has);
             end = before.map_or(end, |before| chunks.start + before);
         }
-        // Read whole, a chunk that is missing is an error.
+        // A whole read reports a missing chunk as an error.
         let missing = (chunks.start..end).find(|nth| !head.is_written(*nth));
         end = missing.unwrap_or(end);
         if end == chunks.start {
@@ -422,13 +440,13 @@ impl Unit {
         Some((Some(which), end))
     }
 
-    /// Leaves some of the rows that [`Unit::columns`] found, counted from 0, in this order.
+    /// Keeps some of the rows that [`Unit::columns`] found, counted from 0, in this order.
     ///
     /// # Errors
-    /// Memory is refused; then no row is found.
+    /// Fails if memory is refused; then no row is found.
     ///
     /// # Panics
-    /// None was found, or one of them was not.
+    /// Panics if one of the rows was not found.
     pub fn select(&mut self, rows: &[u32]) -> Result<(), NoMemory> {
         let found = self.buffers.found.take();
         let (slot, range) = found.expect("rows are selected of those that were found");
@@ -445,7 +463,7 @@ impl Unit {
         Ok(())
     }
 
-    /// The rows that [`Unit::columns`] found last; `None` if there are none.
+    /// Returns the rows that [`Unit::columns`] found last; `None` if there are none.
     pub fn found(&self) -> Option<StreamRows<'_>> {
         let (slot, range) = self.buffers.found.as_ref()?;
         let decoded = slot.map_or(&self.buffers.selected, |slot| {
@@ -476,7 +494,7 @@ fn find_rows<'a>(
     Ok(())
 }
 
-/// Arrivals do not decrease.
+/// Checks that arrivals do not decrease.
 fn require_order(arrivals: &[u64]) -> Result<(), FormatError> {
     match arrivals.is_sorted_by_key(|arrival| *arrival as i64) {
         true => Ok(()),

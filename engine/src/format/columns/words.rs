@@ -1,4 +1,4 @@
-//! The pieces of some payloads as words of 8 bytes: records are loaded and stored word by word, whatever pieces share a word.
+//! The pieces of some payloads as words of 8 bytes. Records are loaded and stored word by word, whether or not pieces share a word.
 
 use std::ops::Range;
 
@@ -7,30 +7,30 @@ use super::template::{Piece, PieceKind, Template};
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
 
-/// Records that are taken apart or put together at a time, so that each is touched in memory once.
+/// Records that are split or put together at a time, so that memory is touched once for each.
 pub const TILE_ROWS: usize = 64;
-/// Room that [`Words::store`] needs behind the last place and its pieces, less a byte.
+/// [`Words::store`] needs one byte less than this behind the last place and its pieces.
 pub const WORD_BYTES: usize = 8;
-/// Words of a record that are moved after one look at its bounds.
+/// Words of a record that are moved after one bounds check.
 const TOGETHER: usize = 4;
 
 /// The same word of each record.
 type Word = [u64; TILE_ROWS];
 
-/// The words of at most [`TILE_ROWS`] records that their pieces lie in. Keeps its memory.
+/// The words with the pieces of at most [`TILE_ROWS`] records. Keeps its memory.
 #[derive(Debug, Default)]
 pub struct Words {
     words: Vec<Word>,
 }
 
-/// Where a piece lies in the words.
+/// The place of a piece in the words.
 #[derive(Copy, Clone)]
 struct Place {
     word: usize,
     shift: u32,
     /// As wide as the piece.
     mask: u64,
-    /// The highest bit of a number that may be negative; 0 of others.
+    /// The highest bit of a number that may be negative; 0 for others.
     sign: u64,
 }
 
@@ -48,7 +48,7 @@ impl Place {
         }
     }
 
-    /// Whether it goes on in the next word.
+    /// Reports whether it continues in the next word.
     fn is_in_two(self) -> bool {
         self.mask << self.shift >> self.shift != self.mask
     }
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    /// Puts a number in each row. A word has what stands in it from its first piece on.
+    /// Puts a number in each row. The first piece of a word replaces its old content.
     #[inline(always)]
     fn put(self, numbers: impl Iterator<Item = u64> + Clone, words: &mut [Word]) {
         let words = at_mut(words, self.word..);
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-/// Where the pieces of a template lie.
+/// Returns the places of a template's pieces.
 fn places(template: &Template) -> impl Iterator<Item = Place> {
     let mut end = 0;
     template.pieces.iter().map(move |piece| {
@@ -105,7 +105,7 @@ fn places(template: &Template) -> impl Iterator<Item = Place> {
 }
 
 impl Words {
-    /// Loads those of records whose payloads, taken apart as the template says, begin `offset` bytes behind some places.
+    /// Loads the words of records whose payloads begin `offset` bytes behind some places.
     pub fn load(&mut self, template: &Template, bytes: &[u8], places: &[u32], offset: usize) {
         self.words.resize(words_of(template), [0; TILE_ROWS]);
         for (nth, words) in self.words.chunks_mut(TOGETHER).enumerate() {
@@ -120,7 +120,7 @@ impl Words {
         }
     }
 
-    /// Takes the pieces of the records into rows of columns.
+    /// Copies the pieces of the records into rows of columns.
     pub fn take(&self, template: &Template, columns: &mut [Vec<u64>], rows: Range<usize>) {
         wide(|| {
             for (place, column) in places(template).zip(columns) {
@@ -129,16 +129,16 @@ impl Words {
         });
     }
 
-    /// Asks for the memory of a template's words.
+    /// Reserves memory for a template's words.
     ///
     /// # Errors
-    /// Memory is refused.
+    /// Fails if memory is refused.
     pub fn reserve(&mut self, template: &Template) -> Result<(), NoMemory> {
         let more = words_of(template).saturating_sub(self.words.len());
         memory::reserve(&mut self.words, more)
     }
 
-    /// Puts the pieces of some rows, a column each, in place of all before.
+    /// Replaces all words by the pieces of some rows, a column each.
     pub fn put<'a>(&mut self, template: &Template, columns: impl Iterator<Item = &'a [u64]>) {
         self.words.resize(words_of(template), [0; TILE_ROWS]);
         wide(|| {
@@ -148,8 +148,8 @@ impl Words {
         });
     }
 
-    /// Stores the pieces that were put: each record's payload begins at a place, and the places ascend. The bytes that follow the last piece in its word
-    /// become 0, unless the next payload has them.
+    /// Stores the pieces that were put: each record's payload begins at a place, and the places ascend. The bytes behind the last piece in its word become 0,
+    /// unless the next payload overwrites them.
     pub fn store(&self, places: &[u32], out: &mut [u8]) {
         // The first words come last: they overwrite the zeroes behind the payload before.
         for (nth, words) in self.words.chunks(TOGETHER).enumerate().rev() {
@@ -165,7 +165,7 @@ impl Words {
     }
 }
 
-/// How many words the pieces of a payload lie in.
+/// The number of words that hold the pieces of a payload.
 fn words_of(template: &Template) -> usize {
     template.fixed_bytes().div_ceil(WORD_BYTES)
 }
@@ -205,7 +205,7 @@ mod tests {
         (1..=8u8, kind).prop_map(move |(bytes, kind)| of(bytes, kind))
     }
 
-    /// The naive form: byte by byte.
+    /// The naive form reads byte by byte.
     fn number(piece: Piece, bytes: &[u8]) -> u64 {
         let ones = piece.kind == PieceKind::Signed && bytes[bytes.len() - 1] >= 0x80;
         let mut number = [if ones { 0xFF } else { 0 }; 8];
@@ -219,7 +219,7 @@ mod tests {
             pieces in prop::collection::vec(piece(), 1..12),
             held in prop::collection::vec(any::<u8>(), 120..4000),
         ) {
-            let template = Template { source: SourceId(1), pieces, has_rest: false };
+            let template = Template { source: SourceId(1), pieces, has_rest: false, fields: [].into() };
             let (fixed, stride) = (template.fixed_bytes(), 8 * words_of(&template) + 16);
             let count = (held.len() / stride).min(TILE_ROWS);
             let places: Vec<u32> = (0..count).map(|nth| (nth * stride) as u32).collect();
@@ -247,7 +247,7 @@ mod tests {
             words.put(&template, columns.iter().map(Vec::as_slice));
             words.store(&payloads, &mut found);
             prop_assert_eq!(found, expected);
-            // One behind the other, without room between them.
+            // The payloads are adjacent, without room between them.
             let dense: Vec<u32> = (0..count).map(|nth| (nth * fixed) as u32).collect();
             let mut found = vec![9; count * fixed + WORD_BYTES];
             words.store(&dense, &mut found);

@@ -1,4 +1,4 @@
-//! Who may read what Loom keeps: the mode and the group of one file or folder.
+//! Read access to Loom's files: the mode and the group of one file or folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
 
-/// Who may read what Loom keeps: the owner alone, or a group too.
+/// The owner alone may read, or a group too.
 #[derive(Copy, Clone, Debug)]
 pub struct Access {
     gid: Gid,
@@ -16,7 +16,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Without a group, the owner alone.
+    /// Without a group, only the owner may read.
     pub fn new(group: Option<u32>) -> Access {
         Access {
             gid: group.map_or_else(rustix::process::getegid, Gid::from_raw),
@@ -24,22 +24,22 @@ impl Access {
         }
     }
 
-    /// As the Loom directory itself is shared.
+    /// Returns the access of the Loom directory itself.
     ///
     /// # Errors
-    /// The directory cannot be found.
+    /// Fails if the directory cannot be found.
     pub fn of_directory(dir: &Path) -> Result<Access> {
         let found = rustix::fs::stat(dir).at(dir)?;
         let is_shared = found.st_mode & 0o040 != 0;
         Ok(Access::new(is_shared.then_some(found.st_gid)))
     }
 
-    /// One file or folder that Loom made, by its path.
+    /// Sets the access of one of Loom's files or folders by its path.
     pub fn set(&self, path: &Path) -> Result<()> {
         self.set_in(rustix::fs::CWD, path, path)
     }
 
-    /// As `set`, of a name in an open folder.
+    /// Does the same for a name in an open folder.
     pub(super) fn set_in(
         &self,
         folder: impl AsFd,
@@ -50,7 +50,7 @@ impl Access {
             Err(Errno::NOENT) => return Ok(()),
             found => found.at(path)?,
         };
-        // Opening a device could do something.
+        // Opening a device could have an effect.
         if self.is_set(&found) || wanted(&found, self.is_shared).is_none() {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Access {
         }
         let own = || rustix::fs::fchown(file, None, Some(self.gid)).at(path);
         let restrict = || rustix::fs::fchmod(file, mode).at(path);
-        // In no moment may a group read that is not the one.
+        // At no moment may a wrong group read.
         if self.is_shared {
             own().and_then(|()| restrict())
         } else {
@@ -89,7 +89,7 @@ impl Access {
     }
 }
 
-/// The mode of a file or a folder; nothing else has one of Loom's.
+/// Returns the mode for a file or a folder; `None` for anything else.
 fn wanted(found: &Stat, is_shared: bool) -> Option<Mode> {
     let mode = match (FileType::from_raw_mode(found.st_mode), is_shared) {
         (FileType::Directory, true) => 0o750,

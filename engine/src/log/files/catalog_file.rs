@@ -1,10 +1,10 @@
 //! The file `catalog` as bytes, and its copy `catalog.copy`.
 //!
-//! Lines are appended and synced one by one, to the copy after that; a torn last line is cut before anything follows it. Everything that a
-//! record means hangs on the catalog, so a line that one of the two files lost is taken from the other, and a start makes them alike again.
+//! Lines are appended and synced one by one, first to the file and then to the copy; a torn last line is removed before anything follows it. The meaning of
+//! every record depends on the catalog, so a line that one of the two lost is taken from the other, and a start makes them equal again.
 //!
-//! A rewriting replaces the file, and its copy after that. Lengths are those of all that the file ever held, so that they only grow: the file's own
-//! and what its first line says was before.
+//! A rewriting replaces the file and then its copy. Lengths include everything that the file ever held, so they only grow: the file's own length plus the
+//! length before, which its first line states.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ pub const FILE: MirroredFile = MirroredFile {
     copy_name: "catalog.copy",
     bytes_max: CATALOG_BYTES_MAX,
 };
-/// Far above what 65,000 sources of many fields take. A writer keeps to it, and a reader gives no more memory to what a directory claims.
+/// This is far above the size of 65,000 sources of many fields. A writer keeps to it, and a reader allocates no more for the claims of a directory.
 const CATALOG_BYTES_MAX: u64 = 256 << 20;
 
-/// What is made of the catalog takes no more than so many times its bytes, merged lines included. It is made piece by piece, so the room is asked for before.
+/// The decoded catalog, merged lines included, takes at most this multiple of its bytes. It is built piece by piece, so the memory is requested before.
 const DECODED_TIMES: usize = 4;
 
-/// What the file and its copy hold.
+/// The content of the file and of its copy.
 #[derive(Debug)]
 pub struct CatalogBytes {
-    /// Nothing where there is none, or it cannot be read.
+    /// Empty if the file is missing or unreadable.
     pub file: Vec<u8>,
     /// As `file`.
     pub copy: Vec<u8>,
-    /// Why the file, or the copy, cannot be read.
+    /// The errors of reading the file and the copy.
     pub unreadable: [Option<Error>; 2],
 }
 
@@ -45,7 +45,7 @@ impl CatalogBytes {
         let FileAndCopy { file, copy } = FILE.read(storage, dir);
         let held = |bytes: Result<Option<Vec<u8>>>| match bytes {
             Ok(bytes) => Ok((bytes.unwrap_or_default(), None)),
-            // The file may be sound, and nothing takes its place.
+            // The file may be sound, and nothing replaces it.
             Err(error @ Error::Memory { .. }) => Err(error),
             Err(error) => Ok((Vec::new(), Some(error))),
         };
@@ -63,7 +63,7 @@ impl CatalogBytes {
         })
     }
 
-    /// The whole catalog, as far as one of the two has it.
+    /// Returns the whole catalog, as far as one of the two has it.
     pub fn merged(&self, uuid: &[u8; 16]) -> Cow<'_, [u8]> {
         if self.file.starts_with(&self.copy) {
             Cow::Borrowed(&self.file)
@@ -80,7 +80,7 @@ impl CatalogBytes {
     }
 }
 
-/// Length of all that the file ever held; 0 where it cannot be opened.
+/// Length of everything that the file ever held; 0 if it cannot be opened.
 pub fn bytes_ever(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<u64> {
     let Ok(file) = storage.open(&dir.join(FILE.name), OpenMode::Read) else {
         return Ok(0);
@@ -95,21 +95,21 @@ pub fn bytes_ever(storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<
 pub struct CatalogFile {
     storage: Arc<dyn Storage>,
     file: Arc<dyn StorageFile>,
-    /// Length of the lines that are durable, with all that were before the last rewriting. The slots of `durable` hold it too.
+    /// Length of the durable lines, with all lines before the last rewriting. The slots of `durable` hold it too.
     bytes: Arc<AtomicU64>,
-    /// How much of it is not in the file any more.
+    /// The part of that length that is not in the file any more.
     bytes_before: u64,
-    /// What takes the file's place and may have its name already, but not durably.
+    /// The text that replaces the file, and may have its name already, but not durably.
     replacement: Option<Vec<u8>>,
-    /// Bytes of a line that failed may stand past the end.
+    /// Bytes of a failed line may follow the end.
     is_torn: bool,
     copy_path: PathBuf,
-    /// `None` where it could not be written: it is written again with the next line.
+    /// `None` if it could not be written: it is written again with the next line.
     copy: Option<Arc<dyn StorageFile>>,
 }
 
 impl CatalogFile {
-    /// Lets the file, durably, and its copy hold `text`: the lines that verify in one of them.
+    /// Makes the file, durably, and its copy hold `text`: the lines that verify in one of them.
     pub fn begin(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -132,12 +132,12 @@ impl CatalogFile {
         })
     }
 
-    /// The length, to be loaded with acquire by other threads.
+    /// The length, which other threads load with acquire.
     pub fn shared_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
     }
 
-    /// Length of the lines that are durable, with all that were before the last rewriting.
+    /// Length of the durable lines, with all lines before the last rewriting.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
@@ -147,17 +147,17 @@ impl CatalogFile {
         self.bytes() - self.bytes_before
     }
 
-    /// Lets the file hold `text` instead, whose first line says that [`CatalogFile::bytes`] were before. The file goes first: if its copy went
-    /// first and the file failed, lines would be appended to the file that a start would prefer the copy to.
+    /// Replaces the file by `text`, whose first line says that [`CatalogFile::bytes`] came before. The file goes first: if its copy went first and the file
+    /// failed, later lines would go to the file, but a start would prefer the copy.
     ///
     /// # Errors
-    /// The file is the one before, and nothing changes. Where it may be either, no line is appended before the new one is durable.
+    /// The file is the one before, and nothing changes. If it may be either, no line is appended before the new one is durable.
     pub fn rewrite(&mut self, text: Vec<u8>) -> Result<()> {
         self.settle()?;
         require_short(text.len() as u64)?;
         self.replacement = Some(text);
         match self.settle() {
-            // The name leads to the file before.
+            // The name still leads to the old file.
             Err(error) if matches!(self.file.is_removed(), Ok(false)) => {
                 self.replacement = None;
                 Err(error)
@@ -176,7 +176,7 @@ impl CatalogFile {
             return Ok(());
         };
         let path = self.file.path().to_owned();
-        // What failed to be synced is not synced again.
+        // A failed sync is not repeated.
         replace_file(&*self.storage, &path, text)?;
         self.file = self.storage.open(&path, OpenMode::Write)?;
         let copied = replace_file(&*self.storage, &self.copy_path, text)
@@ -190,10 +190,10 @@ impl CatalogFile {
         Ok(())
     }
 
-    /// Appends a line and syncs it. A line that failed to be written is taken back.
+    /// Appends a line and syncs it. It removes a line that could not be written.
     pub fn append(&mut self, line: &str) -> Result<()> {
         self.settle()?;
-        // What is left of a line that could not be taken back must not follow a shorter one.
+        // The rest of a failed line must not follow a shorter one.
         if self.is_torn {
             self.take_back()?;
         }
@@ -212,8 +212,8 @@ impl CatalogFile {
         written
     }
 
-    /// Nobody waits for the copy, so what fails there fails nothing else. It is not synced: what a loss of power takes of it, the next start gives
-    /// back.
+    /// Nothing depends on the copy, so a failure here fails nothing else. It is not synced: the next start restores the lines that a loss of power takes from
+    /// it.
     fn append_to_copy(&mut self, at: u64, line: &[u8]) {
         self.copy = whole(match &self.copy {
             Some(copy) => write_at(&**copy, line, at).map(|()| Arc::clone(copy)),
@@ -222,7 +222,7 @@ impl CatalogFile {
     }
 
     fn copy_whole(&self) -> Result<Arc<dyn StorageFile>> {
-        // From the open file: its name may lead nowhere by now, and then the copy is all that is left.
+        // It reads the open file, because its name may be gone, and then the copy is the only one left.
         let room = memory::zeroed(self.file_bytes() as usize);
         let mut text = room.map_err(|refused| refused.of(self.file.path()))?;
         let read = read_at(&*self.file, &mut text, 0)?;
@@ -236,7 +236,7 @@ impl CatalogFile {
         hold(&*self.storage, &self.copy_path, &text)
     }
 
-    /// A clean stop leaves a copy that is whole and synced, where that can be done.
+    /// Makes the copy whole and synced at a clean stop, if possible.
     pub fn finish(&mut self) {
         if let Err(error) = self.settle() {
             tracing::warn!(
@@ -266,7 +266,7 @@ fn require_short(bytes: u64) -> Result<()> {
     Err(Error::Schema(what))
 }
 
-/// The copy, if it holds what the file does.
+/// Returns the copy, if it holds the same text as the file.
 fn whole(written: Result<Arc<dyn StorageFile>>) -> Option<Arc<dyn StorageFile>> {
     written
         .inspect_err(|error| {
@@ -275,7 +275,7 @@ fn whole(written: Result<Arc<dyn StorageFile>>) -> Option<Arc<dyn StorageFile>> 
         .ok()
 }
 
-/// The file, open to be appended to, once it holds `text` and nothing else, durably.
+/// Returns the file, open for appending, after it durably holds only `text`.
 fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn StorageFile>> {
     let shown = path.display();
     match read_file(storage, path, CATALOG_BYTES_MAX) {
@@ -296,13 +296,13 @@ fn hold(storage: &dyn Storage, path: &Path, text: &[u8]) -> Result<Arc<dyn Stora
     storage.open(path, OpenMode::Write)
 }
 
-/// Keeps the first `bytes` of the `held` bytes of a file: what follows is a torn line.
+/// Keeps the first `bytes` of the `held` bytes of a file and drops the torn line behind them.
 fn keep(storage: &dyn Storage, path: &Path, bytes: u64, held: u64) -> Result<Arc<dyn StorageFile>> {
     let file = storage.open(path, OpenMode::Write)?;
     if held > bytes {
         file.truncate(bytes)?;
     }
-    // A writer that was killed may have written its last line and not synced it.
+    // A killed writer may have written its last line and not synced it.
     file.sync()?;
     Ok(file)
 }

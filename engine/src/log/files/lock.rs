@@ -1,9 +1,8 @@
-//! The writer's lock on a directory: `LOCK`, held for as long as the writer lives.
+//! The writer's lock on a directory: `LOCK`, held while the writer lives.
 //!
-//! `flock` excludes a second writer. Beside it the writer holds a write lock of the open-file-description kind, because a reader can ask
-//! about that one without taking anything: a reader that took even a shared `flock` for a moment could refuse a
-//! writer's start. The directory itself is locked too: a file that is in somebody's way gets removed, and the next writer would make, and lock,
-//! another one. All are released by the kernel when the writer dies, however it dies.
+//! `flock` excludes a second writer. The writer also holds a write lock of the open-file-description kind, because a reader can query that one without taking a
+//! lock: a reader that took even a shared `flock` for a moment could refuse a writer's start. The directory itself is locked too, because someone may remove
+//! the file, and the next writer would create and lock another one. The kernel releases all locks when the writer dies, however it dies.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +19,7 @@ use crate::error::{Error, LockHolder, Result};
 use crate::log::sync::{Mutex, locked};
 
 pub const NAME: &str = "LOCK";
-/// How long a lock that another holds is asked for again.
+/// The time for which a lock of another holder is tried again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The lock, held until this is dropped.
@@ -39,7 +38,7 @@ impl WriterLock {
         };
         let mut taken = take()?;
         let since = Instant::now();
-        // A process that some writer forked shares the lock until it begins its own program, even when that writer has ended.
+        // A process forked by some writer shares the lock until it executes its own program, even after that writer has ended.
         while taken.is_none() && since.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
             taken = take()?;
@@ -50,7 +49,7 @@ impl WriterLock {
                 holder: holder(&*file),
             });
         };
-        // For people only: a start goes on if it cannot be written.
+        // This is only for people: a start continues if it cannot be written.
         let named = file
             .truncate(0)
             .and_then(|()| write_at(&*file, format!("{}\n", std::process::id()).as_bytes(), 0));
@@ -64,7 +63,7 @@ impl WriterLock {
     }
 }
 
-/// Who holds the lock, as far as the file says.
+/// Returns the lock's holder according to the file.
 fn holder(file: &dyn StorageFile) -> LockHolder {
     let named = || {
         let mut text = [0; 16];
@@ -82,7 +81,7 @@ fn holder(file: &dyn StorageFile) -> LockHolder {
     }
 }
 
-/// Asks whether a writer lives. Takes no lock.
+/// Asks whether a writer lives, without taking a lock.
 #[derive(Debug)]
 pub struct LockWatch {
     path: PathBuf,
@@ -110,7 +109,7 @@ impl LockWatch {
     }
 }
 
-/// Takes the lock that readers ask about; `false` if another open file holds it.
+/// Takes the lock that readers query; `false` if another open file holds it.
 pub(super) fn mark(file: &File) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_WRLCK);
     match fcntl(file, libc::F_OFD_SETLK, &mut lock) {
@@ -121,7 +120,7 @@ pub(super) fn mark(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether another open file holds the lock that `mark` takes.
+/// Reports whether another open file holds the lock that `mark` takes.
 pub(super) fn is_marked(file: &File) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_RDLCK);
     fcntl(file, libc::F_OFD_GETLK, &mut lock)?;
@@ -139,8 +138,7 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
 }
 
 fn fcntl(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-    // SAFETY: the descriptor is open for as long as `file` is borrowed, and `lock` is a valid, exclusive `struct flock`, which is what
-    // both commands take.
+    // SAFETY: the descriptor stays open while `file` is borrowed, and `lock` is a valid, exclusive `struct flock`, as both commands require.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
     if result == -1 {
         Err(io::Error::last_os_error())

@@ -1,4 +1,4 @@
-//! `loom.json`: what a directory is, written when it is made and never changed.
+//! `loom.json`: the identity of a directory, written when it is created and never changed.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,12 +9,13 @@ use uuid::Uuid;
 use super::mirrored::{Mirrored, MirroredFile, decode_checked};
 use super::storage::{Storage, is_not_found};
 use crate::error::{Error, Result};
-use crate::log::options::{SEGMENT_BYTES_MAX, check_chunk};
+use crate::format::UNIT_CHUNKS;
+use crate::log::options::{check_chunk, segment_bytes_max};
 use crate::types::{LogKind, PerLog};
 
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 
-/// What never changes about a directory.
+/// The constants of a directory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "File", try_from = "File")]
 pub struct DirMeta {
@@ -69,12 +70,17 @@ impl DirMeta {
         }
     }
 
+    /// Addresses of a unit of the record log.
+    pub fn unit_bytes(&self) -> u64 {
+        UNIT_CHUNKS * u64::from(self.chunk_bytes)
+    }
+
     /// Identifies the directory: no other has it.
     pub fn id(&self) -> Uuid {
         Uuid::from_bytes(self.uuid)
     }
 
-    /// What a directory says it is, which must be one of Loom's.
+    /// Reads the identity of a directory, which must be one of Loom's.
     pub fn require(storage: &dyn Storage, dir: &Path) -> Result<DirMeta> {
         let what = match DirMeta::load(storage, dir) {
             Ok(Some(meta)) => return Ok(meta),
@@ -116,10 +122,14 @@ impl TryFrom<File> for DirMeta {
         check_chunk(file.chunk_bytes).map_err(|error| error.to_string())?;
         for log in LogKind::ALL {
             let segment = file.segment_bytes[log];
-            let is_of_chunks = segment.is_multiple_of(u64::from(file.chunk_bytes));
-            if segment == 0 || !is_of_chunks || segment > SEGMENT_BYTES_MAX {
+            let part = match log {
+                LogKind::Records => UNIT_CHUNKS * u64::from(file.chunk_bytes),
+                LogKind::Chunks | LogKind::Times => u64::from(file.chunk_bytes),
+            };
+            let most = segment_bytes_max(log, file.chunk_bytes);
+            if segment == 0 || !segment.is_multiple_of(part) || segment > most {
                 return Err(format!(
-                    "segment_bytes of the {log} is {segment}, not a multiple of the chunk up to {SEGMENT_BYTES_MAX}"
+                    "segment_bytes of the {log} is {segment}, not a multiple of {part} up to {most}"
                 ));
             }
         }
@@ -137,7 +147,7 @@ mod tests {
     use crate::log::storage::OsStorage;
 
     #[test]
-    fn a_directory_says_what_it_is() {
+    fn a_directory_identifies_itself() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(
             DirMeta::load(&OsStorage::default(), dir.path()).unwrap(),
@@ -152,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_of_loom_is_told() {
+    fn a_folder_that_is_not_a_directory_of_loom_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
@@ -164,19 +174,19 @@ mod tests {
             let error = DirMeta::require(&OsStorage::default(), &path)
                 .unwrap_err()
                 .to_string();
-            let told = format!("{} is not a Loom directory: {why}", path.display());
-            assert_eq!(error, told);
+            let expected = format!("{} is not a Loom directory: {why}", path.display());
+            assert_eq!(error, expected);
         }
     }
 
     #[test]
-    fn another_version_and_damage_are_told_apart() {
+    fn another_version_and_damage_give_different_errors() {
         let decode = |text: &str| DirMeta::decode(Path::new("x"), text.as_bytes()).unwrap_err();
         assert!(matches!(
-            decode("{\"format\": 2}"),
-            Error::Format { found: 2, .. }
+            decode("{\"format\": 3}"),
+            Error::Format { found: 3, .. }
         ));
-        assert!(matches!(decode("{\"format\": 3}"), Error::Damaged { .. }));
+        assert!(matches!(decode("{\"format\": 4}"), Error::Damaged { .. }));
         assert!(matches!(decode("{"), Error::Damaged { .. }));
     }
 }

@@ -1,7 +1,7 @@
-//! The small files of a directory, each with a copy that serves where the file is damaged or gone.
+//! The small files of a directory, each with a copy that replaces it when it is damaged or missing.
 //!
-//! `loom.json` and the note `staging` are JSON whose last member is a checksum of the others. The catalog, which grows line by line, has a
-//! writer of its own (`catalog_file.rs`). All of them are read here.
+//! `loom.json` and the note `staging` are JSON whose last member is a checksum of the others. The catalog grows line by line and has a writer of its own
+//! (`catalog_file.rs`). All of them are read here.
 
 use std::path::{Path, PathBuf};
 
@@ -20,14 +20,14 @@ pub struct MirroredFile {
     pub bytes_max: u64,
 }
 
-/// What the two hold; `None` where one is gone.
+/// The content of both; `None` if one is missing.
 pub struct FileAndCopy {
     pub file: Result<Option<Vec<u8>>>,
     pub copy: Result<Option<Vec<u8>>>,
 }
 
 impl MirroredFile {
-    /// Reads the copy first: what it holds of a growing file was in the file by then.
+    /// Reads the copy first, because a growing file already held the copy's content by then.
     pub fn read(&self, storage: &dyn Storage, dir: &Path) -> FileAndCopy {
         let read = |name| read_file(storage, &dir.join(name), self.bytes_max);
         let copy = read(self.copy_name);
@@ -37,7 +37,7 @@ impl MirroredFile {
         }
     }
 
-    /// Which of the two do not exist.
+    /// Returns those that do not exist.
     pub fn missing(&self, storage: &dyn Storage, dir: &Path) -> Vec<PathBuf> {
         let FileAndCopy { file, copy } = self.read(storage, dir);
         [(self.name, file), (self.copy_name, copy)]
@@ -47,7 +47,7 @@ impl MirroredFile {
             .collect()
     }
 
-    /// Removes the file first, for readers begin with it.
+    /// Removes the file first, because readers begin with it.
     pub fn remove(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
         unlink_if_present(storage, &dir.join(self.name))?;
         unlink_if_present(storage, &dir.join(self.copy_name))
@@ -57,17 +57,17 @@ impl MirroredFile {
 /// A value that a mirrored file holds as JSON.
 pub trait Mirrored: Serialize + DeserializeOwned + PartialEq {
     const FILE: MirroredFile;
-    /// Whether it is replaced while readers look: the two may then differ, or one be gone.
+    /// The file is replaced while readers look: the two may then differ, or one be missing.
     const IS_REPLACED: bool;
-    /// What to do where neither of the two verifies.
+    /// The remedy if neither of the two verifies.
     const REMEDY: &'static str;
 
-    /// What `text` says, which stands at `path`.
+    /// Decodes `text`, the content of the file at `path`.
     fn decode(path: &Path, text: &[u8]) -> Result<Self> {
         decode_checked(text).map_err(|what| Error::damaged(path, what))
     }
 
-    /// What the file says, or where it is damaged or gone, its copy; `None` where the directory has neither.
+    /// Reads the file or, if it is damaged or missing, its copy; `None` if the directory has neither.
     fn load(storage: &dyn Storage, dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(Self::FILE.name);
         let file = held::<Self>(storage, &path);
@@ -89,7 +89,7 @@ pub trait Mirrored: Serialize + DeserializeOwned + PartialEq {
         }
     }
 
-    /// Lets both files hold the value, durably: the copy first, so that one of them is always whole.
+    /// Stores the value durably in both files: the copy first, so that one of them is always whole.
     fn store(&self, storage: &dyn Storage, dir: &Path) -> Result<()> {
         let text = encode_checked(self);
         for name in [Self::FILE.copy_name, Self::FILE.name] {
@@ -104,7 +104,7 @@ pub trait Mirrored: Serialize + DeserializeOwned + PartialEq {
         Ok(())
     }
 
-    /// Which of the two is damaged, and why. The directory holds the value.
+    /// Returns the damaged files with the reasons. The directory holds the value.
     fn damaged_files(storage: &dyn Storage, dir: &Path) -> Vec<(PathBuf, String)> {
         let [path, copy_path] = [Self::FILE.name, Self::FILE.copy_name].map(|name| dir.join(name));
         let [file, copy] = [&path, &copy_path].map(|path| held::<Self>(storage, path));
@@ -124,7 +124,7 @@ pub trait Mirrored: Serialize + DeserializeOwned + PartialEq {
     }
 }
 
-/// What a file says, if it is there, byte for byte as it is written.
+/// Returns the value of a file, if it exists and is byte for byte as written.
 fn held<T: Mirrored>(storage: &dyn Storage, path: &Path) -> Result<Option<T>> {
     let Some(text) = read_file(storage, path, T::FILE.bytes_max)? else {
         return Ok(None);
@@ -147,7 +147,7 @@ struct Checked<T> {
     checksum: u32,
 }
 
-/// The value as JSON, for people too, and a newline.
+/// Encodes the value as readable JSON and a newline.
 fn encode_checked<T: Serialize>(value: &T) -> Vec<u8> {
     let checksum = checksum_of(value);
     let mut text = serde_json::to_vec_pretty(&Checked { value, checksum })
@@ -156,7 +156,7 @@ fn encode_checked<T: Serialize>(value: &T) -> Vec<u8> {
     text
 }
 
-/// The value, or what is wrong.
+/// Returns the value, or the fault.
 pub fn decode_checked<T: Serialize + DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let Checked { value, checksum } =
         serde_json::from_slice::<Checked<T>>(text).map_err(|error| error.to_string())?;
@@ -241,8 +241,11 @@ mod tests {
                 for damaged in [&flipped[..], &text[..at]] {
                     std::fs::write(hit, damaged).unwrap();
                     assert_eq!(Fixed::load(storage, dir).unwrap().unwrap(), value);
-                    let told = Fixed::damaged_files(storage, dir);
-                    assert!(told.len() == 1 && told[0].0 == *hit, "{at}: {told:?}");
+                    let damaged = Fixed::damaged_files(storage, dir);
+                    assert!(
+                        damaged.len() == 1 && damaged[0].0 == *hit,
+                        "{at}: {damaged:?}"
+                    );
                 }
             }
             std::fs::remove_file(hit).unwrap();

@@ -1,56 +1,47 @@
-//! A segment that is open to be read as the bytes of its log, whichever form its file has.
+//! A segment that is open for reading the bytes of its log: an index log directly from the file, the record log from units.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::column_file::ColumnFile;
 use super::storage::{StorageFile, read_at};
+use super::unit_file::UnitFile;
 use crate::error::Result;
 
-/// By the form of the file.
 #[derive(Clone, Debug)]
 pub enum OpenSegment {
-    Rows(Arc<dyn StorageFile>),
-    Columns(Arc<ColumnFile>),
+    Bytes(Arc<dyn StorageFile>),
+    Units(Arc<UnitFile>),
 }
 
 impl OpenSegment {
     pub fn path(&self) -> &Path {
         match self {
-            OpenSegment::Rows(file) => file.path(),
-            OpenSegment::Columns(columns) => columns.path(),
+            OpenSegment::Bytes(file) => file.path(),
+            OpenSegment::Units(units) => units.path(),
         }
     }
 
-    /// Reads all of `buffer` or, at the end of the segment, less; returns how much.
+    /// Fills `buffer`, or less at the end of the segment, and returns the number of bytes.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         match self {
-            OpenSegment::Rows(file) => read_at(&**file, buffer, offset),
-            OpenSegment::Columns(columns) => columns.read_at(buffer, offset),
+            OpenSegment::Bytes(file) => read_at(&**file, buffer, offset),
+            OpenSegment::Units(units) => units.read_at(buffer, offset),
         }
     }
 
-    /// Says that these bytes are read soon, so that they are fetched meanwhile.
+    /// Announces that these bytes are read soon, so that they are fetched.
     pub fn will_read(&self, offset: u64, bytes: u64) {
         match self {
-            OpenSegment::Rows(file) => file.will_read(offset, bytes),
-            OpenSegment::Columns(columns) => columns.will_read(offset, bytes),
+            OpenSegment::Bytes(file) => file.will_read(offset, bytes),
+            OpenSegment::Units(units) => units.will_read(offset, bytes),
         }
     }
 
-    /// How many bytes of the log it holds; none once it was emptied.
-    pub fn bytes(&self) -> Result<u64> {
-        match self {
-            OpenSegment::Rows(file) => file.bytes(),
-            OpenSegment::Columns(columns) => columns.bytes(),
-        }
-    }
-
-    /// Whether its file has no name any more.
+    /// Reports whether its file has no name any more.
     pub fn is_removed(&self) -> Result<bool> {
         match self {
-            OpenSegment::Rows(file) => file.is_removed(),
-            OpenSegment::Columns(columns) => columns.is_removed(),
+            OpenSegment::Bytes(file) => file.is_removed(),
+            OpenSegment::Units(units) => units.is_removed(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The operating system's files: the storage that every directory outside the simulator is on.
+//! The operating system's files: the storage of every directory outside the simulator.
 
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use super::access::Access;
 use super::lock;
 use super::storage::{DirLock, FileId, OpenMode, Storage, StorageFile, is_link, write_at};
 use crate::error::{Error, IoContext, Result};
-use crate::log::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::log::sync::{AtomicU64, Ordering};
 use crate::proven;
 
-/// Counts what is read through it.
+/// Counts the bytes that are read through it.
 #[derive(Clone, Debug, Default)]
 pub struct OsStorage {
-    /// Whose what is made here is; `None`: the owner's alone.
+    /// The access of new files; `None`: only the owner.
     access: Option<Access>,
     bytes_read: Arc<AtomicU64>,
 }
 
 impl OsStorage {
-    /// With a group, what is made here may be read by it, and so queried; only the owner writes.
+    /// With a group, its members may read and so query new files; only the owner writes.
     pub fn new(group: Option<u32>) -> OsStorage {
         OsStorage {
             access: group.map(|group| Access::new(Some(group))),
@@ -47,15 +47,10 @@ impl Storage for OsStorage {
         let access = match mode {
             OpenMode::Read => OFlags::RDONLY,
             OpenMode::Write => OFlags::RDWR,
-            OpenMode::WriteDirect => OFlags::RDWR | OFlags::DIRECT,
             OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
             OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
         };
-        let open = |flags| rustix::fs::open(path, common | flags, Mode::RUSR | Mode::WUSR);
-        let (file, direct) = match open(access) {
-            Err(Errno::INVAL) if mode == OpenMode::WriteDirect => (open(OFlags::RDWR), false),
-            file => (file, mode == OpenMode::WriteDirect),
-        };
+        let file = rustix::fs::open(path, common | access, Mode::RUSR | Mode::WUSR);
         let file = File::from(file.map_err(|errno| not_opened(path, errno.into()))?);
         match FileType::from_raw_mode(rustix::fs::fstat(&file).at(path)?.st_mode) {
             FileType::RegularFile => {}
@@ -68,14 +63,13 @@ impl Storage for OsStorage {
         Ok(Arc::new(OsFile {
             path: path.to_owned(),
             file,
-            direct: AtomicBool::new(direct),
             bytes_read: Arc::clone(&self.bytes_read),
         }))
     }
 
     fn make_dir(&self, path: &Path) -> Result<()> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
-            // One that is there already may be anything, as yet.
+            // An existing one may be anything; later steps check it.
             Err(Errno::EXIST) => Ok(()),
             result => result.at(path).and_then(|()| self.share(path)),
         }
@@ -116,7 +110,7 @@ impl Storage for OsStorage {
         let dir = open_dir(path)?;
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Ok(None),
-            // Some network file systems lock what is open for writing alone, which no directory is.
+            // Some network file systems lock only files that are open for writing, which a directory never is.
             Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 Ok(Some(DirLock::default()))
             }
@@ -129,7 +123,7 @@ impl Storage for OsStorage {
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         let stat = rustix::fs::statvfs(path).at(path)?;
-        // Some file systems of users' programs do not count their blocks.
+        // Some file systems in user space do not count their blocks.
         if stat.f_blocks == 0 {
             return Ok(u64::MAX);
         }
@@ -151,11 +145,11 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).at(path)
 }
 
-/// The error of a file that could not be opened: damage, where something else stands in its place.
+/// Returns the error of a file that could not be opened: damage, if something else has taken its place.
 pub fn not_opened(path: &Path, source: io::Error) -> Error {
     let is_link = || matches!(is_link(path), Ok(true));
     match source.raw_os_error().map(Errno::from_raw_os_error) {
-        // A path that goes round in links gives the same error.
+        // A path with a cycle of links gives the same error.
         Some(Errno::LOOP) if is_link() => {
             not_a_file(path, "a symbolic link, which Loom does not follow,")
         }
@@ -164,12 +158,12 @@ pub fn not_opened(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// What Loom finds where a file should be is left alone.
+/// Reports something else in a file's place, which Loom does not touch.
 fn not_a_file(path: &Path, found: &str) -> Error {
     Error::Damaged {
         path: path.to_owned(),
         what: format!(
-            "{found} stands in place of the file: move it away, and restore the file if you have it"
+            "{found} is in place of the file: move it away, and restore the file if you have it"
         ),
     }
 }
@@ -178,8 +172,6 @@ fn not_a_file(path: &Path, found: &str) -> Error {
 struct OsFile {
     path: PathBuf,
     file: File,
-    /// Whether writes go past the page cache. Only the thread that writes this file reads or clears it.
-    direct: AtomicBool,
     bytes_read: Arc<AtomicU64>,
 }
 
@@ -202,7 +194,7 @@ impl StorageFile for OsFile {
     }
 
     fn will_read(&self, offset: u64, bytes: u64) {
-        // A file system that takes no advice is read all the same.
+        // A file system that takes no advice can still be read.
         let _taken = rustix::fs::fadvise(
             &self.file,
             offset,
@@ -215,14 +207,19 @@ impl StorageFile for OsFile {
         loop {
             match rustix::io::pwrite(&self.file, bytes, offset) {
                 Err(Errno::INTR) => {}
-                // Some file systems take the flag at open and refuse the write. A write that was cut short leaves an odd rest, too.
-                Err(Errno::INVAL) if self.direct.swap(false, Ordering::Relaxed) => {
-                    let flags = rustix::fs::fcntl_getfl(&self.file).at(&self.path)?;
-                    rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).at(&self.path)?;
-                }
                 result => return result.at(&self.path),
             }
         }
+    }
+
+    fn start_write_back(&self, offset: u64, bytes: u64) {
+        let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+            return;
+        };
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the call takes an open file and numbers, and touches no memory. It fails on a file system that does not take the hint.
+        let _taken =
+            unsafe { libc::sync_file_range(fd, offset, bytes, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     fn sync(&self) -> Result<()> {
@@ -230,15 +227,16 @@ impl StorageFile for OsFile {
     }
 
     fn allocate(&self, bytes: u64) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
+        match self.fallocate(FallocateFlags::empty(), bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(bytes),
+            result => result.at(&self.path),
         }
-        loop {
-            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill(bytes),
-                result => return result.at(&self.path),
-            }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        match self.fallocate(FallocateFlags::KEEP_SIZE, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            result => result.at(&self.path),
         }
     }
 
@@ -284,7 +282,17 @@ impl StorageFile for OsFile {
 }
 
 impl OsFile {
-    /// What `fallocate` does, for file systems without it: zeroes are written past the present end.
+    fn fallocate(&self, flags: FallocateFlags, bytes: u64) -> Result<(), Errno> {
+        loop {
+            match rustix::fs::fallocate(&self.file, flags, 0, bytes) {
+                Err(Errno::INTR) => {}
+                result if bytes > 0 => return result,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Replaces `fallocate` on file systems without it: writes zeroes past the present end.
     fn fill(&self, bytes: u64) -> Result<()> {
         static ZEROES: [u8; 65536] = [0; 65536];
         let mut end = self.bytes()?;

@@ -1,7 +1,7 @@
-//! Which files and folders of a directory are Loom's own, by the names that FORMAT.md lists.
+//! Recognises Loom's own files and folders of a directory by the names that FORMAT.md lists.
 //!
-//! A directory may hold what is not Loom's, and its owner may have linked a file of theirs into it: nothing else is touched here, and
-//! nothing through a link, for whoever chooses a directory did not choose what it leads to.
+//! A directory may hold other files, and its owner may have linked a file into it. Nothing else is touched here, and nothing through a link, because whoever
+//! chose the directory did not choose the link's target.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,25 +15,26 @@ use super::meta::DirMeta;
 use super::mirrored::Mirrored;
 use super::segment::SegmentName;
 use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found, unlink_if_present};
-use super::{catalog_file, durable, lock};
+use super::{catalog_file, durable, lock, tail_file};
 use crate::error::{Error, IoContext, Result};
 use crate::log::staging::note::StagingNote;
 use crate::types::LogKind;
 
-const FILE_NAMES: [&str; 8] = [
+const FILE_NAMES: [&str; 9] = [
     DirMeta::FILE.name,
     DirMeta::FILE.copy_name,
     catalog_file::FILE.name,
     catalog_file::FILE.copy_name,
     durable::NAME,
+    tail_file::NAME,
     StagingNote::FILE.name,
     StagingNote::FILE.copy_name,
     lock::NAME,
 ];
-/// What may stand in a directory that nobody wrote a log to yet, too: a killed daemon's socket, and what the root of a file system holds.
+/// These names may also occur in a directory without a log: a killed daemon's socket, and the content of a file system's root.
 const PASSING_NAMES: [&str; 2] = ["ingest.sock", "lost+found"];
 
-/// Refuses a directory that somebody uses for something else, before anything in it changes.
+/// Refuses a directory with another use, before anything in it changes.
 pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let refused = |what: String| {
         Err(Error::NotLoom {
@@ -50,7 +51,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
         }
         names => names?,
     };
-    // A log without its description is refused under the lock, when nobody can be about to write one.
+    // A log without its description is refused later under the lock, when no other process can be about to write one.
     let is_begun = |name: &String| {
         name == DirMeta::FILE.name || LogKind::ALL.into_iter().any(|log| name == log.dir_name())
     };
@@ -59,7 +60,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     }
     let is_own = |name: &&String| {
         let renamed = name.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(name);
-        FILE_NAMES.contains(&renamed) || PASSING_NAMES.contains(&name.as_str())
+        FILE_NAMES.contains(&renamed) || PASSING_NAMES.contains(&renamed)
     };
     match names.iter().filter(|name| !is_own(name)).min() {
         None => Ok(()),
@@ -70,7 +71,7 @@ pub fn refuse_foreign(storage: &dyn Storage, dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes files that a writer which was killed had not finished: under their names they never counted. The caller holds the lock.
+/// Removes unfinished files of a killed writer, which never counted under their names. The caller holds the lock.
 pub fn remove_unfinished(storage: &dyn Storage, dir: &Path) -> Result<()> {
     for name in storage.list(dir)? {
         let stem = name.strip_suffix(UNFINISHED_SUFFIX);
@@ -82,10 +83,10 @@ pub fn remove_unfinished(storage: &dyn Storage, dir: &Path) -> Result<()> {
 }
 
 impl Access {
-    /// Gives the directory and Loom's own files and folders in it their modes and group; what could not be is returned.
+    /// Gives the directory and Loom's own files and folders in it their modes and group, and returns the failures.
     pub fn set_all(&self, dir: &Path) -> Vec<Error> {
         let mut failed = Vec::new();
-        // The directory is the one thing that a person named, perhaps by a link.
+        // The directory is the only path that a person named, perhaps by a link.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(dir, flags, Mode::empty()).at(dir);
         let folder = match opened.and_then(|folder| self.set_open(&folder, dir).map(|()| folder)) {
@@ -107,7 +108,7 @@ impl Access {
         failed
     }
 
-    /// The files that are segments, in one of the three folders.
+    /// Sets the segments in one of the three folders.
     fn set_segments(&self, folder: &OwnedFd, path: &Path, failed: &mut Vec<Error>) -> Result<()> {
         for entry in Dir::read_from(folder).at(path)? {
             let entry = entry.at(path)?;
@@ -120,7 +121,7 @@ impl Access {
         Ok(())
     }
 
-    /// One of the three folders, opened; `None` where there is none, or something else has its name.
+    /// Sets and opens one of the three folders; `None` if it is missing or something else has its name.
     fn set_folder(&self, parent: &OwnedFd, name: &str, path: &Path) -> Result<Option<OwnedFd>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(parent, name, flags, Mode::empty()) {

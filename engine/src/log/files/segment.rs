@@ -1,58 +1,37 @@
 //! The segments of one log: their names, and finding, allocating, cutting and removing them.
 //!
-//! A segment is named by its first address, a multiple of the segment size, and a generation; of one address the highest generation
-//! counts. A segment is allocated, and its directory synced, before an address in it is published.
+//! The name of a segment is its first address, a multiple of the segment size, and a generation; the highest generation of an address counts. A segment is
+//! allocated, and its directory synced, before an address in it is published.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::column_file::ColumnFile;
 use super::meta::DirMeta;
 use super::open_segment::OpenSegment;
 use super::storage::{
     OpenMode, Storage, StorageFile, is_not_found, read_at, unlink_if_present, write_at,
 };
+use super::unit_file::UnitFile;
+use super::unit_places::{UnitPlaces, WalkedUnits};
 use crate::error::{Error, Result};
-use crate::format::FormatError;
+use crate::format::{FormatError, SegmentDirectory, UNIT_CHUNKS, UNIT_HEADER_BYTES};
 use crate::log::options::ADDRESS_LIMIT;
+use crate::log::sync::Mutex;
 use crate::types::{Address, LogKind};
 
-/// What a segment file is called.
+/// The name of a segment file.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SegmentName {
     pub first: Address,
-    pub generation: Generation,
+    /// Distinguishes the files of one first address: the highest counts.
+    pub generation: u32,
 }
-
-/// Which of the files of one first address: the highest counts.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Generation {
-    pub number: u32,
-    pub form: SegmentForm,
-}
-
-/// How a segment file holds the log's bytes.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum SegmentForm {
-    /// As they are.
-    #[default]
-    Rows,
-    /// As units of columns; of the record log alone.
-    Columns,
-}
-
-/// What the name of a column segment ends in.
-const COLUMNS_SUFFIX: &str = ".columns";
 
 impl SegmentName {
-    /// `None` for names that no segment has.
+    /// Returns `None` for names that no segment has.
     pub fn parse(name: &str) -> Option<SegmentName> {
-        let (name, form) = match name.strip_suffix(COLUMNS_SUFFIX) {
-            Some(name) => (name, SegmentForm::Columns),
-            None => (name, SegmentForm::Rows),
-        };
         let (first, number) = name.split_once('.')?;
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let canonical = number == "0" || !number.starts_with('0');
@@ -61,85 +40,52 @@ impl SegmentName {
         }
         Some(SegmentName {
             first: Address(first.parse().ok()?),
-            generation: Generation {
-                number: number.parse().ok()?,
-                form,
-            },
+            generation: number.parse().ok()?,
         })
     }
 
     pub fn file_name(&self) -> String {
-        let form = match self.generation.form {
-            SegmentForm::Rows => "",
-            SegmentForm::Columns => COLUMNS_SUFFIX,
-        };
-        format!("{:020}.{}{form}", self.first.0, self.generation.number)
+        format!("{:020}.{}", self.first.0, self.generation)
     }
 }
 
-/// Which segments a log has: the highest generation of each first address.
-pub type SegmentList = BTreeMap<Address, Generation>;
+/// The segments of a log: the highest generation of each first address.
+pub type SegmentList = BTreeMap<Address, u32>;
 
-/// What a generation is called until all of it is there.
+/// The suffix of a generation until it is complete.
 const DRAFT_SUFFIX: &str = ".new";
-/// Nobody reads a file of such a name.
-const DAMAGED_SUFFIX: &str = "damaged";
 
-/// A generation that is being written. Dropped before it is published, it is gone.
+/// A generation that is being written. It is removed if it is dropped before it is published.
 #[derive(Debug)]
 pub struct Draft<'a> {
     segments: &'a SegmentDir,
     name: SegmentName,
-    /// What it takes the place of.
+    /// The generation that it replaces.
     before: Option<SegmentName>,
     file: Arc<dyn StorageFile>,
 }
 
 impl Draft<'_> {
-    pub fn name(&self) -> SegmentName {
-        self.name
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
     }
 
-    pub fn file(&self) -> &dyn StorageFile {
-        &*self.file
-    }
-
-    /// The same, for those who keep it.
-    pub fn shared_file(&self) -> Arc<dyn StorageFile> {
-        Arc::clone(&self.file)
-    }
-
-    /// Syncs it and lets it take the place of the generation before, which is removed.
+    /// Syncs it and replaces the generation before, which is removed.
     pub fn publish(self) -> Result<()> {
-        self.appear()?;
+        let storage = &*self.segments.storage;
+        self.file.sync()?;
+        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
+        storage.sync_dir(&self.segments.path)?;
         match self.before {
             Some(before) => self.segments.remove(before),
             None => Ok(()),
         }
     }
-
-    /// The same, but the generation before is kept under a name that no segment has.
-    fn publish_beside(self, kept: &Path) -> Result<()> {
-        self.appear()?;
-        let Some(before) = self.before else {
-            return Ok(());
-        };
-        let storage = &*self.segments.storage;
-        storage.rename(&self.segments.path_of(before), kept)?;
-        storage.sync_dir(&self.segments.path)
-    }
-
-    fn appear(&self) -> Result<()> {
-        let storage = &*self.segments.storage;
-        self.file.sync()?;
-        storage.rename(self.file.path(), &self.segments.path_of(self.name))?;
-        storage.sync_dir(&self.segments.path)
-    }
 }
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // After `publish` there is nothing of that name.
+        // After `publish` no file has that name.
         let _ = unlink_if_present(&*self.segments.storage, self.file.path());
     }
 }
@@ -175,18 +121,31 @@ impl SegmentDir {
         self.segment_bytes
     }
 
-    /// Makes the folder; the caller syncs the directory above.
+    pub fn chunk_bytes(&self) -> u32 {
+        self.chunk_bytes
+    }
+
+    /// Addresses of a unit of the record log.
+    pub fn unit_bytes(&self) -> u64 {
+        UNIT_CHUNKS * u64::from(self.chunk_bytes)
+    }
+
+    pub fn uuid(&self) -> &[u8; 16] {
+        &self.uuid
+    }
+
+    /// Creates the folder; the caller syncs the directory above.
     pub fn make(&self) -> Result<()> {
         self.storage.make_dir(&self.path)?;
         self.refuse_link()
     }
 
-    /// What stands in the folder is in the directory: a link could lead out of it.
+    /// Refuses a link in the folder's place, because it could lead out of the directory.
     pub fn refuse_link(&self) -> Result<()> {
         if self.storage.is_link(&self.path)? {
             return Err(Error::Damaged {
                 path: self.path.clone(),
-                what: "a symbolic link, which Loom does not follow, stands in place of the folder: move it away, and put the folder itself there"
+                what: "a symbolic link, which Loom does not follow, is in place of the folder: move it away, and put the folder itself there"
                     .to_owned(),
             });
         }
@@ -202,14 +161,14 @@ impl SegmentDir {
         self.path.join(name.file_name())
     }
 
-    /// All segments; files with other names are not looked at.
+    /// Lists all segments and ignores files with other names.
     pub fn list(&self) -> Result<SegmentList> {
         Ok(newest(&self.names()?))
     }
 
     fn names(&self) -> Result<Vec<SegmentName>> {
         self.refuse_link()?;
-        // Without the folder, as in a copy that left out what is empty, there are no segments.
+        // A missing folder, as in a copy without empty folders, has no segments.
         let names = match self.storage.list(&self.path) {
             Err(error) if is_not_found(&error) => Vec::new(),
             names => names?,
@@ -219,29 +178,26 @@ impl SegmentDir {
             .filter_map(|name| SegmentName::parse(name))
             .filter(|name| name.first < ADDRESS_LIMIT)
             .filter(|name| name.first.0.is_multiple_of(self.segment_bytes))
-            .filter(|name| {
-                name.generation.form == SegmentForm::Rows || self.log == LogKind::Records
-            })
             .collect())
     }
 
-    /// Opens the file of a segment as it stands.
+    /// Opens the file of a segment.
     fn open(&self, name: SegmentName, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
         self.storage.open(&self.path_of(name), mode)
     }
 
-    /// Opens a segment to read the bytes of the log.
-    pub fn open_to_read(&self, name: SegmentName) -> Result<OpenSegment> {
+    /// Opens a segment to read the bytes of the log. Where its units have to be walked, `walked` keeps where they stand.
+    pub fn open_to_read(&self, name: SegmentName, walked: &WalkedUnits) -> Result<OpenSegment> {
         let file = self.open(name, OpenMode::Read)?;
-        Ok(match name.generation.form {
-            SegmentForm::Rows => OpenSegment::Rows(file),
-            SegmentForm::Columns => {
-                OpenSegment::Columns(Arc::new(self.columns_of(name.first, file)?))
+        Ok(match self.log {
+            LogKind::Records => {
+                OpenSegment::Units(Arc::new(self.units_of(name.first, file, walked)?))
             }
+            LogKind::Chunks | LogKind::Times => OpenSegment::Bytes(file),
         })
     }
 
-    /// The length of a segment's file. One that retention removes meanwhile has none, nor has something else in a segment's place.
+    /// Returns the length of a segment's file; `None` if retention removed it in the meantime, or something else has its place.
     pub fn file_bytes(&self, name: SegmentName) -> Result<Option<u64>> {
         let opened = self.open(name, OpenMode::Read);
         match opened.and_then(|file| file.bytes()) {
@@ -252,51 +208,66 @@ impl SegmentDir {
         }
     }
 
-    /// The column segments whose directory is damaged, and why. It opens each of them.
-    pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
+    /// Returns the segments of units that end at or below `end` and whose directory is damaged, with the reasons. It opens each of them.
+    pub fn damaged_directories(&self, end: Address) -> Result<Vec<(PathBuf, String)>> {
         let mut damaged = Vec::new();
-        self.each_damaged_directory(|name, _, damage| {
+        self.each_damaged_directory(Address::ZERO, end, |name, _, damage| {
             damaged.push((self.path_of(name), damage.to_string()));
             Ok(())
         })?;
         Ok(damaged)
     }
 
-    /// Writes the directories of column segments again that are damaged and whose units are all there.
-    pub fn mend_directories(&self) -> Result<()> {
-        self.each_damaged_directory(|name, columns, _| {
-            columns.write_directory(&*self.open(name, OpenMode::Write)?)
+    /// Rewrites the directories of segments that end above `from` and have all units.
+    pub fn mend_directories(&self, from: Address, end: Address) -> Result<()> {
+        self.each_damaged_directory(from, end, |name, units, _| {
+            units.write_end(&*self.open(name, OpenMode::Write)?)
         })
     }
 
     fn each_damaged_directory(
         &self,
-        mut each: impl FnMut(SegmentName, &ColumnFile, &FormatError) -> Result<()>,
+        from: Address,
+        end: Address,
+        mut each: impl FnMut(SegmentName, &UnitFile, &FormatError) -> Result<()>,
     ) -> Result<()> {
-        for (first, generation) in self.list()? {
-            if generation.form == SegmentForm::Rows {
-                continue;
+        for (&first, &generation) in self.list()?.range(self.first_of(from)..) {
+            if first.0.saturating_add(self.segment_bytes) > end.0 {
+                break;
             }
             let name = SegmentName { first, generation };
             let file = self.open(name, OpenMode::Read);
-            let columns = match file.and_then(|file| self.columns_of(first, file)) {
+            let units = file.and_then(|file| self.units_of(first, file, &WalkedUnits::default()));
+            let units = match units {
                 // Retention was faster, or the chunks of the segment are reported one by one.
                 Err(error) if is_not_found(&error) || error.is_damage() => continue,
-                columns => columns?,
+                units => units?,
             };
-            let is_given_up = columns.bytes()? == 0;
-            if let Some(damage) = columns.directory_damage()
-                && !is_given_up
+            if let Some(damage) = units.end_damage()?
+                && units.has_last_unit()?
             {
-                each(name, &columns, damage)?;
+                each(name, &units, &damage)?;
             }
         }
         Ok(())
     }
 
-    /// The column segment that a file is.
-    pub fn columns_of(&self, first: Address, file: Arc<dyn StorageFile>) -> Result<ColumnFile> {
-        ColumnFile::of(
+    /// The segment of units that a file is.
+    fn units_of(
+        &self,
+        first: Address,
+        file: Arc<dyn StorageFile>,
+        walked: &WalkedUnits,
+    ) -> Result<UnitFile> {
+        let find = || self.places_of(first, Arc::clone(&file));
+        let places = walked.of_file(file.id()?, find)?;
+        let (uuid, segment_bytes) = (&self.uuid, self.segment_bytes);
+        UnitFile::of(uuid, first, self.chunk_bytes, segment_bytes, file, places)
+    }
+
+    /// Returns the places of the units of a segment in its file.
+    pub fn places_of(&self, first: Address, file: Arc<dyn StorageFile>) -> Result<UnitPlaces> {
+        UnitPlaces::of(
             &self.uuid,
             first,
             self.chunk_bytes,
@@ -305,132 +276,123 @@ impl SegmentDir {
         )
     }
 
-    /// Opens the segment that begins at `first` to write, made and allocated in full where it is not, its name durable.
-    pub fn provide(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+    /// Returns the end that belongs behind the units of the complete segment at `first`, and its offset in the file.
+    pub fn end_of(
+        &self,
+        first: Address,
+        file: &Arc<dyn StorageFile>,
+        starts: &[u64],
+    ) -> Result<Vec<u8>> {
+        let (uuid, chunk_bytes) = (&self.uuid, self.chunk_bytes);
+        let of_file = || Arc::clone(file);
+        let places = UnitPlaces::known(uuid, first, chunk_bytes, of_file(), starts.to_vec());
+        let segment_bytes = self.segment_bytes;
+        let places = Arc::new(Mutex::new(places));
+        let units = UnitFile::of(uuid, first, chunk_bytes, segment_bytes, of_file(), places)?;
+        Ok(units.end(starts))
+    }
+
+    /// Returns the first address from `address` on with bytes in a segment; in the record log, with a unit in their place.
+    pub fn stored_from(&self, address: Address) -> Result<Option<Address>> {
+        let (list, first) = (self.list()?, self.first_of(address));
+        let is_there = !list.contains_key(&first)
+            || self.log != LogKind::Records
+            || match self.open_units(first) {
+                Ok(units) => units.map_or(Ok(false), |units| units.reaches(address))?,
+                // A segment that cannot be opened is damaged, not missing.
+                Err(error) => !is_not_found(&error),
+            };
+        let from = if is_there { first } else { first + 1 };
+        let next = list.range(from..).next();
+        Ok(next.map(|(first, _)| (*first).max(address)))
+    }
+
+    /// Opens the segment of units that begins at `first`, if it exists.
+    pub fn open_units(&self, first: Address) -> Result<Option<UnitFile>> {
         let Some(&generation) = self.list()?.get(&first) else {
-            return self.make_segment(first, mode);
+            return Ok(None);
+        };
+        let file = self.open(SegmentName { first, generation }, OpenMode::Read)?;
+        self.units_of(first, file, &WalkedUnits::default())
+            .map(Some)
+    }
+
+    /// Opens the segment that begins at `first` for writing, or creates it with a durable name. A segment of an index log is fully allocated; units are
+    /// appended.
+    pub fn provide(&self, first: Address) -> Result<Arc<dyn StorageFile>> {
+        let Some(&generation) = self.list()?.get(&first) else {
+            return self.make_segment(first);
         };
         let name = SegmentName { first, generation };
-        self.refuse_columns(name)?;
         let file = match self.open(name, OpenMode::Write) {
-            // What is missing from an index log is rebuilt from the records. The record log does not go on beside records that may only have been put
+            // A missing part of an index log is rebuilt from the records. The record log does not continue beside records that may only have been moved
             // elsewhere.
             Err(error @ Error::Damaged { .. }) if self.log != LogKind::Records => {
                 tracing::warn!("{error}; a new file is written beside it");
-                return self.make_segment(first, mode);
+                return self.make_segment(first);
             }
             file => file?,
         };
-        if file.bytes()? < self.segment_bytes {
-            // What is written there is synced before anybody relies on it, and its length with it.
+        if self.log != LogKind::Records && file.bytes()? < self.segment_bytes {
+            // The bytes in it, and the length, are synced before anything relies on them.
             file.allocate(self.segment_bytes)?;
         }
         self.storage.sync_dir(&self.path)?;
-        if mode == OpenMode::WriteDirect {
-            self.open(name, mode)
-        } else {
-            Ok(file)
-        }
+        Ok(file)
     }
 
-    /// Rewrites the segment in which the log ends as rows, if it is columns: a writer goes on in rows alone. Chunks that are damaged become zeroes, which are
-    /// damaged too. Columns may still give some of their records, so a damaged file is kept under another name.
-    ///
-    /// # Errors
-    /// The disk fails, and nothing has changed: what it cannot read now may be sound.
-    pub fn rewrite_as_rows(&self, end: Address) -> Result<()> {
+    /// Does the same for appending or overwriting, and reserves the greatest space that the segment can take.
+    pub fn provide_reserved(&self, first: Address) -> Result<Arc<dyn StorageFile>> {
+        let file = self.provide(first)?;
+        if self.log == LogKind::Records {
+            let units = SegmentDirectory::units_of(self.segment_bytes, self.chunk_bytes);
+            // Units of columns save more bytes than their zones take.
+            let raw = self.segment_bytes + (units * UNIT_HEADER_BYTES) as u64;
+            file.reserve(raw + SegmentDirectory::bytes_of(units) as u64)?;
+        }
+        Ok(file)
+    }
+
+    /// Gives back the unused space of the segment that holds `end`.
+    pub fn give_back(&self, end: Address) -> Result<()> {
         let first = self.first_of(end);
-        let columns = self.list()?.get(&first).copied();
-        let columns = columns.filter(|it| it.form == SegmentForm::Columns && first < end);
-        let Some(generation) = columns else {
+        let Some(&generation) = self.list()?.get(&first) else {
             return Ok(());
         };
-        let name = SegmentName { first, generation };
-        let columns = self.columns_of(first, self.open(name, OpenMode::Read)?)?;
-        let draft = self.draft(first)?;
-        let mut chunk = vec![0; self.chunk_bytes as usize];
-        let mut damaged = 0;
-        for offset in (0..self.segment_bytes).step_by(chunk.len()) {
-            let read = columns.read_at(&mut chunk, offset);
-            if first + offset >= end {
-                let is_empty = read.is_ok() && chunk.iter().all(|byte| *byte == 0);
-                is_empty.then_some(()).ok_or_else(|| self.too_long(name))?;
-                continue;
-            }
-            match read {
-                Ok(_) => write_at(draft.file(), &chunk, offset)?,
-                Err(error @ Error::Corrupt { .. }) => {
-                    tracing::error!("{error}");
-                    damaged += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if damaged == 0 {
-            return draft.publish();
-        }
-        let file = self.path_of(name);
-        let kept = file.with_added_extension(DAMAGED_SUFFIX);
-        draft.publish_beside(&kept)?;
-        tracing::error!(
-            "{}: {damaged} chunks are damaged, and the log goes on without them; the file is kept as {}",
-            file.display(),
-            kept.display()
-        );
-        Ok(())
-    }
-
-    /// Fails for a column segment, in which nothing is written or cut.
-    fn refuse_columns(&self, name: SegmentName) -> Result<()> {
-        match name.generation.form {
-            SegmentForm::Rows => Ok(()),
-            SegmentForm::Columns => Err(self.too_long(name)),
+        match self.own(SegmentName { first, generation })? {
+            Some(file) => file.truncate(file.bytes()?),
+            None => Ok(()),
         }
     }
 
-    /// The error of a column segment that holds more than the log.
-    fn too_long(&self, name: SegmentName) -> Error {
-        Error::damaged(
-            &self.path_of(name),
-            "the record log ends inside this column segment, which goes on; this happens only where files of different times are mixed; restore all files \
-             from one backup, or move this one away, which loses its records",
-        )
-    }
-
-    /// It has its name only once it is synced: a file whose sync failed is never taken for a segment later.
-    fn make_segment(&self, first: Address, mode: OpenMode) -> Result<Arc<dyn StorageFile>> {
+    /// The file gets its name only after it is synced, so a file whose sync failed is never taken for a segment later.
+    fn make_segment(&self, first: Address) -> Result<Arc<dyn StorageFile>> {
         let draft = self.draft(first)?;
         let name = draft.name;
         draft.publish()?;
-        self.open(name, mode)
+        self.open(name, OpenMode::Write)
     }
 
-    /// Begins a new generation of a segment, allocated in full.
+    /// Begins a new generation of a segment: fully allocated for an index log, empty for the record log.
     pub fn draft(&self, first: Address) -> Result<Draft<'_>> {
-        let draft = self.draft_of(first, SegmentForm::Rows)?;
-        draft.file.allocate(self.segment_bytes)?;
-        Ok(draft)
-    }
-
-    /// Begins a new generation of a segment, empty.
-    pub fn draft_of(&self, first: Address, form: SegmentForm) -> Result<Draft<'_>> {
         let before = self.list()?.get(&first).copied();
-        let generation = Generation {
-            number: before.map_or(0, |before| before.number + 1),
-            form,
-        };
+        let generation = before.map_or(0, |before| before + 1);
         let name = SegmentName { first, generation };
         let path = self
             .path
             .join(format!("{}{DRAFT_SUFFIX}", name.file_name()));
         unlink_if_present(&*self.storage, &path)?;
         let file = self.storage.open(&path, OpenMode::CreateNew)?;
-        Ok(Draft {
+        let draft = Draft {
             segments: self,
             name,
             before: before.map(|generation| SegmentName { first, generation }),
             file,
-        })
+        };
+        if self.log != LogKind::Records {
+            draft.file.allocate(self.segment_bytes)?;
+        }
+        Ok(draft)
     }
 
     /// Reads bytes by address; `false` if they are not all there.
@@ -445,7 +407,8 @@ impl SegmentDir {
             let offset = address.0 - first.0;
             let run = (self.segment_bytes - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at_mut(run);
-            let segment = self.open_to_read(SegmentName { first, generation })?;
+            let name = SegmentName { first, generation };
+            let segment = self.open_to_read(name, &WalkedUnits::default())?;
             if segment.read_at(piece, offset)? != piece.len() {
                 return Ok(false);
             }
@@ -455,7 +418,7 @@ impl SegmentDir {
         Ok(true)
     }
 
-    /// Writes bytes by address through the page cache and syncs them; segments are made as needed. For recovery, which is in no hurry.
+    /// Writes bytes of an index log by address, syncs them and creates segments as needed. Only recovery uses it, which is not urgent.
     pub fn write_synced(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let mut address = address;
         let mut rest = bytes;
@@ -464,7 +427,7 @@ impl SegmentDir {
             let offset = address.0 - first.0;
             let run = (self.segment_bytes - offset).min(rest.len() as u64) as usize;
             let (piece, later) = rest.split_at(run);
-            let file = self.provide(first, OpenMode::Write)?;
+            let file = self.provide(first)?;
             write_at(&*file, piece, offset)?;
             file.sync()?;
             address += run as u64;
@@ -473,7 +436,7 @@ impl SegmentDir {
         Ok(())
     }
 
-    /// Syncs the segments that hold bytes between the two addresses: who wrote them may have died before it did.
+    /// Syncs the segments with bytes between the two addresses, because their writer may have died before it did.
     pub fn sync(&self, from: Address, to: Address) -> Result<()> {
         let list = self.list()?;
         let held = list.range(self.first_of(from.min(to))..to);
@@ -489,7 +452,7 @@ impl SegmentDir {
         Ok(())
     }
 
-    /// Removes a segment. What is not a file of ours keeps its place.
+    /// Removes a segment, unless something else has its place.
     pub fn remove(&self, name: SegmentName) -> Result<()> {
         match unlink_if_present(&*self.storage, &self.path_of(name)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => Ok(()),
@@ -497,7 +460,7 @@ impl SegmentDir {
         }
     }
 
-    /// Removes what a crash left of a generation that was being written.
+    /// Removes unfinished generations that a crash left.
     pub fn remove_drafts(&self) -> Result<()> {
         for name in self.storage.list(&self.path)? {
             if name
@@ -511,18 +474,14 @@ impl SegmentDir {
         Ok(())
     }
 
-    /// Makes the log end at `end`: what lies above is removed, durably.
+    /// Makes the log end at `end`: durably removes everything above, which for the record log is whole segments.
     pub fn cut(&self, end: Address) -> Result<()> {
         let keep = self.first_of(end);
-        let names = self.names()?;
-        let ends_in = |name: &&SegmentName| name.first == keep && name.first < end;
-        if let Some(last) = names.iter().filter(ends_in).max() {
-            self.refuse_columns(*last)?;
-        }
-        for name in names {
+        for name in self.names()? {
             if name.first >= end {
                 self.remove(name)?;
             } else if name.first == keep
+                && self.log != LogKind::Records
                 && let Some(file) = self.own(name)?
             {
                 if file.bytes()? > end.0 - keep.0 {
@@ -534,7 +493,7 @@ impl SegmentDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// Removes the segments above `end`'s that were allocated and never written: those begin with zeroes.
+    /// Removes the segments above the one of `end` that were created and never written: they are empty, or begin with zeroes.
     pub fn remove_unwritten(&self, end: Address, below: Address) -> Result<()> {
         for name in self.names()? {
             let mut first_bytes = [0; 4096];
@@ -551,13 +510,13 @@ impl SegmentDir {
         self.storage.sync_dir(&self.path)
     }
 
-    /// Removes the segments that lie wholly below `begin`, and generations that others replaced. Returns what stays.
+    /// Removes the segments that lie wholly below `begin`, and replaced generations. Returns the remaining ones.
     pub fn evict(&self, begin: Address) -> Result<SegmentList> {
         let is_evicted = |first: Address| first.0.saturating_add(self.segment_bytes) <= begin.0;
         let names = self.names()?;
         let mut list = newest(&names);
         if names.len() > list.len() {
-            // What replaces others was synced before it had its name; its name must be durable too before they go.
+            // The names of the replacements must be durable too before the old generations go.
             self.storage.sync_dir(&self.path)?;
         }
         let mut removed = false;
@@ -579,7 +538,7 @@ impl SegmentDir {
         Ok(list)
     }
 
-    /// Gives back the space of a segment, whoever has it open: a reader finds its file short, and then that it was evicted.
+    /// Gives back the space of a segment even while readers have it open: a reader finds its file short, and then that it was evicted.
     fn empty(&self, name: SegmentName) -> Result<()> {
         match self.own(name) {
             Ok(Some(file)) => file.truncate(0),
@@ -589,7 +548,7 @@ impl SegmentDir {
         }
     }
 
-    /// Opens a segment to write; `None` where what stands in its place is not a file of ours, and so holds nothing of the log.
+    /// Opens a segment for writing; `None` if something else has its place, which holds nothing of the log.
     fn own(&self, name: SegmentName) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(name, OpenMode::Write) {
             Err(Error::Damaged { .. }) => Ok(None),
@@ -597,7 +556,7 @@ impl SegmentDir {
         }
     }
 
-    /// The error for bytes that a segment should hold and does not.
+    /// Reports bytes that are missing from a segment.
     pub fn missing(&self, list: &SegmentList, address: Address, what: &str) -> Error {
         Error::Corrupt {
             path: self.path_at(list, address),
@@ -606,23 +565,20 @@ impl SegmentDir {
         }
     }
 
-    /// The segment that holds an address, or would.
+    /// The segment that holds, or would hold, an address.
     pub fn path_at(&self, list: &SegmentList, address: Address) -> PathBuf {
         let first = self.first_of(address);
         self.path_of_any(first, list.get(&first).copied())
     }
 
-    /// The segment that begins at `first`; without a generation the name that it had first, or of the record log all that it could have.
-    pub fn path_of_any(&self, first: Address, generation: Option<Generation>) -> PathBuf {
-        if generation.is_none() && self.log == LogKind::Records {
-            return self.path.join(format!("{:020}.*", first.0));
-        }
+    /// The segment that begins at `first`; without a generation, its first name.
+    pub fn path_of_any(&self, first: Address, generation: Option<u32>) -> PathBuf {
         let generation = generation.unwrap_or_default();
         self.path_of(SegmentName { first, generation })
     }
 }
 
-/// Of each first address the highest generation.
+/// Keeps the highest generation of each first address.
 fn newest(names: &[SegmentName]) -> SegmentList {
     let mut list = SegmentList::new();
     for name in names {
@@ -639,13 +595,6 @@ mod tests {
     use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Rule, loom};
     use crate::types::PerLog;
 
-    fn rows(number: u32) -> Generation {
-        Generation {
-            number,
-            form: SegmentForm::Rows,
-        }
-    }
-
     fn meta() -> DirMeta {
         DirMeta::new(1 << 12, PerLog::new(|_| 1 << 16))
     }
@@ -661,21 +610,10 @@ mod tests {
     fn names_round_trip_and_others_are_no_segments() {
         let name = SegmentName {
             first: Address(1 << 30),
-            generation: rows(12),
+            generation: 12,
         };
         assert_eq!(name.file_name(), "00000000001073741824.12");
         assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
-        let columns = Generation {
-            form: SegmentForm::Columns,
-            ..name.generation
-        };
-        let name = SegmentName {
-            generation: columns,
-            ..name
-        };
-        assert_eq!(name.file_name(), "00000000001073741824.12.columns");
-        assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
-        assert!(rows(12) < columns && columns < rows(13));
         for other in [
             "",
             "1.0",
@@ -686,7 +624,6 @@ mod tests {
             "0000000000107374182x.0",
             "00000000001073741824.0.0",
             "00000000001073741824.columns",
-            "00000000001073741824.0.columns.columns",
         ] {
             assert_eq!(SegmentName::parse(other), None, "{other}");
         }
@@ -705,7 +642,7 @@ mod tests {
         ] {
             let name = SegmentName {
                 first: Address(first),
-                generation: rows(generation),
+                generation,
             };
             let file = segments.open(name, OpenMode::Create).unwrap();
             write_at(&*file, &[byte; 8], 0).unwrap();
@@ -713,7 +650,7 @@ mod tests {
         let list = segments.list().unwrap();
         assert_eq!(
             list,
-            SegmentList::from([(Address(0), rows(10)), (Address(1 << 16), rows(0))])
+            SegmentList::from([(Address(0), 10), (Address(1 << 16), 0)])
         );
         let mut bytes = [0; 8];
         assert!(segments.read(&list, Address(0), &mut bytes).unwrap());
@@ -722,67 +659,27 @@ mod tests {
         assert_eq!(segments.names().unwrap().len(), 2);
     }
 
-    /// Not even where what failed could not be removed at once.
+    /// The rule holds even if the failed file could not be removed at once.
     // G10
     #[test]
     fn a_file_whose_sync_failed_is_never_taken_for_a_segment() {
         let disk = Disk::new();
-        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Records, &meta());
+        let segments = SegmentDir::new(disk.storage(), &loom(), LogKind::Chunks, &meta());
         disk.storage().make_dir(&loom()).unwrap();
         segments.make().unwrap();
         for kind in [Kind::Sync, Kind::Unlink] {
             disk.rule(Rule::once(Fault::Fails(ENOSPC), move |op| op.kind == kind));
         }
-        segments.provide(Address(0), OpenMode::Write).unwrap_err();
-        let file = segments.provide(Address(0), OpenMode::Write).unwrap();
+        segments.provide(Address(0)).unwrap_err();
+        let file = segments.provide(Address(0)).unwrap();
         write_at(&*file, &[7; 8], 0).unwrap();
         file.sync().unwrap();
         assert_eq!(disk.synced_again(), Vec::<PathBuf>::new());
         assert_eq!(file.bytes().unwrap(), 1 << 16);
     }
 
-    /// Its files may be of different times; nothing of the column segment is changed.
     #[test]
-    fn a_record_log_that_ends_inside_a_column_segment_is_refused_by_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = SegmentDir::new(
-            Arc::new(OsStorage::default()),
-            dir.path(),
-            LogKind::Records,
-            &meta(),
-        );
-        records.make().unwrap();
-        let path = dir.path().join("records/00000000000000065536.1.columns");
-        std::fs::write(&path, [7; 5000]).unwrap();
-        let first = Address(1 << 16);
-        for refused in [
-            records.cut(first + 8).unwrap_err(),
-            records.provide(first, OpenMode::Write).unwrap_err(),
-            records.write_synced(first + 4096, &[1; 8]).unwrap_err(),
-            records.rewrite_as_rows(first + 4096).unwrap_err(),
-        ] {
-            let message = refused.to_string();
-            assert!(
-                message.contains("65536.1.columns") && message.contains("backup"),
-                "{message}"
-            );
-        }
-        assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);
-        records.cut(first).unwrap();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn files_named_as_column_segments_are_nothing_in_an_index_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let segments = segments(dir.path());
-        let path = dir.path().join("chunks/00000000000000000000.7.columns");
-        std::fs::write(path, b"x").unwrap();
-        assert!(segments.list().unwrap().is_empty());
-    }
-
-    #[test]
-    fn what_is_cut_reads_as_absent_and_later_as_zeroes() {
+    fn bytes_that_were_cut_read_as_absent_and_later_as_zeroes() {
         let dir = tempfile::tempdir().unwrap();
         let segments = segments(dir.path());
         let bytes: Vec<u8> = (0..200_000u32).map(|i| i as u8 | 1).collect();
@@ -798,7 +695,7 @@ mod tests {
         let list = segments.list().unwrap();
         assert_eq!(list.len(), 2);
         assert!(!segments.read(&list, Address(69_999), &mut [0; 2]).unwrap());
-        let file = segments.provide(Address(1 << 16), OpenMode::Write).unwrap();
+        let file = segments.provide(Address(1 << 16)).unwrap();
         assert_eq!(file.bytes().unwrap(), 1 << 16);
         let mut back = [1; 8];
         assert!(segments.read(&list, Address(70_000), &mut back).unwrap());

@@ -1,4 +1,4 @@
-//! Files and system calls as the log sees them: one trait, so that a simulator can stand in for the operating system.
+//! Files and system calls as the log sees them: one trait, so that a simulator can replace the operating system.
 //!
 //! Every error names its path. Nothing else in `log` makes a system call on a file.
 
@@ -13,29 +13,27 @@ use memmap2::MmapRaw;
 use crate::error::{Error, IoContext, Result};
 use crate::memory;
 
-/// How a file is opened. None of them follows a symbolic link, and only regular files open.
+/// Modes of opening a file. None of them follows a symbolic link, and only regular files open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OpenMode {
-    /// An existing file, to read.
+    /// An existing file, for reading.
     Read,
-    /// An existing file, to read and write through the page cache.
+    /// An existing file, for reading and writing.
     Write,
-    /// An existing file, to write past the page cache where the file system can; offsets, lengths and memory are then multiples of 4096.
-    WriteDirect,
-    /// To read and write; made, with mode 0600, where it does not exist.
+    /// For reading and writing; created with mode 0600 if it does not exist.
     Create,
     /// As `Create`, but it is an error if the file exists.
     CreateNew,
 }
 
-/// What distinguishes one file from any other on this machine.
+/// Distinguishes one file from any other on this machine.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FileId {
     pub device: u64,
     pub inode: u64,
 }
 
-/// The lock of a directory, where there is one.
+/// The lock of a directory, if there is one.
 #[derive(Debug, Default)]
 pub struct DirLock {
     pub(super) _dir: Option<OwnedFd>,
@@ -44,7 +42,7 @@ pub struct DirLock {
 /// The file system, by path.
 pub trait Storage: fmt::Debug + Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn StorageFile>>;
-    /// Makes a directory of mode 0700 unless it exists.
+    /// Creates a directory of mode 0700 unless it exists.
     fn make_dir(&self, path: &Path) -> Result<()>;
     /// The names in a directory, in no order.
     fn list(&self, path: &Path) -> Result<Vec<String>>;
@@ -52,22 +50,22 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn unlink(&self, path: &Path) -> Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
-    /// Of a file or a directory.
+    /// The identity of a file or a directory.
     fn file_id(&self, path: &Path) -> Result<FileId>;
-    /// Takes the exclusive lock of a directory itself, held for as long as what is returned; `None` if another holds it. A storage without such
-    /// locks refuses nobody.
+    /// Takes the exclusive lock of a directory itself and holds it until the result is dropped; `None` if another holds it. A storage without such locks
+    /// refuses nobody.
     fn lock_dir(&self, _path: &Path) -> Result<Option<DirLock>> {
         Ok(Some(DirLock::default()))
     }
-    /// Whether a symbolic link stands there, which may lead anywhere.
+    /// Reports whether the path is a symbolic link, which may lead anywhere.
     fn is_link(&self, path: &Path) -> Result<bool> {
         is_link(path)
     }
-    /// Bytes that an ordinary user may still allocate on the file system that holds `path`; the most there are if that does not count them.
+    /// Bytes that an ordinary user may still allocate on the file system of `path`; the greatest number if it does not count them.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
     /// Names this boot of the machine: memory that was shared under another name is gone.
     fn boot_id(&self) -> Result<String>;
-    /// Bytes read so far; 0 where nobody counts them.
+    /// Bytes read so far; 0 if they are not counted.
     fn bytes_read(&self) -> u64 {
         0
     }
@@ -78,28 +76,35 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// Reads up to `buffer.len()` bytes; 0 means the end of the file.
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Says that these bytes are read soon, so that they are fetched meanwhile. A hint: it changes no answer, and cannot fail.
+    /// Announces that these bytes are read soon, so that they are fetched. This is a hint: it changes no answer and cannot fail.
     fn will_read(&self, _offset: u64, _bytes: u64) {}
-    /// Writes a part of `bytes`, or all, and returns how much.
+    /// Writes a part of `bytes`, or all, and returns the number of bytes.
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize>;
-    /// Makes the content durable, and the length where it grew.
+    /// Starts the write-back of these bytes, so that the next sync is short. This is a hint: it makes nothing durable and cannot fail.
+    fn start_write_back(&self, _offset: u64, _bytes: u64) {}
+    /// Makes the content durable, and the length if it grew.
     fn sync(&self) -> Result<()>;
-    /// Makes the file at least `bytes` long with all of it backed by storage, zeroes where nothing was written.
+    /// Makes the file at least `bytes` long and backs all of it with storage; unwritten bytes are zeroes.
     fn allocate(&self, bytes: u64) -> Result<()>;
+    /// Backs the first `bytes` bytes with storage without a change of the length, so that writes there never fail for lack of space. Truncating the file gives
+    /// back the space above. A storage that cannot do so lets a later write fail.
+    fn reserve(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
     fn truncate(&self, bytes: u64) -> Result<()>;
     fn bytes(&self) -> Result<u64>;
     fn id(&self) -> Result<FileId>;
-    /// Whether it has no name any more: what is written from now on under its old one is not in it.
+    /// Reports whether it has no name any more, so that later writes under its old name go to another file.
     fn is_removed(&self) -> Result<bool>;
-    /// Takes the exclusive lock of this file for as long as it stays open; `false` if another holds it.
+    /// Takes the exclusive lock of this file until it is closed; `false` if another holds it.
     fn try_lock(&self) -> Result<bool>;
-    /// Whether another open file holds the lock. Takes nothing.
+    /// Reports whether another open file holds the lock, without taking it.
     fn is_locked(&self) -> Result<bool>;
-    /// Maps the first `bytes` bytes, shared and writable, every page present.
+    /// Maps the first `bytes` bytes, shared and writable, with every page present.
     fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>>;
 }
 
-/// Reads all of `buffer` or, at the end of the file, less; returns how much.
+/// Fills `buffer`, or less at the end of the file, and returns the number of bytes.
 pub fn read_at(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -111,7 +116,7 @@ pub fn read_at(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result
     Ok(done)
 }
 
-/// Writes all of `bytes`, a short write completed.
+/// Writes all of `bytes` and completes short writes.
 pub fn write_at(file: &dyn StorageFile, bytes: &[u8], offset: u64) -> Result<()> {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -123,7 +128,7 @@ pub fn write_at(file: &dyn StorageFile, bytes: &[u8], offset: u64) -> Result<()>
     Ok(())
 }
 
-/// The whole of a file of at most `bytes_max` bytes; `None` if it does not exist.
+/// Reads a whole file of at most `bytes_max` bytes; `None` if it does not exist.
 pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let file = match storage.open(path, OpenMode::Read) {
         Err(error) if is_not_found(&error) => return Ok(None),
@@ -144,26 +149,26 @@ pub fn read_file(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<O
     Ok(Some(content))
 }
 
-/// What follows the name of a small file until all of it is there.
+/// The suffix of a small file until it is complete.
 pub const UNFINISHED_SUFFIX: &str = ".tmp";
 
-/// Writes a small file so that it is either wholly there under its name, durably, or not at all.
+/// Writes a small file so that it exists either whole and durable under its name, or not at all.
 pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(UNFINISHED_SUFFIX);
     let temporary = PathBuf::from(temporary);
-    // What an earlier try left may have failed to be synced, and is not synced again.
+    // The sync of an earlier try may have failed, and is not repeated.
     unlink_if_present(storage, &temporary)?;
     let file = storage.open(&temporary, OpenMode::CreateNew)?;
     write_at(&*file, content, 0)?;
     file.sync()?;
     if let Err(error) = storage.rename(&temporary, path) {
-        // The name of a file that nobody knows says little.
+        // The name of the temporary file would not help the user.
         return Err(match error {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::IsADirectory => {
                 Error::Damaged {
                     path: path.to_owned(),
-                    what: "a folder stands in its place; move it away".to_owned(),
+                    what: "a folder is in its place; move it away".to_owned(),
                 }
             }
             other => other,
@@ -175,7 +180,7 @@ pub fn replace_file(storage: &dyn Storage, path: &Path, content: &[u8]) -> Resul
     }
 }
 
-/// Removes a file; one that does not exist is not an error.
+/// Removes a file; it is no error if it does not exist.
 pub fn unlink_if_present(storage: &dyn Storage, path: &Path) -> Result<()> {
     match storage.unlink(path) {
         Err(error) if is_not_found(&error) => Ok(()),
@@ -187,7 +192,7 @@ pub fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
-/// Whether a symbolic link stands at a path of the operating system's.
+/// Reports whether a path of the operating system is a symbolic link.
 pub fn is_link(path: &Path) -> Result<bool> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -1,13 +1,12 @@
-//! Units that were read and, as far as they were decoded, verified, kept in bounded memory from one question to the next: those of all directories
-//! that the process has open, together.
+//! Units that were read and verified, as far as they were decoded, and that stay in bounded memory from one question to the next. All open directories of the
+//! process share the memory.
 //!
-//! A thread takes a unit out while it reads it, so no two share one; another thread that wants the same meanwhile reads it from the file. Where room is
-//! needed, a unit goes that is chosen at random: of the same question asked again and again about more than is kept, what was used longest ago would be
-//! what is wanted next, and none would be found. Its head stays: a few KiB say where in the file the rest stands, and are dear to decode.
-//! A cache that counts uses, such as `quick_cache`, does not fit: a unit that was taken out is new to it when it comes back, so it evicts what came
-//! last, and the units of an earlier question stay for ever.
+//! A thread takes a unit out while it reads it, so no two share one; another thread that wants it in the meantime reads it from the file. If room is needed, a
+//! random unit goes: with the same question repeated over more units than fit, the least recently used unit would be the next wanted one, and no unit would
+//! ever be found. Its head stays, because a few KiB locate the rest in the file and are expensive to decode. A cache that counts uses, such as `quick_cache`,
+//! does not fit: it considers a unit new when it returns, so it evicts the latest ones and keeps the units of an earlier question for ever.
 //!
-//! A unit is known by its file too: where another generation takes a segment's place, its units may be others.
+//! The key of a unit includes its file: another generation of a segment may have other units.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
 use crate::proven::at;
 use crate::types::Address;
 
-/// Heads may take one of so many parts of the memory.
+/// Heads may take this fraction of the memory.
 const HEADS_PART: usize = 5;
 
-/// One epoch of a directory that is open: what is kept of another is not its own. After lost staging, addresses may hold other records.
+/// One epoch of an open directory. Each epoch keeps its own units, because after lost staging addresses may hold other records.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Keeper(u64);
 
 impl Keeper {
-    /// One that no other is.
+    /// Returns a new number.
     pub fn unique() -> Keeper {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the number guards no memory.
@@ -40,7 +39,7 @@ pub struct SharedUnits {
     kept: Mutex<Kept>,
 }
 
-/// Those of one keeper, which are given back with it.
+/// The units of one keeper, which are released with it.
 #[derive(Debug)]
 pub struct UnitCache {
     keeper: Keeper,
@@ -54,13 +53,13 @@ pub type UnitKey = (FileId, Address);
 #[derive(Debug)]
 struct Kept {
     units: Units,
-    /// Those of which only the head is kept.
+    /// Units with only their heads.
     heads: Units,
 }
 
 #[derive(Debug, Default)]
 struct Units {
-    /// By the addresses of their first chunks, with where each of these is listed.
+    /// Indexed by the addresses of their first chunks; each entry has its place in the list.
     by_place: HashMap<Place, (FileId, usize, Unit)>,
     listed: Vec<Place>,
     /// The latest random number.
@@ -69,11 +68,11 @@ struct Units {
     bytes_max: usize,
 }
 
-/// Whose unit it is, and the address of its first chunk.
+/// The keeper of a unit, and the address of its first chunk.
 type Place = (Keeper, Address);
 
 impl SharedUnits {
-    /// None yet, and room for so many bytes.
+    /// Creates an empty cache with room for `bytes_max` bytes.
     pub fn of_bytes(bytes_max: usize) -> SharedUnits {
         let heads_max = bytes_max / HEADS_PART;
         SharedUnits {
@@ -84,7 +83,7 @@ impl SharedUnits {
         }
     }
 
-    /// Keeps no more than so many bytes from now on.
+    /// Keeps at most `bytes_max` bytes from now on.
     pub fn set_bytes_max(&self, bytes_max: usize) {
         let Kept { units, heads } = &mut *locked(&self.kept);
         heads.bytes_max = bytes_max / HEADS_PART;
@@ -94,7 +93,7 @@ impl SharedUnits {
         heads.make_room();
     }
 
-    /// What they take in memory, about.
+    /// Approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         let kept = locked(&self.kept);
         kept.units.bytes + kept.heads.bytes
@@ -112,29 +111,29 @@ impl UnitCache {
         unit.or_else(|| kept.heads.take(self.keeper, key))
     }
 
-    /// Keeps a unit of which only the head was read, unless it is kept already.
+    /// Keeps a unit with only its head, unless it is kept already.
     pub fn put_head(&self, key: UnitKey, head: Unit) {
         let mut kept = locked(&self.shared.kept);
         if kept.find(self.keeper, key).is_none() {
-            // One of another file may stand there.
+            // A head of another file may have this place.
             let place = (self.keeper, key.1);
             kept.units.remove(place);
             kept.heads.put(place, key.0, head);
         }
     }
 
-    /// What `look` finds in a unit of which the head is kept at least.
+    /// Calls `look` with a unit whose head, at least, is kept.
     pub fn look<T>(&self, key: UnitKey, look: impl FnOnce(&Unit) -> T) -> Option<T> {
         locked(&self.shared.kept).find(self.keeper, key).map(look)
     }
 
-    /// Whether more than the head is kept of the unit whose first chunk stands at an address, of whichever file.
+    /// Reports whether more than the head is kept of the unit whose first chunk has this address, in any file.
     pub fn keeps(&self, first: Address) -> bool {
         let kept = locked(&self.shared.kept);
         kept.units.by_place.contains_key(&(self.keeper, first))
     }
 
-    /// Keeps a unit, unless a part of it did not verify. Returns the largest buffer of those that had to go.
+    /// Keeps a unit, unless a part of it did not verify. Returns the largest buffer of the removed units.
     pub fn put(&self, key: UnitKey, mut unit: Unit) -> Option<Vec<u8>> {
         if unit.is_damaged() {
             return Some(unit.shed());
@@ -142,7 +141,7 @@ impl UnitCache {
         let place = (self.keeper, key.1);
         let (gone, replaced) = {
             let Kept { units, heads } = &mut *locked(&self.shared.kept);
-            // Another thread may have read the same.
+            // Another thread may have read the same unit.
             heads.remove(place);
             let replaced = units.remove(place).map(|(.., mut unit)| unit.shed());
             (keep_heads(units.put(place, key.0, unit), heads), replaced)
@@ -150,7 +149,7 @@ impl UnitCache {
         gone.into_iter().chain(replaced).max_by_key(Vec::capacity)
     }
 
-    /// Forgets all of them: a newer generation of a segment may have come.
+    /// Drops all units, because a newer generation of a segment may exist.
     pub fn clear(&self) {
         let Kept { units, heads } = &mut *locked(&self.shared.kept);
         units.forget(self.keeper);
@@ -164,7 +163,7 @@ impl Drop for UnitCache {
     }
 }
 
-/// Keeps the heads of units that had to go. Returns the buffers of the rest.
+/// Keeps the heads of removed units. Returns the buffers of the rest.
 fn keep_heads(gone: Vec<(Place, FileId, Unit)>, heads: &mut Units) -> Vec<Vec<u8>> {
     let shed = gone.into_iter().map(|(place, file, mut unit)| {
         let bytes = unit.shed();
@@ -199,7 +198,7 @@ impl Units {
         self.remove((keeper, key.1)).map(|(.., unit)| unit)
     }
 
-    /// Puts one in place of what stands there; returns those that had to go to make room.
+    /// Replaces the unit at a place and returns the units that were removed to make room.
     fn put(&mut self, place: Place, file: FileId, unit: Unit) -> Vec<(Place, FileId, Unit)> {
         self.remove(place);
         self.bytes += unit.memory_bytes();
@@ -229,19 +228,19 @@ impl Units {
         Some((place, file, unit))
     }
 
-    /// Removes all that are one keeper's.
+    /// Removes all units of a keeper.
     fn forget(&mut self, keeper: Keeper) {
         let own = self.listed.iter().filter(|(of, _)| *of == keeper);
         for place in own.copied().collect::<Vec<Place>>() {
             self.remove(place);
         }
         if self.listed.is_empty() {
-            // Tables that grew with what was kept are given back with it.
+            // This also releases the tables that grew with the units.
             *self = Units::of_bytes(self.bytes_max);
         }
     }
 
-    /// One of the units, of which there are some.
+    /// Chooses a random unit; there must be one.
     fn any(&mut self) -> Place {
         // Knuth's linear congruential generator, whose high bits are the random ones.
         let next = self.random.wrapping_mul(0x5851_F42D_4C95_7F2D);
@@ -264,7 +263,7 @@ mod tests {
         inode: 2,
     };
 
-    /// The unit of a chunk of some equal records, which is columns.
+    /// Returns a unit in columns with a chunk of equal records.
     fn unit(first: Address) -> Unit {
         let mut chunk = ChunkBuilder::new(CHUNK_BYTES_MIN);
         for nth in 0..50 {
@@ -275,15 +274,16 @@ mod tests {
             source,
             pieces: Vec::new(),
             has_rest: true,
+            fields: [].into(),
         };
         let mut encoder = UnitEncoder::new(UUID, CHUNK_BYTES_MIN);
         encoder.encode(first, chunk.seal(&UUID, first).0, template, &mut bytes);
         let unit = Unit::of(&UUID, first, CHUNK_BYTES_MIN, bytes).unwrap();
-        assert!(!unit.is_rows());
+        assert!(!unit.is_raw());
         unit
     }
 
-    /// One of its own, with so many bytes for units and for heads.
+    /// Creates a separate cache with this room for units and for heads.
     fn of_bytes(units_bytes_max: usize, heads_bytes_max: usize) -> UnitCache {
         let shared = SharedUnits::of_bytes(0);
         {
@@ -315,13 +315,13 @@ mod tests {
             assert!(units.bytes <= 8 * one && units.bytes == units.listed.len() * one);
             assert_eq!(units.listed.len(), units.by_place.len());
         }
-        // Each unit that was not found makes another go, once there is no more room.
+        // Once the room is full, each unit that was not found removes another.
         assert_eq!(gone, ROUNDS * UNITS - hits - 8);
         assert!(hits > ROUNDS * UNITS / 4, "{hits}");
     }
 
     #[test]
-    fn of_what_had_to_go_the_head_stays_while_there_is_room() {
+    fn the_head_of_a_removed_unit_stays_while_there_is_room() {
         const UNITS: u64 = 12;
         let key = |nth: u64| (FILE, Address(nth << 20));
         let mut bare = unit(key(0).1);

@@ -1,29 +1,32 @@
-//! What a reader is attached to: the staging of one epoch, or the end that the last writer came to.
+//! The epoch to which a reader is attached: a writer's staging, or the end that the last writer reached.
 //!
-//! A view never changes what it is of; a reader that finds another epoch makes another view, and reads under way finish on theirs.
+//! A view never changes its epoch; a reader that finds another epoch creates another view, and reads in progress finish on theirs.
 
 use std::sync::Arc;
 
+use super::records_end::RecordsEnd;
 use super::segment_pool::{SegmentKey, forget_view, open_segment};
 use crate::error::{Error, Result};
 use crate::log::files::durable::DurableState;
 use crate::log::files::open_segment::OpenSegment;
-use crate::log::files::segment::{Generation, SegmentDir, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentList, SegmentName};
 use crate::log::files::storage::is_not_found;
+use crate::log::files::unit_places::WalkedUnits;
 use crate::log::staging::attachment::Attachment;
 use crate::log::sync::{AtomicU64, Mutex, Ordering, locked};
 use crate::types::{Address, LogKind, PerLog};
 
 #[derive(Debug)]
 pub enum Stage {
-    /// Before the first look.
+    /// The state before the first look.
     Unknown,
     Staged(Attachment),
     /// No staging: the slot's state, with the record log as far as recovery would keep it.
     Ended {
         slot: DurableState,
         tails: PerLog<Address>,
-        /// Where records will go on, if above the end of the chunk that they end in.
+        records: Box<RecordsEnd>,
+        /// The address where records will continue, if it is above the end of their last chunk.
         gap_to: Option<Address>,
     },
 }
@@ -32,32 +35,36 @@ pub enum Stage {
 pub struct View {
     number: u64,
     pub stage: Stage,
-    /// The greatest heads seen, so that what is long evicted is not looked for in staging.
+    /// The greatest heads seen, so that staging is not searched for evicted bytes.
     heads: PerLog<AtomicU64>,
-    /// Which segments there were when they were last looked for.
+    /// Units hold the record log below this, the greatest mark seen.
+    encoded: AtomicU64,
+    /// The segments at the time of the latest listing.
     lists: PerLog<Mutex<Arc<SegmentList>>>,
+    walked: WalkedUnits,
 }
 
-/// Views are numbered in this process, for `segment_pool`.
+/// Numbers the views of this process for `segment_pool`.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl View {
     pub fn new(stage: Stage) -> View {
         View {
-            // Relaxed: that no two are the same is all that is wanted.
+            // Relaxed: the numbers only have to differ.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             stage,
             heads: Default::default(),
+            encoded: AtomicU64::new(0),
             lists: Default::default(),
+            walked: WalkedUnits::default(),
         }
     }
 
-    /// Whether this is the end that `slot` describes.
+    /// Reports whether this is the end that `slot` describes.
     pub fn is_ended_at(&self, slot: &DurableState) -> bool {
         matches!(&self.stage, Stage::Ended { slot: own, .. } if own.sequence == slot.sequence && own.clean == slot.clean)
     }
 
-    /// The greatest head seen of a log.
     pub fn head(&self, log: LogKind) -> Address {
         // Relaxed: the head only says where to look first, and it is loaded again after every copy.
         Address(self.heads[log].load(Ordering::Relaxed))
@@ -67,19 +74,52 @@ impl View {
         self.heads[log].fetch_max(head.0, Ordering::Relaxed);
     }
 
-    /// The segment of that first address, as it was when there was last a look.
-    pub fn generation(&self, log: LogKind, first: Address) -> Option<Generation> {
+    /// Units hold the record log below this, as far as this view knows.
+    pub fn encoded(&self) -> Address {
+        match &self.stage {
+            Stage::Unknown => Address::ZERO,
+            // Relaxed: the mark covers bytes in files, which the kernel orders.
+            Stage::Staged(_) => Address(self.encoded.load(Ordering::Relaxed)),
+            Stage::Ended { records, .. } => records.encoded,
+        }
+    }
+
+    pub fn set_encoded(&self, encoded: Address) {
+        self.encoded.fetch_max(encoded.0, Ordering::Relaxed);
+    }
+
+    /// Returns the segment of that first address in the latest listing.
+    pub fn generation(&self, log: LogKind, first: Address) -> Option<u32> {
         locked(&self.lists[log]).get(&first).copied()
     }
 
     pub fn forget_lists(&self) {
         forget_view(self.number);
+        self.walked.forget();
         self.lists
             .iter()
             .for_each(|list| *locked(list) = Arc::default());
     }
 
-    /// Reads exactly the bytes asked for from segments. A segment that is not there is looked for twice.
+    /// Fills the buffer from a record log without staging.
+    pub fn read_records(
+        &self,
+        segments: &SegmentDir,
+        records: &RecordsEnd,
+        address: Address,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let below = records.encoded.0.saturating_sub(address.0);
+        let below = below.min(buffer.len() as u64);
+        let (in_units, in_tail) = buffer.split_at_mut(below as usize);
+        self.read_segments(segments, address, in_units)?;
+        match in_tail {
+            [] => Ok(()),
+            in_tail => records.tail.read(address + below, in_tail),
+        }
+    }
+
+    /// Fills the buffer from segments. It looks twice for a missing segment.
     pub fn read_segments(
         &self,
         segments: &SegmentDir,
@@ -111,15 +151,15 @@ impl View {
         Ok(())
     }
 
-    /// Says that bytes of one segment are read soon.
+    /// Announces that bytes of one segment are read soon.
     pub fn will_read(&self, segments: &SegmentDir, address: Address, bytes: u64) {
-        // What cannot be opened is reported when it is read.
+        // A segment that cannot be opened is reported when it is read.
         if let Ok((segment, offset)) = self.segment(segments, address) {
             segment.will_read(offset, bytes);
         }
     }
 
-    /// The segment that holds an address, and where in it that stands.
+    /// Returns the segment that holds an address, and the offset in it.
     pub fn segment(&self, segments: &SegmentDir, address: Address) -> Result<(OpenSegment, u64)> {
         let first = segments.first_of(address);
         let key = SegmentKey {
@@ -136,7 +176,7 @@ impl View {
         let list = &self.lists[segments.log()];
         let mut known = Arc::clone(&*locked(list));
         if let Some(&generation) = known.get(&first) {
-            match segments.open_to_read(SegmentName { first, generation }) {
+            match segments.open_to_read(SegmentName { first, generation }, &self.walked) {
                 Err(error) if is_not_found(&error) => {}
                 segment => return segment,
             }
@@ -146,6 +186,6 @@ impl View {
         let Some(&generation) = known.get(&first) else {
             return Err(segments.missing(&known, address, "the segment file is gone"));
         };
-        segments.open_to_read(SegmentName { first, generation })
+        segments.open_to_read(SegmentName { first, generation }, &self.walked)
     }
 }

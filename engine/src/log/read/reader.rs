@@ -1,41 +1,39 @@
 //! The readers' end of the three logs, in any process: the writer's, another, or one that runs long after it.
 //!
-//! A reader maps nothing, writes nothing and takes no lock. Published bytes it copies from staging with `pread`, looks at the head
-//! afterwards, and reads again from the segment what may have been reused meanwhile. Where no writer runs it reads what
-//! recovery would keep.
+//! A reader maps nothing, writes nothing and takes no lock. It copies published bytes from staging with `pread`, checks the head afterwards, and reads bytes
+//! that may have been reused again from the segment. If no writer runs, it reads the bytes that recovery would keep.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::epoch_view::{Stage, View};
-use super::survey::{
-    Ending, GAP_CHUNKS_MAX, Survey, is_empty, keep, list_all, missing_chunks, resume_after,
-    segment_dirs,
-};
+use super::survey::{Ending, Survey, is_empty, list_all, segment_dirs};
 use crate::error::{Error, Result};
-use crate::format::{FormatError, LossTable, Unit, verify_chunk, verify_part};
-use crate::log::files::column_file::{HeldUnit, UnitWanted};
-use crate::log::files::durable::{self, DurableLog, DurableState};
+use crate::format::{
+    FormatError, LossTable, SourceZones, Template, Unit, Zone, verify_chunk, verify_part,
+};
+use crate::log::files::durable;
 use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::open_segment::OpenSegment;
 use crate::log::files::os_storage::OsStorage;
-use crate::log::files::segment::{SegmentDir, SegmentForm, SegmentList, SegmentName};
+use crate::log::files::segment::{SegmentDir, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
+use crate::log::files::unit_file::{HeldUnit, UnitFile, UnitWanted};
 use crate::log::options::ADDRESS_LIMIT;
 use crate::log::staging::control::{DaemonWord, Word};
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Mutex, locked};
-use crate::log::write::savings::ColumnSegments;
+use crate::log::write::record_files::RecordSegments;
 use crate::types::{Address, LogKind, PerLog, Timestamp};
 
-/// How often a reader looks again when what it found is replaced under it: a writer begins.
+/// A reader looks again this often when a starting writer replaces the files that it found.
 const ATTEMPTS: u32 = 5;
 
-/// Why staging that a live writer uses is not to be read here, and what helps.
+/// Explains why a live writer's staging cannot be read here, with the remedy.
 fn elsewhere(path: &Path) -> String {
     let folder = path.parent().unwrap_or(path).display();
     format!(
@@ -45,23 +43,23 @@ fn elsewhere(path: &Path) -> String {
     )
 }
 
-/// Up to where, and from where, a reader may read.
+/// The bounds of reading.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Tails {
     pub tail: PerLog<Address>,
     pub begin: PerLog<Address>,
-    /// Checksum of the records of the chunk in which they end, where staging is gone and the chunk is not full: it bears no seal.
+    /// Checksum of the records in their last chunk, if staging is gone and the chunk is not full: it has no seal.
     pub part_checksum: Option<u32>,
-    /// Where a writer would go on, if it would leave a gap above the tail of the records: what stood there was lost with staging.
+    /// The address where a writer would continue, if it would leave a gap above the tail of the records, because their bytes were lost with staging.
     pub gap_to: Option<Address>,
-    /// Whether a writer lives.
+    /// A writer lives.
     pub live: bool,
     /// Grows with each start of a writer.
     pub epoch: u64,
 }
 
 impl Tails {
-    /// Verifies what was read from segments of the chunk at `address`: all that is published of it.
+    /// Verifies all published bytes of the chunk at `address`, after a read from segments.
     pub fn verify_chunk(
         &self,
         meta: &DirMeta,
@@ -71,14 +69,14 @@ impl Tails {
         let is_whole = chunk.len() == meta.chunk_bytes as usize;
         match self.part_checksum {
             Some(stored) if !is_whole => verify_part(&meta.uuid, address, chunk, stored),
-            // Nothing seals a part of a chunk while there is staging.
+            // A partial chunk has no seal while there is staging.
             None if !is_whole => Ok(()),
             _ => verify_chunk(&meta.uuid, address, chunk),
         }
     }
 }
 
-/// Where bytes came from. Chunks in segments are verified; those in staging are read without their checksums.
+/// The origin of bytes. Chunks in segments are verified; those in staging are read without their checksums.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// At least a part came from staging.
@@ -86,7 +84,7 @@ pub enum Origin {
     Segment,
 }
 
-/// What the daemon says of itself.
+/// The daemon's words about itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct DaemonWords {
     pub alive: bool,
@@ -115,16 +113,16 @@ pub struct LogReader {
     pub(super) dir: PathBuf,
     pub(super) meta: DirMeta,
     identity: Option<Identity>,
-    segments: PerLog<SegmentDir>,
+    pub(super) segments: PerLog<SegmentDir>,
     pub(super) lock: LockWatch,
     view: Mutex<Arc<View>>,
     /// Held by the thread that looks for another view.
     looking: Mutex<()>,
-    /// The writer lives in this process and outlives every question: staging, once attached, is not looked for again.
+    /// The writer lives in this process and outlives every question, so attached staging stays valid.
     pub(super) is_beside_writer: bool,
 }
 
-/// The logs of one writer, or the end that the last one came to.
+/// The logs of one writer, or the end that the last one reached.
 #[derive(Debug)]
 pub struct Attached {
     view: Arc<View>,
@@ -141,7 +139,7 @@ impl Attached {
     }
 }
 
-/// The file that says what a directory is. While it is open, no other file has its id.
+/// The file that identifies a directory. While it is open, no other file has its id.
 #[derive(Debug)]
 struct Identity {
     id: FileId,
@@ -149,7 +147,7 @@ struct Identity {
 }
 
 impl Identity {
-    /// `None` where the file's copy says it.
+    /// `None` if only the file's copy is readable.
     fn of(storage: &dyn Storage, dir: &Path) -> Option<Identity> {
         let file = storage.open(&Identity::path_in(dir), OpenMode::Read).ok()?;
         Some(Identity {
@@ -168,7 +166,7 @@ impl LogReader {
         LogReader::open_with(Arc::new(OsStorage::default()), dir)
     }
 
-    /// For the process of the writer, which ends only after the last question: a look at what is published then opens no file.
+    /// For the process of the writer, which ends only after the last question: a look at published bytes then opens no file.
     pub fn beside_writer(dir: &Path) -> Result<LogReader> {
         let reader = LogReader::open(dir)?;
         Ok(LogReader {
@@ -205,8 +203,8 @@ impl LogReader {
         &self.dir
     }
 
-    /// Fails where the directory is gone, or another one has taken its path since it was opened, be it a copy of it: the files there then look
-    /// damaged, or like no records at all, or hold others at the same addresses.
+    /// Fails if the directory is gone, or another one, even a copy, has taken its path since it was opened: its files would look damaged or empty, or hold
+    /// other records at the same addresses.
     pub fn require_in_place(&self) -> Result<()> {
         let own = self.identity.as_ref().map(|identity| identity.id);
         let there = self.storage.file_id(&Identity::path_in(&self.dir)).ok();
@@ -222,11 +220,16 @@ impl LogReader {
         })
     }
 
-    /// The segment that holds an address, or would.
+    /// The file that holds, or would hold, an address.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
         let segments = &self.segments[log];
         let first = segments.first_of(address);
         let view = Arc::clone(&*locked(&self.view));
+        if let (LogKind::Records, Stage::Ended { records, .. }) = (log, &view.stage)
+            && address >= records.encoded
+        {
+            return records.tail.path().to_owned();
+        }
         let generation = view.generation(log, first).or_else(|| {
             let known = segments.list().ok()?;
             known.get(&first).copied()
@@ -234,19 +237,16 @@ impl LogReader {
         segments.path_of_any(first, generation)
     }
 
-    /// The first address from `address` on for whose bytes there is a segment, or staging; `None` where there is none up to the end of all addresses.
+    /// Returns the first address from `address` on with bytes in a segment or staging; `None` if there is none above.
     pub fn stored_from(&self, log: LogKind, address: Address) -> Result<Option<Address>> {
-        let segments = &self.segments[log];
-        let first = segments.first_of(address);
-        let segment = segments
-            .list()?
-            .range(first..)
-            .next()
-            .map(|(first, _)| *first);
+        let segment = self.segments[log].stored_from(address)?;
         let view = self.refresh()?;
         let staged = match &view.stage {
             Stage::Staged(staging) if address < staging.word(log, Word::Tail)? => {
                 Some(staging.word(log, Word::Head)?)
+            }
+            Stage::Ended { records, .. } if log == LogKind::Records => {
+                records.tail.known_from(address)
             }
             _ => None,
         };
@@ -257,19 +257,20 @@ impl LogReader {
             .map(|from| from.max(address)))
     }
 
-    /// Bytes read so far, of everything: logs, words and small files.
+    /// Bytes read so far of everything: logs, words and small files.
     pub fn bytes_read(&self) -> u64 {
         self.storage.bytes_read()
     }
 
-    /// What of the record log is columns now. It looks at each of their files.
-    pub fn columns(&self) -> Result<ColumnSegments> {
+    /// The sizes of the segments of the record log now. It looks at each of their files.
+    pub fn record_segments(&self) -> Result<RecordSegments> {
         let folder = &self.segments.records;
-        let end = self.tails()?.tail.records;
-        ColumnSegments::list(folder, &folder.list()?, end)
+        self.tails()?;
+        let encoded = locked(&self.view).encoded();
+        RecordSegments::list(folder, &folder.list()?, encoded)
     }
 
-    /// What the segments of all logs take on the disk now. It looks at each of their files.
+    /// Bytes of the segments of all logs on the disk now. It looks at each of their files.
     pub fn segment_bytes(&self) -> Result<u64> {
         let mut all = 0;
         for segments in self.segments.iter() {
@@ -281,22 +282,20 @@ impl LogReader {
         Ok(all)
     }
 
-    /// Whether the last writer has closed the directory, and no other has begun.
-    pub fn is_closed(&self) -> Result<bool> {
-        let view = self.refresh()?;
-        Ok(matches!(&view.stage, Stage::Ended { slot, .. } if slot.clean))
-    }
-
-    /// Attaches to what is there now and loads the tails: timestamp index, chunk index, records, so that every address found lies below
-    /// a tail that is held.
+    /// Attaches to the present state and loads the tails: timestamp index, chunk index, records, so that every found address lies below a held tail.
     pub fn tails(&self) -> Result<Tails> {
         let view = self.refresh()?;
         match &view.stage {
             Stage::Staged(staging) => {
-                // Begins first: retention may move them past tails that are loaded before.
+                // Begins come first, because retention may move them past tails that are loaded before.
                 let begin = protocol::load_tails(|log| staging.word(log, Word::Begin))?;
+                let encoded = staging.word(LogKind::Records, Word::Flushed)?;
+                let tail = protocol::load_tails(|log| staging.tail(log))?;
+                // After a kill the next start cuts off a unit that is not published to its end.
+                let published = tail.records.align_down(self.meta.unit_bytes());
+                view.set_encoded(encoded.min(published));
                 Ok(Tails {
-                    tail: protocol::load_tails(|log| staging.tail(log))?,
+                    tail,
                     begin,
                     part_checksum: None,
                     gap_to: None,
@@ -308,6 +307,7 @@ impl LogReader {
                 slot,
                 tails,
                 gap_to,
+                ..
             } => Ok(Tails {
                 tail: *tails,
                 begin: slot.begins(),
@@ -320,19 +320,19 @@ impl LogReader {
         }
     }
 
-    /// What there is now, to look at again and again.
+    /// Attaches to the present state, for repeated looks.
     pub fn attach(&self) -> Result<Attached> {
         Ok(Attached {
             view: self.refresh()?,
         })
     }
 
-    /// Whether no writer began or ended since.
+    /// Reports whether no writer began or ended since.
     pub fn is_attached(&self, attached: &Attached) -> Result<bool> {
         Ok(Arc::ptr_eq(&self.refresh()?, &attached.view))
     }
 
-    /// Reads exactly the bytes asked for, which lie below a tail that `tails` gave.
+    /// Fills the buffer; the bytes must lie below a tail from `tails`.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<Origin> {
         let end = address.0.checked_add(buffer.len() as u64).map(Address);
         let Some(end) = end.filter(|end| *end < ADDRESS_LIMIT) else {
@@ -346,8 +346,14 @@ impl LogReader {
             view = self.refresh()?;
         }
         let Stage::Staged(staging) = &view.stage else {
-            view.read_segments(&self.segments[log], address, buffer)
-                .map_err(|error| self.explain(log, address, error))?;
+            let segments = &self.segments[log];
+            let read = match (&view.stage, log) {
+                (Stage::Ended { records, .. }, LogKind::Records) => {
+                    view.read_records(segments, records, address, buffer)
+                }
+                _ => view.read_segments(segments, address, buffer),
+            };
+            read.map_err(|error| self.explain(log, address, error))?;
             return Ok(Origin::Segment);
         };
         let mut head = view.head(log);
@@ -372,8 +378,8 @@ impl LogReader {
         })
     }
 
-    /// The unit of a chunk that stands in a column segment, of which `held` holds a part, and which of its chunks that is; `None` where the chunk is to be read
-    /// with `read`.
+    /// Returns the unit of a chunk with the wanted part in `held`, and the number of the chunk in it; `None` if no unit holds the chunk yet, so that `read`
+    /// must be used.
     pub fn column_unit<'a>(
         &self,
         chunk: Address,
@@ -383,89 +389,104 @@ impl LogReader {
         if let Some(nth) = held.find(chunk, self.meta.chunk_bytes, wanted) {
             return Ok(held.unit_mut().map(|unit| (unit, nth)));
         }
-        let view = Arc::clone(&*locked(&self.view));
-        let end = chunk + u64::from(self.meta.chunk_bytes);
-        let in_segments = match &view.stage {
-            Stage::Unknown => false,
-            Stage::Staged(_) => end <= view.head(LogKind::Records),
-            Stage::Ended { .. } => true,
-        };
-        if !in_segments {
-            return Ok(None);
-        }
-        let segments = &self.segments[LogKind::Records];
-        let known = view.generation(LogKind::Records, segments.first_of(chunk));
-        if known.is_some_and(|generation| generation.form == SegmentForm::Rows) {
-            return Ok(None);
-        }
-        let found = match view.segment(segments, chunk) {
-            Ok((OpenSegment::Columns(columns), _)) => columns.hold(chunk, wanted, held).map(Some),
-            Ok((OpenSegment::Rows(_), _)) => Ok(None),
-            Err(error) => Err(error),
-        };
+        let found = self.units_at(chunk);
+        let found = found.and_then(|units| match &units {
+            Some(units) => units.hold(chunk, wanted, held).map(Some),
+            None => Ok(None),
+        });
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
-    /// Whether an address was not known to be evicted from staging when it was last read around there.
+    /// The segment in which the unit of a chunk stands; `None` where no unit holds the chunk yet.
+    fn units_at(&self, chunk: Address) -> Result<Option<Arc<UnitFile>>> {
+        let view = Arc::clone(&*locked(&self.view));
+        if chunk + u64::from(self.meta.chunk_bytes) > view.encoded() {
+            return Ok(None);
+        }
+        match view.segment(&self.segments[LogKind::Records], chunk)? {
+            (OpenSegment::Units(units), _) => Ok(Some(units)),
+            (OpenSegment::Bytes(_), _) => unreachable!("the record log is units"),
+        }
+    }
+
+    /// What stands at the end of the segment of a chunk about the rows of a template in each of its units; `None`: nothing does, or not all of its units are
+    /// written.
+    pub fn segment_zones(
+        &self,
+        chunk: Address,
+        template: &Template,
+    ) -> Result<Option<SourceZones>> {
+        let segments = &self.segments.records;
+        let before = segments.segment_bytes() - u64::from(self.meta.chunk_bytes);
+        let last = segments.first_of(chunk) + before;
+        match self.units_at(last)? {
+            Some(units) => units.zones(template),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether rows of a template in the unit of a chunk may be wanted, by its head. `may` says so of the zones of their fields. `None`: no unit holds the chunk
+    /// yet.
+    pub fn may_have(
+        &self,
+        chunk: Address,
+        template: &Template,
+        may: impl FnMut(&[Zone]) -> bool,
+        cache: &UnitCache,
+    ) -> Result<Option<bool>> {
+        match self.units_at(chunk)? {
+            Some(units) => units.may_have(chunk, template, may, cache).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reports whether an address may still be in staging, according to the latest read near it.
     pub fn is_staged(&self, log: LogKind, address: Address) -> bool {
         let view = Arc::clone(&*locked(&self.view));
         matches!(view.stage, Stage::Staged(_)) && address >= view.head(log)
     }
 
-    /// Has fetched what is wanted of a chunk's unit and not kept: first the head, which says where the rest stands; with the head, a chunk that stands as rows.
+    /// Prefetches the wanted part of a chunk's unit, unless it is kept: first the head, which locates the rest.
     pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
-        let view = Arc::clone(&*locked(&self.view));
-        let end = chunk + u64::from(self.meta.chunk_bytes);
-        if matches!(view.stage, Stage::Staged(_)) && end > view.head(LogKind::Records) {
-            return;
-        }
         // What cannot be opened is reported when it is read.
-        let found = view.segment(&self.segments[LogKind::Records], chunk);
-        let Ok((segment, offset)) = found else {
-            return;
-        };
-        match (segment, wanted) {
-            (OpenSegment::Columns(columns), wanted) => {
-                columns.will_read_unit(chunk, wanted, cache);
-            }
-            (OpenSegment::Rows(file), UnitWanted::Head) => {
-                file.will_read(offset, self.meta.chunk_bytes.into());
-            }
-            (OpenSegment::Rows(_), _) => {}
+        if let Ok(Some(units)) = self.units_at(chunk) {
+            units.will_read_unit(chunk, wanted, cache);
         }
     }
 
-    /// Says that bytes of one chunk are read soon, so that they are fetched meanwhile. What is staged needs no fetching.
+    /// Announces that bytes of one chunk are read soon, so that they are fetched. Staged bytes need no fetching.
     pub fn will_read(&self, log: LogKind, address: Address, bytes: u64) {
         let view = Arc::clone(&*locked(&self.view));
         let end = Address(address.0.saturating_add(bytes));
         let staged = matches!(view.stage, Stage::Staged(_)) && end > view.head(log);
-        if !staged {
+        let in_tail = log == LogKind::Records && end > view.encoded();
+        if !staged && !in_tail {
             view.will_read(&self.segments[log], address, bytes);
         }
     }
 
-    /// Forgets what segments there are, for a caller that found a checksum wrong: a newer generation may have come.
+    /// Drops the list of segments after a wrong checksum, because a newer generation may exist.
     pub fn relist(&self) {
         locked(&self.view).forget_lists();
     }
 
-    /// The column segments whose directory is damaged, and why: their units were found without it. It opens each of them.
+    /// Returns the finished segments of the record log with a damaged directory and the reason; their units are still found. It opens each of them.
     pub fn damaged_directories(&self) -> Result<Vec<(PathBuf, String)>> {
-        self.segments.records.damaged_directories()
+        self.tails()?;
+        let encoded = locked(&self.view).encoded();
+        self.segments.records.damaged_directories(encoded)
     }
 
-    /// Whether staging holds what is published, of a writer that runs or was killed.
+    /// Reports whether staging of a running or killed writer holds the published bytes.
     pub fn has_staging(&self) -> Result<bool> {
         Ok(matches!(self.refresh()?.stage, Stage::Staged(_)))
     }
 
-    /// Whether any log has a segment.
     pub fn has_segments(&self) -> Result<bool> {
         Ok(!is_empty(&list_all(&self.segments)?))
     }
 
-    /// What was refused or dropped and is not recorded, with up to where the log must be read to find what was.
+    /// Returns the losses without a record, and the address up to which the log must be read to find the recorded ones.
     pub fn losses(&self) -> Result<LossTable> {
         match &self.refresh()?.stage {
             Stage::Staged(staging) => staging.losses(),
@@ -477,7 +498,7 @@ impl LogReader {
         }
     }
 
-    /// What the daemon says of itself, or of the end that it came to.
+    /// Returns the daemon's words about itself, or about its end.
     pub fn daemon(&self) -> Result<DaemonWords> {
         let view = self.refresh()?;
         let alive = self.lock.is_held(&*self.storage)?;
@@ -494,7 +515,7 @@ impl LogReader {
                 words.stopping = staging.daemon_word(DaemonWord::Stopping)? != 0;
                 for log in LogKind::ALL {
                     let of_log = &mut words.logs[log];
-                    // The lower ones first: all grow, so their order holds in what is shown.
+                    // The lower marks come first: all grow, so their order stays valid.
                     of_log.begin = staging.word(log, Word::Begin)?;
                     of_log.head = staging.word(log, Word::Head)?;
                     of_log.durable = staging.word(log, Word::Durable)?;
@@ -516,12 +537,12 @@ impl LogReader {
         Ok(words)
     }
 
-    /// The view of what is there now: the one that stands, if nothing began or ended.
+    /// Returns the view of the present state, which is the current one if nothing began or ended.
     pub(super) fn refresh(&self) -> Result<Arc<View>> {
         if let Some(view) = self.standing_view()? {
             return Ok(view);
         }
-        // One thread looks at a time, so that what was seen earlier never replaces what was seen later.
+        // One thread looks at a time, so that an older result never replaces a newer one.
         let _looking = locked(&self.looking);
         if let Some(view) = self.standing_view()? {
             return Ok(view);
@@ -537,7 +558,7 @@ impl LogReader {
         Ok(view)
     }
 
-    /// The view that stands, if it is of the staging that the directory names.
+    /// Returns the current view, if it is of the staging that the directory names.
     pub(super) fn standing_view(&self) -> Result<Option<Arc<View>>> {
         let view = Arc::clone(&*locked(&self.view));
         let Stage::Staged(staging) = &view.stage else {
@@ -552,7 +573,7 @@ impl LogReader {
             .then_some(view))
     }
 
-    /// The error of staging that cannot be read, or why it cannot: a live writer's may be out of this reader's sight.
+    /// Explains the error of unreadable staging: a live writer's may be out of this reader's sight.
     fn explained(&self, error: Error) -> Result<Survey> {
         if matches!(error, Error::Staging { .. })
             && self.lock.is_held(&*self.storage)?
@@ -566,7 +587,7 @@ impl LogReader {
         Err(error)
     }
 
-    /// The path of the staging file, where what this process has under that path is on another file system than the file that the note names.
+    /// Returns the path of the staging file, if this process sees another file system under it than the note names.
     fn foreign_staging(&self) -> Result<Option<PathBuf>> {
         let Some(note) = StagingNote::load(&*self.storage, &self.dir)? else {
             return Ok(None);
@@ -580,21 +601,20 @@ impl LogReader {
         Ok((!is_here).then_some(path))
     }
 
-    /// What is there now, or `None` if it is what `before` says.
+    /// Returns the present state, or `None` if it equals `before`.
     fn look(&self, before: &View) -> Result<Option<Stage>> {
         let mut attempt = 1;
         loop {
-            // Lists cost as much as all else here, and are seldom needed; that a link leads elsewhere is reported in any case.
+            // Lists cost as much as everything else here, and are seldom needed; a link in a folder's place is reported in any case.
             self.segments.iter().try_for_each(SegmentDir::refuse_link)?;
-            let list = || list_all(&self.segments);
             let survey = Survey::take(&*self.storage, &self.dir, &self.meta, || {
-                Ok(is_empty(&list()?))
+                Ok(is_empty(&list_all(&self.segments)?))
             });
             let survey = survey.or_else(|error| self.explained(error))?;
             let slot = survey.slot.clone().unwrap_or_default();
             match survey.ending {
                 Ending::Staged(attachment) => return Ok(Some(Stage::Staged(attachment))),
-                // A writer that begins or stops removes the file that was named a moment before: the next look finds what it left.
+                // A starting or stopping writer has just removed the named file: the next look finds its successor.
                 Ending::Lost { missing: Some(_) } if attempt < ATTEMPTS => {
                     attempt += 1;
                     std::thread::yield_now();
@@ -613,51 +633,17 @@ impl LogReader {
                     });
                 }
                 _ if before.is_ended_at(&slot) => return Ok(None),
-                Ending::Clean => {
-                    self.require_stored(&slot)?;
-                    return Ok(Some(self.ended(slot, None)));
-                }
-                Ending::Lost { .. } => {
-                    let list = list()?;
-                    let logs = keep(&self.segments, &list, &self.meta, survey.slot.as_ref())?;
-                    let slot = DurableState { logs, ..slot };
-                    self.require_stored(&slot)?;
-                    return Ok(Some(self.ended(slot, Some(&list))));
+                ending => {
+                    let is_lost = matches!(ending, Ending::Lost { .. });
+                    let end = self.read_end(survey.slot.as_ref(), is_lost);
+                    // A writer that began meanwhile may have written over what this slot needs of the tail.
+                    let newest = durable::read(&*self.storage, &self.dir, &self.meta)?;
+                    if newest == survey.slot || attempt == ATTEMPTS {
+                        return end.map(Some);
+                    }
+                    attempt += 1;
                 }
             }
-        }
-    }
-
-    /// Refuses an end further past what is stored than a crash leaves it: a question that looks at each chunk would not end.
-    fn require_stored(&self, slot: &DurableState) -> Result<()> {
-        let DurableLog { begin, tail, .. } = slot.logs.records;
-        let chunks = tail.0.saturating_sub(begin.0) / u64::from(self.meta.chunk_bytes);
-        if chunks <= GAP_CHUNKS_MAX {
-            return Ok(());
-        }
-        let folder = &self.segments.records;
-        let missing = missing_chunks(folder, &folder.list()?, &self.meta, begin, tail);
-        if missing <= GAP_CHUNKS_MAX {
-            return Ok(());
-        }
-        Err(Error::damaged(
-            &self.dir.join(durable::NAME),
-            format!(
-                "it says that the records end at {tail}, {missing} chunks below are in no segment, and no crash leaves so many; restore the segments, or move the file away"
-            ),
-        ))
-    }
-
-    /// The end that the slot describes; where staging was lost, `lost` is what segments there are.
-    fn ended(&self, slot: DurableState, lost: Option<&PerLog<SegmentList>>) -> Stage {
-        let tails = slot.tails();
-        let resume = resume_after(&slot.logs, &self.meta, lost);
-        let chunk_bytes = u64::from(self.meta.chunk_bytes);
-        let gap_to = Some(resume).filter(|resume| *resume > tails.records.align_up(chunk_bytes));
-        Stage::Ended {
-            slot,
-            tails,
-            gap_to,
         }
     }
 

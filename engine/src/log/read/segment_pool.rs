@@ -1,4 +1,4 @@
-//! The segment files that a thread has open for reading: at most two, whatever it reads, so that evicted segments give their space back.
+//! The segment files that a thread has open for reading: at most two, so that evicted segments give their space back.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use crate::types::{Address, LogKind};
 
 const OPEN_MAX: usize = 2;
 
-/// Which file: `view` is unique to a reader and to what it is attached to, so a file of an earlier epoch is never taken for one of this.
+/// Identifies a file. `view` is unique to a reader and its epoch, so a file of an earlier epoch is never taken for one of this.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SegmentKey {
     pub view: u64,
@@ -21,8 +21,8 @@ thread_local! {
     static OPEN: RefCell<Vec<(SegmentKey, OpenSegment)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The thread's open file of that key, opened with `open` where it is not. A file that was removed is opened again, since another generation may
-/// have its place; if none has, it was evicted, and what this thread has of it still serves.
+/// Returns the thread's open file of that key, or opens it with `open`. It opens a removed file again, because another generation may have its place; if none
+/// has, it was evicted, and the open file still serves.
 pub fn open_segment(
     key: SegmentKey,
     open: impl FnOnce() -> Result<OpenSegment>,
@@ -31,7 +31,7 @@ pub fn open_segment(
         let at = files.iter().position(|(other, _)| *other == key)?;
         Some(files.remove(at).1)
     });
-    // Room first, so that there are never more than the limit.
+    // Room comes first, so that there are never more than the limit.
     OPEN.with_borrow_mut(|files| files.truncate(OPEN_MAX - 1));
     let segment = match held {
         Some(segment) if segment.is_removed()? => open().unwrap_or(segment),
@@ -42,7 +42,7 @@ pub fn open_segment(
     Ok(segment)
 }
 
-/// Closes what the thread has open of a view.
+/// Closes the thread's open files of a view.
 pub fn forget_view(view: u64) {
     OPEN.with_borrow_mut(|files| files.retain(|(key, _)| key.view != view));
 }

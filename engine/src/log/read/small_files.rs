@@ -1,4 +1,4 @@
-//! What a reader finds in the small files beside the logs: the catalog, `loom.json`, the note of staging and the slots of `durable`.
+//! A reader's view of the small files beside the logs: the catalog, `loom.json`, the note of staging and the slots of `durable`.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ use crate::log::staging::note::StagingNote;
 use crate::types::{Address, CATALOG_NAME, PerLog};
 
 impl LogReader {
-    /// Where the logs begin for a reader that loaded `tails` before a catalog that no longer describes records below an address: there, or past it.
-    /// What lies below was given up in between.
+    /// Returns the begins of the logs for a reader that loaded `tails` before a catalog that no longer describes records below an address: at least that
+    /// address, because the records below were given up in between.
     pub fn begins_described(
         &self,
         tails: &Tails,
@@ -40,18 +40,18 @@ impl LogReader {
         Ok(self.catalog_files()?.into_merged(&self.meta.uuid))
     }
 
-    /// Which of `loom.json`, the note that names staging, and their copies are damaged, and why. Each has a copy that serves.
+    /// Returns the damaged ones of `loom.json`, the note that names staging, and their copies, with the reasons. Each has a copy that serves.
     pub fn damaged_files(&self) -> Vec<(PathBuf, String)> {
         let mut damaged = DirMeta::damaged_files(&*self.storage, &self.dir);
         damaged.extend(StagingNote::damaged_files(&*self.storage, &self.dir));
         damaged
     }
 
-    /// Which of the note and its copy are missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes
-    /// them one by one, so while one is at work, one of the two may be missing.
+    /// Returns the note or its copy if it is missing although the newest slot says that an epoch has begun and not ended. A writer stores and removes them one
+    /// by one, so one may be missing while a writer starts or stops.
     pub fn missing_notes(&self) -> Result<Vec<PathBuf>> {
         let is_held = self.lock.is_held(&*self.storage)?;
-        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta)?;
         if slot.is_none_or(|slot| slot.clean) {
             return Ok(Vec::new());
         }
@@ -63,14 +63,14 @@ impl LogReader {
         })
     }
 
-    /// What the catalog's file and its copy hold, each for itself.
+    /// The separate contents of the catalog's file and its copy.
     pub fn catalog_files(&self) -> Result<CatalogBytes> {
         CatalogBytes::read(&*self.storage, &self.dir)
     }
 
-    /// So long is the catalog at least, as the newest slot of `durable` and staging say; 0 where neither does.
+    /// The least length of the catalog according to the newest slot of `durable` and staging; 0 if neither knows it.
     pub fn catalog_bytes_least(&self) -> Result<u64> {
-        let slot = durable::read(&*self.storage, &self.dir, &self.meta.uuid)?;
+        let slot = durable::read(&*self.storage, &self.dir, &self.meta)?;
         let of_slot = slot.map_or(0, |slot| slot.catalog_bytes);
         match &self.refresh()?.stage {
             Stage::Staged(staging) => {
@@ -80,12 +80,12 @@ impl LogReader {
         }
     }
 
-    /// What the slots of `durable` are worth.
+    /// The state of the slots of `durable`.
     pub fn slots(&self) -> Result<Slots> {
-        durable::look(&*self.storage, &self.dir, &self.meta.uuid)
+        durable::look(&*self.storage, &self.dir, &self.meta)
     }
 
-    /// Length of all that the catalog's file ever held, to see whether it changed.
+    /// Length of everything that the catalog's file ever held, which changes with every change of the file.
     pub fn catalog_len(&self) -> Result<u64> {
         if self.is_beside_writer
             && let Some(view) = self.standing_view()?

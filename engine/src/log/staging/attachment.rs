@@ -1,6 +1,6 @@
-//! The staging file as everybody else has it: reads with `pread`.
+//! Reads the staging file from outside the writer, with `pread`.
 //!
-//! Readers attach while the writer lives, recovery after it died. Neither maps the file, so one that is cut short gives an error.
+//! Readers attach while the writer lives, recovery after it died. Neither maps the file, so a truncated file gives an error and not a signal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::log::options::ADDRESS_LIMIT;
 use crate::log::sync::Memory;
 use crate::types::{Address, LogKind};
 
-/// How often a word is read again before the writer counts as stopped between the word and its complement.
+/// A word is read again this often before the writer counts as stopped between the word and its complement.
 const ATTEMPTS: u32 = 64;
 
-/// An open staging file, to read.
+/// A staging file that is open for reading.
 #[derive(Debug)]
 pub struct Attachment {
     file: Arc<dyn StorageFile>,
@@ -30,7 +30,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Opens what the note names; any other file in its place is an error.
+    /// Opens the file that the note names; any other file in its place is an error.
     pub fn open(storage: &dyn Storage, dir: &Path, note: &StagingNote) -> Result<Attachment> {
         let path = dir.join(&note.path);
         let file = storage.open(&path, OpenMode::Read)?;
@@ -42,7 +42,7 @@ impl Attachment {
                 inode: note.inode,
             })
         {
-            return Err(unfit("another file stands in its place".to_owned()));
+            return Err(unfit("another file is in its place".to_owned()));
         }
         let mut header = [0; HEADER_BYTES];
         read_whole(&*file, &mut header, 0)?;
@@ -80,7 +80,6 @@ impl Attachment {
         self.layout
     }
 
-    /// Whether this is the file that the note names.
     pub fn is_named_by(&self, note: &StagingNote) -> bool {
         self.epoch == note.epoch
             && self.id
@@ -90,8 +89,8 @@ impl Attachment {
                 }
     }
 
-    /// A word of a log. A head or begin that the writer was stopped in storing counts as stored, any other as not: what lies below the head or
-    /// begin may be gone already, and what lies below the old tail is there in any case.
+    /// Returns a word of a log. If the writer stopped while it stored a head or begin, the new value counts, because the bytes below it may be gone; for any
+    /// other word the old value counts, because its bytes certainly exist.
     pub fn word(&self, log: LogKind, word: Word) -> Result<Address> {
         let pair = self.pair(control::word_offset(log, word))?;
         let between = match word {
@@ -105,13 +104,13 @@ impl Attachment {
         Err(self.damaged(&format!("its mark {word:?} of the {log} is damaged")))
     }
 
-    /// The error of content that cannot be what a writer stored.
+    /// Reports content that no writer stored.
     pub fn damaged(&self, what: &str) -> Error {
         unusable(self.path(), what)
     }
 
-    /// The tail of a log, which lies at most two blocks above its head: who believed one that lies higher would read the same blocks again and
-    /// again. The head is loaded last, for it only moves up.
+    /// Returns the tail of a log, which lies at most two blocks above its head; a reader that believed a higher tail would read the same blocks forever. The
+    /// head is loaded last, because it only moves up.
     pub fn tail(&self, log: LogKind) -> Result<Address> {
         let tail = self.word(log, Word::Tail)?;
         let head = self.word(log, Word::Head)?;
@@ -128,7 +127,7 @@ impl Attachment {
         Ok(pair.agreed().unwrap_or_else(|| pair.lesser()))
     }
 
-    /// The table of pending losses. A writer stores the next one beside it; the one after that takes its place, so it is looked for again.
+    /// Returns the table of pending losses. A writer stores the next table beside it and overwrites it with the one after, so this looks again.
     pub fn losses(&self) -> Result<LossTable> {
         for _ in 0..ATTEMPTS {
             let number = self.daemon_word(DaemonWord::LossTable)?;
@@ -150,8 +149,7 @@ impl Attachment {
         })
     }
 
-    /// Copies bytes of a log as they stand in staging. Which of them are the log's own the caller learns from the words: the tail before the copy,
-    /// the head after it.
+    /// Copies bytes of a log from staging. The caller checks which of them belong to the log: the tail before the copy, the head after it.
     pub fn copy_out(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let mut address = address;
         let mut rest = buffer;
@@ -166,7 +164,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Reads a pair until both halves agree, or stand still in disagreement.
+    /// Reads a pair until both halves agree, or differ without a change.
     fn pair(&self, offset: u64) -> Result<Pair> {
         let read = || {
             let mut bytes = [0; 16];
@@ -184,7 +182,7 @@ impl Attachment {
     }
 }
 
-/// A staging file ends where its header says, or somebody cut it.
+/// A staging file that ends before the length in its header was truncated.
 fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<()> {
     let read = read_at(file, buffer, offset)?;
     if read == buffer.len() {
@@ -198,12 +196,12 @@ fn read_whole(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> Result<
     Err(unusable(file.path(), &what))
 }
 
-/// The error of a file that cannot serve as staging. Records may be lost with it, so moving it away is the user's decision.
+/// Reports a file that cannot serve as staging. Records may be lost with it, so only the user may move it away.
 fn unusable(path: &Path, what: &str) -> Error {
     Error::Staging {
         path: path.to_owned(),
         what: format!(
-            "{what}; stop the daemon if one runs, and move the file away: what it alone held is then lost and listed as a gap"
+            "{what}; stop the daemon if one runs, and move the file away: records that only it held are then lost and listed as a gap"
         ),
     }
 }
@@ -218,7 +216,7 @@ mod tests {
     use crate::log::files::mirrored::Mirrored;
     use crate::log::storage::{OsStorage, write_at};
 
-    /// A staging file of 4 KiB blocks whose words are all 0, and the note that names it.
+    /// Creates a staging file of 4 KiB blocks with all words 0, and the note that names it.
     fn staged(dir: &Path) -> (Arc<dyn StorageFile>, StagingNote) {
         let file = OsStorage::default()
             .open(&dir.join("file"), OpenMode::Create)

@@ -1,8 +1,7 @@
-//! The control page of staging: where each word stands, and how it is stored and read back.
+//! The control page of staging: the place of each word, and its encoding.
 //!
-//! A word is stored with its complement (`protocol::tell`). Readers in other processes copy both with `pread`, which promises no atomicity, and read again
-//! until they agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), the page
-//! is what they show readers.
+//! A word is stored with its complement (`protocol::announce`). Readers in other processes copy both with `pread`, which is not atomic, and read again until they
+//! agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), and the page is only for readers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +14,7 @@ use crate::proven;
 use crate::types::{LogKind, PerLog};
 
 pub const CONTROL_BYTES: u64 = 4096;
-/// Each of the two tables of pending losses has a page, and the blocks follow.
+/// Each of the two tables of pending losses has a page; the blocks follow.
 const LOSS_PAGE_BYTES: u64 = 4096;
 const _: () = assert!(LOSS_TABLE_BYTES as u64 <= LOSS_PAGE_BYTES);
 pub const BLOCKS_OFFSET: u64 = CONTROL_BYTES + 2 * LOSS_PAGE_BYTES;
@@ -23,12 +22,12 @@ pub const HEADER_BYTES: usize = 64;
 const MAGIC: u64 = 0x4741_5453_4D4F_4F4C;
 const VERSION: u32 = 2;
 
-/// Where the page says whose it is, for people.
+/// The page names its owner here, for people.
 pub const OWNER_OFFSET: u64 = HEADER_BYTES as u64;
 pub const OWNER_BYTES: usize = 960;
 const _: () =
     assert!(OWNER_OFFSET + OWNER_BYTES as u64 == word_offset(LogKind::Records, Word::Tail));
-/// What stands before the path.
+/// The bytes before the path.
 const OWNER_HEAD_BYTES: usize = 8;
 
 /// A word of each log.
@@ -49,9 +48,9 @@ pub enum DaemonWord {
     StallNanos = 2,
     ClockOffset = 3,
     Stopping = 4,
-    /// Length of the catalog's lines that are durable; 0 where nobody said.
+    /// Length of the catalog's durable lines; 0 where it is unknown.
     CatalogBytes = 5,
-    /// Number of the table of pending losses that counts.
+    /// Number of the valid table of pending losses.
     LossTable = 6,
 }
 
@@ -67,12 +66,12 @@ impl DaemonWord {
     ];
 }
 
-/// Where a word stands in the page; its complement follows.
+/// Offset of a word in the page; its complement follows.
 pub const fn word_offset(log: LogKind, word: Word) -> u64 {
     1024 + 512 * log as u64 + 64 * word as u64
 }
 
-/// Where a daemon word stands in the page; its complement follows.
+/// Offset of a daemon word in the page; its complement follows.
 pub const fn daemon_offset(word: DaemonWord) -> u64 {
     2560 + 64 * word as u64
 }
@@ -80,7 +79,7 @@ pub const fn daemon_offset(word: DaemonWord) -> u64 {
 /// Number of the first table of pending losses of an epoch.
 pub const LOSS_TABLE_FIRST: u64 = 1;
 
-/// Where the table of pending losses of that number stands in the file.
+/// Offset in the file of the table of pending losses with that number.
 pub const fn loss_table_offset(number: u64) -> u64 {
     CONTROL_BYTES + number % 2 * LOSS_PAGE_BYTES
 }
@@ -93,7 +92,6 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both halves, from the 16 bytes of the page.
     pub fn decode(bytes: [u8; 16]) -> Pair {
         Memory::fence_after_word();
         let all = u128::from_le_bytes(bytes);
@@ -103,13 +101,13 @@ impl Pair {
         }
     }
 
-    /// The value, if both halves agree on it.
+    /// Returns the value, if both halves agree on it.
     pub fn agreed(self) -> Option<u64> {
         (self.word == !self.complement).then_some(self.word)
     }
 
-    /// The older of two values that a writer was stopped between storing. Both were true of all that lies below them, so the lesser is a safe
-    /// tail, and the greater a safe head.
+    /// Returns the lesser of two values that a stopped writer left. Everything below the old and the new value was true of both, so the lesser is a safe tail,
+    /// and the greater a safe head.
     pub fn lesser(self) -> u64 {
         self.word.min(!self.complement)
     }
@@ -143,7 +141,7 @@ impl Header {
         header
     }
 
-    /// What is wrong is said in words that follow the file's name.
+    /// The error text follows the file's name.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
         let u64_at = |at: usize| {
             let field = proven::at(bytes, at..).first_chunk::<8>();
@@ -168,10 +166,10 @@ impl Header {
     }
 }
 
-/// The directory whose staging this is, as its writer called it. A page that has it is of a writer that holds the file's lock while it lives.
+/// The path of the directory as its writer called it. A writer that records it holds the file's lock while it lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// `None` if there was no room for it.
+    /// `None` if the path was too long.
     pub dir: Option<PathBuf>,
 }
 
@@ -183,7 +181,7 @@ impl Owner {
         }
     }
 
-    /// Whole words.
+    /// Encodes whole words.
     pub fn encode(&self) -> Vec<u8> {
         let path = self.dir.as_ref().map(|dir| dir.as_os_str().as_bytes());
         let path = path.unwrap_or_default();
@@ -195,7 +193,7 @@ impl Owner {
         bytes
     }
 
-    /// `None` where no owner stands, or a damaged one.
+    /// Returns `None` if the owner is missing or damaged.
     pub fn decode(bytes: &[u8; OWNER_BYTES]) -> Option<Owner> {
         let (checksum, rest) = bytes.split_first_chunk::<4>()?;
         let (length, rest) = rest.split_first_chunk::<4>()?;

@@ -1,6 +1,6 @@
-//! The staging files in a folder: whose each is, and whether its writer lives. For people, who decide about those without a writer.
+//! Lists the staging files in a folder with their directories and living writers, for people who decide about those without a writer.
 //!
-//! Nothing here removes one. A killed writer's file may hold records that are nowhere else, and the next start on its directory takes them in.
+//! Nothing here removes a file. A killed writer's file may hold records that exist nowhere else, and the next start on its directory recovers them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,32 +10,32 @@ use crate::error::Result;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::storage::{FileId, OpenMode, Storage, is_not_found, read_at};
 
-/// A staging file, and the directory that it belongs to.
+/// A staging file and its directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StagingFile {
     pub path: PathBuf,
     pub bytes: u64,
-    /// Of the directory.
+    /// UUID of the directory.
     pub uuid: [u8; 16],
     pub directory: FileId,
-    /// Where its writer had the directory, if it said so.
+    /// Path of the directory when its writer started, if recorded.
     pub dir: Option<PathBuf>,
     pub holder: Holder,
 }
 
-/// Who has a staging file.
+/// The process that holds a staging file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// Its writer, which lives.
     Writer,
     /// Nobody: it is an orphan.
     Nobody,
-    /// This process cannot see who has it, and why.
+    /// This process cannot see the holder, for this reason.
     Unknown(String),
 }
 
 impl StagingFile {
-    /// Where its directory stands, if it does where its writer had it.
+    /// Returns the path of its directory, if it is still there.
     pub fn dir_in_place(&self) -> Option<&Path> {
         let dir = self.dir.as_deref()?;
         let there = OsStorage::default().file_id(dir).ok();
@@ -43,10 +43,10 @@ impl StagingFile {
     }
 }
 
-/// Those in a folder, by name.
+/// Lists the staging files of a folder by name.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Fails if the folder cannot be read.
 pub fn staging_files(folder: &Path) -> Result<Vec<StagingFile>> {
     let storage = OsStorage::default();
     let mut names = storage.list(folder)?;
@@ -57,7 +57,7 @@ pub fn staging_files(folder: &Path) -> Result<Vec<StagingFile>> {
         let about = std::fs::symlink_metadata(&path).ok()?;
         let (dir, holder) = match look(&storage, &path) {
             Ok(Some(found)) => found,
-            // Its writer has stopped meanwhile.
+            // Its writer has stopped in the meantime.
             Ok(None) => return None,
             Err(error) => (None, Holder::Unknown(error.to_string())),
         };
@@ -73,7 +73,7 @@ pub fn staging_files(folder: &Path) -> Result<Vec<StagingFile>> {
     Ok(found.collect())
 }
 
-/// Where the writer had the directory, and who has the file; `None` if it is gone.
+/// Returns the directory's path and the holder; `None` if the file is gone.
 fn look(storage: &OsStorage, path: &Path) -> Result<Option<(Option<PathBuf>, Holder)>> {
     let file = match storage.open(path, OpenMode::Read) {
         Err(error) if is_not_found(&error) => return Ok(None),
@@ -85,7 +85,7 @@ fn look(storage: &OsStorage, path: &Path) -> Result<Option<(Option<PathBuf>, Hol
         let why = "it does not say whose it is; an older build may have made it";
         return Ok(Some((None, Holder::Unknown(why.to_owned()))));
     };
-    // A writer locks the file before it says whose it is, and keeps the lock until it has ended.
+    // A writer locks the file before it records its owner, and keeps the lock until it has ended.
     let holder = match file.is_locked()? {
         true => Holder::Writer,
         false if file.is_removed()? => return Ok(None),

@@ -1,7 +1,7 @@
-//! Staging as the writer has it: one mapped file with the control page, two tables of pending losses and two blocks of each log.
+//! Staging in the writer: one mapped file with the control page, two tables of pending losses and two blocks of each log.
 //!
-//! All of `log`'s work with raw memory is here. Bounds come from the layout, which is fixed at creation, and are asserted; nothing that is
-//! read from the mapped file decides what is touched.
+//! All raw memory of `log` is handled here. Bounds come from the layout, which is fixed at creation, and are asserted; no content of the mapped file decides
+//! which memory is touched.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::log::options::Geometry;
 use crate::log::sync::{AtomicU64, Memory, Ordering};
 use crate::types::{Address, LogKind, PerLog};
 
-/// Where the blocks stand in the file.
+/// The offsets of the blocks in the file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StagingLayout {
     block_bytes: PerLog<u64>,
 }
 
 impl StagingLayout {
-    /// `None` for block sizes that no staging has: they may come from a file.
+    /// Returns `None` for block sizes that no staging has: they may come from a file.
     pub fn new(block_bytes: PerLog<u64>) -> Option<StagingLayout> {
         let sound = block_bytes
             .iter()
@@ -36,7 +36,6 @@ impl StagingLayout {
         }
     }
 
-    /// Length of the file.
     pub fn total_bytes(&self) -> u64 {
         BLOCKS_OFFSET + 2 * self.block_bytes.iter().sum::<u64>()
     }
@@ -45,7 +44,6 @@ impl StagingLayout {
         self.block_bytes[log]
     }
 
-    /// Offset in the file of a byte of a log.
     pub fn offset(&self, log: LogKind, address: Address) -> u64 {
         let PerLog {
             records, chunks, ..
@@ -69,12 +67,12 @@ impl StagingLayout {
 pub struct Staging {
     map: Arc<MmapRaw>,
     layout: StagingLayout,
-    /// Open for as long as the writer lives, for the lock.
+    /// Stays open while the writer lives, for the lock.
     _file: Arc<dyn StorageFile>,
 }
 
 impl Staging {
-    /// Maps a new file, which must be allocated in full, and writes its header and the daemon's words. The owner is noted if the file's lock is held.
+    /// Maps a new file, which must be fully allocated, and writes its header and the daemon's words. It records the owner if the file's lock is held.
     pub fn create(
         file: &Arc<dyn StorageFile>,
         header: &Header,
@@ -103,7 +101,7 @@ impl Staging {
             store_words(words, owner.as_chunks::<8>().0);
         }
         for word in DaemonWord::ALL {
-            staging.tell_daemon(word, 0);
+            staging.announce_daemon(word, 0);
         }
         Ok(staging)
     }
@@ -112,31 +110,30 @@ impl Staging {
         self.layout
     }
 
-    /// Shows readers a word of a log. Each word has one thread that stores it.
-    pub fn tell(&self, log: LogKind, word: Word, value: Address) {
+    /// Announces a word of a log to readers. Only one thread stores each word.
+    pub fn announce(&self, log: LogKind, word: Word, value: Address) {
         let at = control::word_offset(log, word);
-        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value.0);
+        protocol::announce::<Memory>(self.word(at), self.word(at + 8), value.0);
     }
 
-    /// Shows readers a word of the daemon.
-    pub fn tell_daemon(&self, word: DaemonWord, value: u64) {
+    /// Announces a word of the daemon to readers.
+    pub fn announce_daemon(&self, word: DaemonWord, value: u64) {
         let at = control::daemon_offset(word);
-        protocol::tell::<Memory>(self.word(at), self.word(at + 8), value);
+        protocol::announce::<Memory>(self.word(at), self.word(at + 8), value);
     }
 
-    /// Stores the table of pending losses of that number beside the one before it, and then shows readers that it counts. The writer thread
-    /// stores it.
+    /// Stores the table of pending losses with that number beside the one before it, and then announces it to readers. Only the writer thread calls this.
     pub fn store_losses(&self, number: u64, table: &[u8]) {
         let words = self.words(control::loss_table_offset(number), table.len() / 8);
-        // Behind the number of the table before: who copies a byte of this one, and looks at the number again, sees that one. Pairs with the
-        // fence in `Attachment::losses`.
+        // The new table is stored after the number of the one before: a reader that copies a byte of the new table and loads the number again sees that number.
+        // Pairs with the fence in `Attachment::losses`.
         Memory::fence_after_head();
         store_words(words, table.as_chunks::<8>().0);
-        self.tell_daemon(DaemonWord::LossTable, number);
+        self.announce_daemon(DaemonWord::LossTable, number);
     }
 
-    /// Stores bytes of a log, with relaxed word stores, many of them past the cache; the caller calls `settle` and publishes them. They stay
-    /// in one block, and address and length are multiples of 8.
+    /// Stores bytes of a log with relaxed word stores, many of them past the cache; the caller calls `settle` before it publishes them. They must stay in one
+    /// block, with address and length multiples of 8.
     pub fn copy_in(&self, log: LogKind, address: Address, bytes: &[u8]) {
         assert!(
             address.0.is_multiple_of(8)
@@ -153,8 +150,8 @@ impl Staging {
         }
     }
 
-    /// Orders all that `copy_in` stored before whatever is stored from now on: called before each mark that covers it, and after a head before
-    /// the bytes that follow it. Stores past the cache are not ordered by release alone.
+    /// Orders everything that `copy_in` stored before later stores. It must be called before each mark that covers the bytes, and after a head before the bytes
+    /// that follow it, because release alone does not order stores past the cache.
     #[inline]
     pub fn settle(&self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -164,8 +161,8 @@ impl Staging {
         }
     }
 
-    /// Loads bytes of a log, with relaxed word loads. They stay in one block, and the address is a multiple of 8. Who may race with the
-    /// reuse of the block looks at the head afterwards.
+    /// Loads bytes of a log with relaxed word loads. They must stay in one block, and the address must be a multiple of 8. A caller that may race with the
+    /// reuse of the block must load the head afterwards.
     pub fn copy_out(&self, log: LogKind, address: Address, buffer: &mut [u8]) {
         assert!(
             buffer.len() as u64 <= self.layout.run_bytes(log, address),
@@ -182,12 +179,12 @@ impl Staging {
         }
     }
 
-    /// The bytes of a log from `address`, which stay in one block.
+    /// Borrows the bytes of a log from `address`, which must stay in one block.
     ///
     /// # Safety
     ///
-    /// Until the slice is dropped nobody in this process stores into that range: it lies below what the writer has appended and at or above
-    /// what the flusher has released. The address is a multiple of 8.
+    /// Until the slice is dropped no thread of this process may store into that range: it must lie below the appended end and at or above the bytes that the
+    /// flusher released. The address must be a multiple of 8.
     pub unsafe fn stable_bytes(&self, log: LogKind, address: Address, bytes: usize) -> &[u8] {
         assert!(
             bytes as u64 <= self.layout.run_bytes(log, address),
@@ -206,7 +203,7 @@ impl Staging {
         word
     }
 
-    /// The words from an offset in the file, which is a multiple of 8.
+    /// Borrows the words from an offset in the file, which must be a multiple of 8.
     fn words(&self, offset: u64, words: usize) -> &[AtomicU64] {
         let end = offset + 8 * words as u64;
         assert!(
@@ -229,21 +226,21 @@ impl Staging {
     }
 }
 
-/// From this length on stores go past the cache: the bytes are next read by the flusher, long after they would have left it.
+/// From this length on stores go past the cache, because the flusher reads the bytes long after they would have left it.
 const PAST_CACHE_BYTES_MIN: usize = 1024;
 
-/// What every other way of storing must equal.
+/// The naive form of storing.
 fn store_words(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     for (word, bytes) in words.iter().zip(bytes) {
         word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
     }
 }
 
-// Miri knows no stores past the cache.
+// Miri does not support stores past the cache.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    // Pairs of words stand at multiples of 16 behind an odd one, which is stored by itself, as is what is left of a line.
+    // Pairs of words lie at multiples of 16 behind an odd word. The odd word and the rest of a line are stored by themselves.
     let (words, _) = words.split_at(bytes.len().min(words.len()));
     let head = usize::from(!words.as_ptr().addr().is_multiple_of(16)).min(words.len());
     let (odd, words) = words.split_at(head);
@@ -254,8 +251,8 @@ fn store_past_cache(words: &[AtomicU64], bytes: &[[u8; 8]]) {
     for (line, bytes) in lines.iter().zip(line_bytes) {
         let (line, bytes) = (line.as_ptr(), bytes.as_ptr());
         for pair in 0..4 {
-            // SAFETY: both pointers are valid for four times 16 bytes, and the one stored to is a multiple of 16. Nobody reads there before a
-            // mark says so, and `settle` orders the store before every mark.
+            // SAFETY: both pointers are valid for four times 16 bytes, and the target is a multiple of 16. Readers wait for a mark before they read there, and
+            // `settle` orders the store before every mark.
             unsafe {
                 let bytes = _mm_loadu_si128(bytes.cast::<__m128i>().add(pair));
                 _mm_stream_si128(line.cast::<__m128i>().cast_mut().add(pair), bytes);

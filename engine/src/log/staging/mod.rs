@@ -1,4 +1,4 @@
-//! The staging file: where its bytes stand, how the writer maps it and how everybody else reads it, and the order of steps between them.
+//! The staging file: its layout, its mapping in the writer, its readers, and the order of steps between them.
 
 pub mod attachment;
 pub mod control;

@@ -1,4 +1,4 @@
-//! What a staging file is called: `loom-`, the directory's UUID, its device and inode, the epoch.
+//! The name of a staging file: `loom-`, the directory's UUID, its device and inode, the epoch.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub struct StagingName {
 }
 
 impl StagingName {
-    /// What the names of all epochs of the directory begin with.
+    /// The common prefix of the names of all epochs of the directory.
     pub fn prefix(&self) -> String {
         let FileId { device, inode } = self.directory;
         format!("loom-{}-{device:x}-{inode:x}-", self.uuid.simple())
     }
 
-    /// `None` for names that no staging file has.
+    /// Returns `None` for a name of another form.
     pub fn parse(name: &str) -> Option<StagingName> {
         let parts: Vec<&str> = name.split('-').collect();
         let &["loom", uuid, device, inode, epoch] = parts.as_slice() else {

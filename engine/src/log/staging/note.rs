@@ -1,4 +1,4 @@
-//! The note `staging` of a directory, which names its staging file while a writer runs, and the note's copy `staging.copy`.
+//! The note `staging` of a directory, which names its staging file while a writer runs, and its copy `staging.copy`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,9 @@ use crate::error::Result;
 use crate::log::files::mirrored::{Mirrored, MirroredFile};
 use crate::log::files::storage::{FileId, Storage};
 
-/// What the note says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StagingNote {
-    /// The staging file; a relative path counts from the directory.
+    /// The staging file; a relative path starts at the directory.
     pub path: PathBuf,
     pub device: u64,
     pub inode: u64,
@@ -35,7 +34,7 @@ impl Mirrored for StagingNote {
 }
 
 impl StagingNote {
-    /// Whether it speaks of this directory, not of one that this is a copy of, and of this boot.
+    /// Reports whether the note is of this directory, not of the original of a copy, and of this boot.
     pub fn is_of(&self, storage: &dyn Storage, dir: &Path, uuid: &[u8; 16]) -> Result<bool> {
         let directory = FileId {
             device: self.directory_device,

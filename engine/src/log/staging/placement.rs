@@ -1,7 +1,7 @@
-//! Where the staging file goes, how large it is, and its making.
+//! Chooses place and size of the staging file and creates it.
 //!
-//! Shared memory where everything fits with a tenth to spare, with smaller blocks if it must be; else the Loom directory itself. The file is
-//! allocated in full before it is mapped: a sparse one turns a full file system into a SIGBUS.
+//! It goes to shared memory if everything fits with a tenth to spare, with smaller blocks if necessary; else to the Loom directory. The file is fully allocated
+//! before it is mapped, because a sparse file turns a full file system into a SIGBUS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +15,12 @@ use super::note::StagingNote;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::{OpenMode, Storage, StorageFile, unlink_if_present};
-use crate::log::options::{Geometry, LogOptions};
+use crate::log::options::{Geometry, LogOptions, block_bytes_min};
 
-/// Blocks of the record log do not shrink below this.
 const SHRUNK_BLOCK_BYTES_MIN: u64 = 1 << 20;
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// A staging file that was just made, and what the directory shall say of it.
+/// A new staging file, and the note about it for the directory.
 #[derive(Debug)]
 pub struct Placed {
     pub staging: Staging,
@@ -30,8 +29,7 @@ pub struct Placed {
     pub path: PathBuf,
 }
 
-/// Makes the staging file of a new epoch. Removes what earlier epochs of this directory left in the same places; the caller holds the
-/// lock and has salvaged them.
+/// Creates the staging file of a new epoch and removes the files of earlier epochs from the same places; the caller holds the lock and has salvaged them.
 pub fn place(
     storage: &dyn Storage,
     dir: &Path,
@@ -60,7 +58,7 @@ pub fn place(
         owner: Owner::of(&std::path::absolute(dir).map_err(|error| Error::io(dir, error))?),
     };
     let name = name.to_string();
-    // Readers may have the directory under another path, such as in a container, and what is in it under that one too.
+    // Readers may see the directory and its content under another path, such as in a container.
     let noted = match folder.strip_prefix(dir) {
         Ok(inside) => inside.join(&name),
         Err(_) => folder.join(&name),
@@ -87,7 +85,7 @@ pub fn place(
     site.make(dir, PathBuf::from(&name), wanted)
 }
 
-/// The largest blocks that fit with a tenth to spare; `None` if not even the smallest do.
+/// Returns the largest blocks that fit with a tenth to spare; `None` if even the smallest do not.
 fn shrinking(
     storage: &dyn Storage,
     folder: &Path,
@@ -96,7 +94,8 @@ fn shrinking(
 ) -> Result<Option<Geometry>> {
     let free = storage.free_bytes(folder)?;
     let mut block = wanted.block_bytes.records;
-    let least = SHRUNK_BLOCK_BYTES_MIN.max(wanted.chunk_bytes).min(block);
+    let least = block_bytes_min(meta.chunk_bytes);
+    let least = SHRUNK_BLOCK_BYTES_MIN.max(least).min(block);
     while block >= least {
         let geometry = Geometry::new(meta.chunk_bytes, block, meta.segment_bytes)?;
         let needed = StagingLayout::of(&geometry).total_bytes();
@@ -108,7 +107,7 @@ fn shrinking(
     Ok(None)
 }
 
-/// All that the making of a staging file needs, wherever it goes.
+/// The parameters of a new staging file in any place.
 struct Site<'a> {
     storage: &'a dyn Storage,
     meta: &'a DirMeta,
@@ -121,7 +120,7 @@ impl Site<'_> {
         let path = folder.join(self.name.to_string());
         let file = self.storage.open(&path, OpenMode::CreateNew)?;
         self.fill(file, noted, geometry).inspect_err(|_| {
-            // What could not be allocated in full must not keep the memory that it got.
+            // A file that was allocated only in part must not keep that memory.
             let _ = self.storage.unlink(&path);
         })
     }
@@ -133,7 +132,7 @@ impl Site<'_> {
         geometry: Geometry,
     ) -> Result<Placed> {
         let layout = StagingLayout::of(&geometry);
-        // For people who look for orphans: where it cannot be taken, nobody is told that the file has no writer.
+        // The lock shows people who look for orphans that the writer lives. Without it, the listing reports the holder as unknown.
         let is_locked = file.try_lock().unwrap_or(false);
         file.allocate(layout.total_bytes())?;
         let header = Header {
@@ -163,7 +162,7 @@ impl Site<'_> {
     }
 }
 
-/// Removes staging files that name this very directory in their names. One that stays does no harm.
+/// Removes staging files whose names contain this directory. A file that stays does no harm.
 fn remove_orphans(storage: &dyn Storage, folder: &Path, prefix: &str) {
     let removed = storage.list(folder).and_then(|names| {
         let orphans = names.iter().filter(|name| name.starts_with(prefix));

@@ -1,16 +1,17 @@
 //! A directory whose writer is about to begin: locked, its bytes recovered, but not yet appendable.
 //!
-//! A type of its own, so that nothing can be appended before recovery has decided where. Recovery of bytes happens here (FORMAT.md,
-//! *Recovery*, 1 to 3); what they mean, and so where the index logs are cut, is for the caller to say in `start`. Every step can be repeated
-//! after a crash in it.
+//! It is a type of its own, so that nothing can be appended before recovery has decided where. It recovers the bytes (FORMAT.md, *Recovery*, 1 to 3); the
+//! caller of `start` knows their meaning and so decides where the index logs are cut. Every step can be repeated after a crash in it.
 
-use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::salvage::salvage;
+use super::new_directory::{provide_meta, require_room};
+use super::open_bytes::OpenBytes;
+use super::salvage::{Salvage, Salvaged, append_units};
 use crate::error::{Error, Result};
-use crate::format::{LossTable, PendingLoss, checksum, put_trailer, verify_chunk};
+use crate::format::{LOST_ENTRY, LossTable, PendingLoss, checksum, put_trailer, verify_chunk};
 use crate::log::files::catalog_file::{CatalogBytes, CatalogFile};
 use crate::log::files::durable::{DurableFile, DurableLog, End};
 use crate::log::files::lock::WriterLock;
@@ -19,9 +20,12 @@ use crate::log::files::mirrored::Mirrored;
 use crate::log::files::os_storage::OsStorage;
 use crate::log::files::own_files::{refuse_foreign, remove_unfinished};
 use crate::log::files::segment::{SegmentDir, SegmentList};
-use crate::log::files::storage::{OpenMode, Storage, unlink_if_present};
-use crate::log::options::{Durability, Geometry, LogOptions};
+use crate::log::files::storage::{Storage, unlink_if_present};
+use crate::log::files::tail_file::TailFile;
+use crate::log::files::unit_appender::UnitAppender;
+use crate::log::options::{Durability, LogOptions};
 use crate::log::read::epoch_view::{Stage, View};
+use crate::log::read::records_end::RecordsEnd;
 use crate::log::read::survey::{
     Ending, Survey, is_empty, is_there, keep, list_all, missing_chunks, resume_after, segment_dirs,
 };
@@ -30,21 +34,24 @@ use crate::log::staging::mapped::Staging;
 use crate::log::staging::note::StagingNote;
 use crate::log::staging::placement::{self, Placed};
 use crate::log::sync::AtomicU64;
-use crate::log::write::flusher::Flusher;
+use crate::log::write::encoder::Encoder;
+use crate::log::write::encoders::Encoders;
+use crate::log::write::flusher::{Flusher, FlusherParts};
 use crate::log::write::log_flusher::{LogFlusher, Release};
 use crate::log::write::logs::{Logs, Parts};
-use crate::log::write::savings::Savings;
+use crate::log::write::record_files::RecordFiles;
+use crate::log::write::record_flusher::RecordFlusher;
 use crate::log::write::shared::{LogStart, Setup, Shared};
 use crate::types::{Address, LogKind, PerLog};
 
-/// What recovery found.
+/// The outcome of recovery.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Recovered {
     /// The last writer stopped cleanly, or there was none.
     Clean,
-    /// It was killed; everything that it had published is here.
+    /// The last writer was killed; everything that it had published is here.
     Salvaged,
-    /// Its staging is gone too; everything durable is here, and what verifies above it.
+    /// Its staging is gone too. Everything durable is here, and everything above it that verifies.
     StagingLost,
 }
 
@@ -60,19 +67,23 @@ pub struct Opening {
     how: Recovered,
     /// Tail, begin and the checksum below the tail of each log, as recovered.
     logs: PerLog<DurableLog>,
-    /// What was refused or dropped and has no record in the log.
+    /// Refused and dropped records without a record in the log.
     losses: Vec<PendingLoss>,
-    /// The last writer appended nothing below, and nothing is there above the end: a gap without entries yet.
+    /// The last writer appended nothing below, and nothing exists above the end: a gap without entries yet.
     floor: Address,
     segments: PerLog<SegmentDir>,
     lists: PerLog<SegmentList>,
+    /// The place of the records' bytes.
+    records: RecordsEnd,
+    tail: TailFile,
+    /// Units of these addresses may be raw, and staging still has their records.
+    raw: Range<Address>,
     /// Keeps files open from one read to the next.
     view: View,
 }
 
 impl Opening {
-    /// Opens a directory, made where it is absent, takes its lock and recovers its bytes. Chunk and segment sizes of a directory that exists
-    /// are its own.
+    /// Opens a directory, or creates it, takes its lock and recovers its bytes. An existing directory keeps its own chunk and segment sizes.
     pub fn open(dir: &Path, options: &LogOptions) -> Result<Opening> {
         let storage = OsStorage::new(options.group);
         Opening::open_with(Arc::new(storage), dir, options)
@@ -83,11 +94,7 @@ impl Opening {
         dir: &Path,
         options: &LogOptions,
     ) -> Result<Opening> {
-        Geometry::new(
-            options.chunk_bytes,
-            options.block_bytes,
-            options.segment_bytes,
-        )?;
+        options.check()?;
         let dir = std::path::absolute(dir).map_err(|error| Error::io(dir, error))?;
         refuse_foreign(&*storage, &dir)?;
         if DirMeta::load(&*storage, &dir)?.is_none() {
@@ -97,7 +104,7 @@ impl Opening {
         let lock = WriterLock::take(&*storage, &dir)?;
         remove_unfinished(&*storage, &dir)?;
         let meta = provide_meta(&*storage, &dir, options)?;
-        // Whoever wrote `loom.json` may have died before its name was durable, and folders without it are not a Loom directory.
+        // The creator of `loom.json` may have died before its name was durable, and a folder without it is not a Loom directory.
         storage.sync_dir(&dir)?;
         let segments = segment_dirs(&storage, &dir, &meta);
         segments.iter().try_for_each(SegmentDir::make)?;
@@ -105,29 +112,56 @@ impl Opening {
 
         let mut lists = list_all(&segments)?;
         let survey = Survey::take(&*storage, &dir, &meta, || Ok(is_empty(&lists)))?;
+        let of_slot = survey
+            .slot
+            .as_ref()
+            .map_or_else(PerLog::default, |slot| slot.logs);
+        let records = RecordsEnd::of_slot(&*storage, &dir, &meta, &of_slot.records)?;
+        let mut tail = TailFile::open(
+            Arc::clone(&storage),
+            &dir,
+            meta.uuid,
+            meta.unit_bytes(),
+            &records.tail,
+        )?;
         let mut floor = Address::ZERO;
-        let (how, logs) = match &survey.ending {
-            Ending::Clean => (
-                Recovered::Clean,
-                survey
-                    .slot
-                    .as_ref()
-                    .map_or_else(Default::default, |slot| slot.logs),
-            ),
-            Ending::Staged(attachment) => {
-                floor = attachment.word(LogKind::Records, Word::Head)?;
-                (Recovered::Salvaged, salvage(attachment, &segments, &meta)?)
-            }
-            Ending::Lost { .. } => (
-                Recovered::StagingLost,
-                keep(&segments, &lists, &meta, survey.slot.as_ref())?,
-            ),
+        let whole = |logs, end| Salvaged {
+            logs,
+            end,
+            ..Salvaged::default()
         };
+        let (how, salvaged) = match &survey.ending {
+            Ending::Clean => (Recovered::Clean, whole(of_slot, records)),
+            Ending::Staged(staging) => {
+                floor = staging.word(LogKind::Records, Word::Head)?;
+                let salvage = Salvage {
+                    storage: &*storage,
+                    dir: &dir,
+                    meta: &meta,
+                    staging,
+                    segments: &segments,
+                    encoded: records.encoded,
+                };
+                (Recovered::Salvaged, salvage.run(&mut tail)?)
+            }
+            Ending::Lost { .. } => {
+                let slot = survey.slot.as_ref();
+                let (logs, end) = keep(&*storage, &dir, &segments, &lists, &meta, slot)?;
+                let from = records_from(&of_slot);
+                segments.records.mend_directories(from, end.encoded)?;
+                (Recovered::StagingLost, whole(logs, end))
+            }
+        };
+        let Salvaged { logs, end, raw } = salvaged;
         let losses = pending_losses(&survey, logs.records.tail);
         if how != Recovered::Clean {
-            let synced = survey.slot.clone().unwrap_or_default().tails();
-            for ((segments, from), entry) in segments.iter().zip(synced).zip(logs) {
-                segments.sync(from, entry.tail)?;
+            for log in LogKind::ALL {
+                let synced = of_slot[log];
+                let from = match log {
+                    LogKind::Records => records_from(&of_slot),
+                    LogKind::Chunks | LogKind::Times => synced.tail,
+                };
+                segments[log].sync(from, logs[log].tail)?;
             }
             lists = list_all(&segments)?;
         }
@@ -144,6 +178,9 @@ impl Opening {
             floor,
             segments,
             lists,
+            records: end,
+            tail,
+            raw,
             view: View::new(Stage::Unknown),
         })
     }
@@ -160,48 +197,53 @@ impl Opening {
         self.how
     }
 
-    /// The lowest address retained.
     pub fn begin(&self, log: LogKind) -> Address {
         self.logs[log].begin
     }
 
-    /// End of the bytes that were recovered; of the record log perhaps inside a chunk.
+    /// Returns the end of the recovered bytes, which may lie inside a chunk of the record log.
     pub fn end(&self, log: LogKind) -> Address {
         self.logs[log].tail
     }
 
-    /// The first address at which the record log may go on: a chunk boundary, and past every segment if staging was lost, since what was
-    /// published above the end must not share its addresses with anything later.
+    /// Returns the lowest address at which the record log may continue: a chunk boundary, and past every segment if staging was lost, because bytes that were
+    /// published above the end must not share their addresses with later ones.
     pub fn resume(&self) -> Address {
         let lost = (self.how == Recovered::StagingLost).then_some(&self.lists);
         let floor = self.floor.align_up(u64::from(self.meta.chunk_bytes));
         resume_after(&self.logs, &self.meta, lost).max(floor)
     }
 
-    /// How many chunks of the record log between two addresses stand in no segment.
+    /// Returns the number of chunks of the record log between two addresses that are in no segment.
     pub fn missing_chunks(&self, from: Address, to: Address) -> u64 {
         let (folder, list) = (&self.segments.records, &self.lists.records);
         missing_chunks(folder, list, &self.meta, from, to)
     }
 
-    /// The segment that holds an address, or would.
+    /// Returns the file that holds, or would hold, an address.
     pub fn path_of(&self, log: LogKind, address: Address) -> PathBuf {
+        if log == LogKind::Records && address >= self.records.encoded {
+            return self.records.tail.path().to_owned();
+        }
         self.segments[log].path_at(&self.lists[log], address)
     }
 
     /// Reads bytes between a log's begin and end.
     pub fn read(&self, log: LogKind, address: Address, buffer: &mut [u8]) -> Result<()> {
         let segments = &self.segments[log];
-        self.view.read_segments(segments, address, buffer)
+        match log {
+            LogKind::Records => (self.view).read_records(segments, &self.records, address, buffer),
+            LogKind::Chunks | LogKind::Times => self.view.read_segments(segments, address, buffer),
+        }
     }
 
-    /// The catalog, as far as the file or its copy has it.
+    /// Returns the catalog, as far as the file or its copy has it.
     pub fn catalog_bytes(&self) -> Result<Vec<u8>> {
         let bytes = CatalogBytes::read(&*self.storage, &self.dir)?;
         Ok(bytes.into_merged(&self.meta.uuid))
     }
 
-    /// The catalog was so long when the newest slot was written, or longer; 0 where nothing says so.
+    /// Returns a lower bound of the catalog's length when the newest slot was written; 0 where it is unknown.
     pub fn catalog_bytes_least(&self) -> Result<u64> {
         let of_slot = self
             .survey
@@ -216,16 +258,14 @@ impl Opening {
         }
     }
 
-    /// A chunk of the record log as far as it was recovered; `None` where that does not verify.
+    /// Returns the recovered part of a chunk of the record log; `None` if it does not verify.
     pub fn sound_chunk(&self, first: Address) -> Result<Option<Vec<u8>>> {
         let records = self.logs.records;
-        let folder = &self.segments.records;
-        let list = &self.lists.records;
         let uuid = &self.meta.uuid;
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         let known = records.tail.0.saturating_sub(first.0).min(chunk_bytes);
         let mut chunk = vec![0; known as usize];
-        let is_sound = is_there(folder.read(list, first, &mut chunk))?
+        let is_sound = is_there(self.read(LogKind::Records, first, &mut chunk))?
             && if known == chunk_bytes {
                 verify_chunk(uuid, first, &chunk).is_ok()
             } else {
@@ -234,23 +274,15 @@ impl Opening {
         Ok(is_sound.then_some(chunk))
     }
 
-    /// Removes what a process that was killed left: files that it was writing, and those that others replaced or that retention gave up.
-    pub fn tidy(&self) -> Result<()> {
-        for log in LogKind::ALL {
-            self.segments[log].remove_drafts()?;
-            self.segments[log].evict(self.begin(log))?;
-        }
-        Ok(())
-    }
-
-    /// Gives up what lies below, because there is no room to begin with all of it. As in a running writer's retention the slot that says so is durable
-    /// before a file goes; it needs no space. It is of an epoch of its own, since what staging held is in segments by now.
+    /// Gives up everything below `begins`, because the room does not suffice to begin with all of it. As in a running writer's retention, the slot is durable
+    /// before a file is removed, which needs no space. The slot has an epoch of its own, because the content of staging is in segments now.
     pub fn evict(self, begins: PerLog<Address>) -> Result<()> {
         let mut slot = self.logs;
         for (entry, begin) in slot.iter_mut().zip(begins) {
             entry.begin = begin.clamp(entry.begin, entry.tail);
         }
         slot.records.resume = self.resume();
+        slot.records.encoded = self.records.encoded;
         let end = match self.how {
             Recovered::Clean | Recovered::Salvaged => End::Clean(&self.losses),
             Recovered::StagingLost => End::Open,
@@ -269,19 +301,20 @@ impl Opening {
         Ok(())
     }
 
-    /// What was refused or dropped and has no record in the log: the next writer is to record it.
+    /// Refused and dropped records without a record in the log, which the next writer must record.
     pub fn losses(&self) -> &[PendingLoss] {
         &self.losses
     }
 
-    /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and makes staging. `records` is a chunk boundary at
-    /// or above `resume`, the others lie at or below their ends and are multiples of 8. `catalog` is what of its lines counts.
+    /// Begins a new epoch: seals the last chunk, cuts the index logs to `chunks` and `times`, and creates staging. `records` is a chunk boundary at or above
+    /// `resume`; the others lie at or below their ends and are multiples of 8. `catalog` holds the valid lines. `encoder` makes the units of the record log.
     pub fn start(
         mut self,
         records: Address,
         chunks: Address,
         times: Address,
         catalog: &[u8],
+        mut encoder: Box<dyn Encoder>,
     ) -> Result<Logs> {
         let chunk_bytes = u64::from(self.meta.chunk_bytes);
         assert!(
@@ -301,12 +334,12 @@ impl Opening {
             chunks,
             times,
         };
-        // What lies between the end and `records` is a gap. Readers see no address in it before its entry stands in the index logs.
+        // The bytes between the end and `records` are a gap. Readers see no address in it before its entry is in the index logs.
         let known = PerLog {
             records: self.end(LogKind::Records).align_up(chunk_bytes),
             ..starts
         };
-        // What the directory and its catalog say has verified by now.
+        // The directory and its catalog have verified by now.
         self.meta.store(&*self.storage, &self.dir)?;
         let uuid = &self.meta.uuid;
         let catalog = CatalogFile::begin(Arc::clone(&self.storage), &self.dir, uuid, catalog)?;
@@ -318,21 +351,34 @@ impl Opening {
             catalog.shared_bytes(),
         )?;
         if self.survey.slot.is_none() && self.how == Recovered::Clean {
-            // From the first segment on, a directory without a slot is one that lost it.
+            // From the first segment on, a directory without a slot has lost it.
             durable.write(0, End::Clean(&[]), PerLog::default())?;
         }
-        if self.how != Recovered::StagingLost {
-            let records_end = self.end(LogKind::Records);
-            self.segments.records.rewrite_as_rows(records_end)?;
+        if let Ending::Staged(staging) = &self.survey.ending {
+            // Salvage can be repeated until the slot below is written, so its units may be removed and written again in columns.
+            let encode = |at, chunks: &[u8], unit: &mut Vec<u8>| encoder.encode(at, chunks, unit);
+            append_units(staging, &self.segments.records, self.raw.clone(), encode)?;
+            self.view.forget_lists();
         }
-        self.seal_last_chunk()?;
+        let base = records.align_down(self.meta.unit_bytes());
+        let open = self.open_bytes(base, known.records)?;
+        open.close_units(
+            &self.segments.records,
+            self.records.encoded,
+            base,
+            &mut *encoder,
+        )?;
+        let in_tail = base.min(known.records);
+        self.tail.hold(in_tail, known.records, |from, bytes| {
+            bytes.copy_from_slice(&open.from(from, bytes.len()));
+            Ok(())
+        })?;
         for (segments, start) in self.segments.iter().zip(starts) {
             segments.remove_drafts()?;
-            // After lost staging nothing of the record log is removed: whatever lies above its end may be worth a look.
-            if self.how != Recovered::StagingLost || segments.log() != LogKind::Records {
+            if segments.log() != LogKind::Records {
                 segments.cut(start)?;
             }
-            segments.provide(segments.first_of(start), OpenMode::Write)?;
+            segments.provide_reserved(segments.first_of(start))?;
         }
         self.view.forget_lists();
 
@@ -347,13 +393,25 @@ impl Opening {
                 tail: known,
                 begin,
                 checksum: checksum(&self.meta.uuid, log, from, &bytes),
-                resume: Address::ZERO,
+                ..DurableLog::default()
             };
         }
         slot.records.resume = records;
-        // From here on the slot speaks for all that old staging held: the epoch before has ended, and none has begun.
+        slot.records.encoded = base;
+        // From here on the slot covers everything that old staging held: the epoch before has ended, and none has begun.
         durable.write(epoch, End::Clean(&self.losses), slot)?;
-        // A crash may have come between a begin and what follows from it.
+        self.tail.named(base, known.records);
+        // Not before: where the medium refused the file, it is made again, and the slot before needed what it held.
+        self.tail.provide()?;
+        // Above, there may be units that were never published, and others take their addresses. After lost staging nothing of the record log is removed:
+        // whatever lies above its end may be worth a look.
+        if self.how != Recovered::StagingLost {
+            let folder = &self.segments.records;
+            folder.cut(base + 1)?;
+            let file = folder.provide(folder.first_of(base))?;
+            UnitAppender::find(folder, file, base)?.file().sync()?;
+        }
+        // A crash may have come between a begin and the removal of files below it.
         self.lists = PerLog::try_new(|log| self.segments[log].evict(slot[log].begin))?;
         let end = known.records;
         if records > end {
@@ -361,15 +419,21 @@ impl Opening {
                 "{}: the records from address {end} to {records} were lost with staging; loom_losses lists the gap",
                 self.dir.display()
             );
-            // The slot holds the place of these from now on.
+            // The slot replaces these from now on.
             let folder = &self.segments.records;
             folder.remove_unwritten(self.end(LogKind::Records), records)?;
             self.lists = list_all(&self.segments)?;
         }
-        self.start_epoch(epoch + 1, starts, slot, durable, catalog)
+        let begun = Begun {
+            epoch: epoch + 1,
+            starts,
+            slot,
+            open,
+        };
+        self.start_epoch(begun, durable, catalog, encoder)
     }
 
-    /// The bytes of an index log from the last chunk boundary to where it goes on.
+    /// Returns the bytes of an index log from the last chunk boundary to its new end.
     fn last_bytes(&self, log: LogKind, start: Address) -> Result<Vec<u8>> {
         let from = start.align_down(u64::from(self.meta.chunk_bytes));
         let mut bytes = vec![0; (start.0 - from.0) as usize];
@@ -377,15 +441,52 @@ impl Opening {
         Ok(bytes)
     }
 
-    /// `slot` says what is there; appending begins at `starts`.
+    /// Returns the records up to `known`, a chunk boundary, from the unit's begin `base`, or from the end of units if that is lower. It fills and seals the
+    /// last chunk, so that the chunk verifies from now on. A damaged chunk stays damaged, because readers of staging check no checksums.
+    fn open_bytes(&self, base: Address, known: Address) -> Result<OpenBytes> {
+        let end = self.end(LogKind::Records);
+        let first = base.min(self.records.encoded).min(known);
+        let first = first.align_down(self.meta.unit_bytes());
+        let mut bytes = vec![0; (known.0 - first.0) as usize];
+        for (nth, chunk) in bytes.chunks_mut(self.meta.chunk_bytes as usize).enumerate() {
+            let at = first + nth as u64 * u64::from(self.meta.chunk_bytes);
+            let Some(mut sound) = self.sound_chunk(at)? else {
+                let words = chunk.chunks_exact_mut(LOST_ENTRY.len());
+                words.for_each(|word| word.copy_from_slice(&LOST_ENTRY));
+                self.records.tail.copy_known(at, chunk);
+                // A chunk of zeroes is a gap.
+                if chunk.iter().any(|byte| *byte != 0) {
+                    tracing::error!(
+                        "{}: the chunk at address {at} is damaged, and stays so in its unit",
+                        self.path_of(LogKind::Records, at).display()
+                    );
+                }
+                continue;
+            };
+            let is_part = sound.len() < chunk.len();
+            sound.resize(chunk.len(), 0);
+            if is_part {
+                put_trailer(&self.meta.uuid, at, &mut sound);
+            }
+            chunk.copy_from_slice(&sound);
+        }
+        assert!(first <= end || bytes.is_empty(), "{first} lies below {end}");
+        Ok(OpenBytes { first, bytes })
+    }
+
     fn start_epoch(
         self,
-        epoch: u64,
-        starts: PerLog<Address>,
-        slot: PerLog<DurableLog>,
+        begun: Begun,
         mut durable: DurableFile,
         catalog: CatalogFile,
+        encoder: Box<dyn Encoder>,
     ) -> Result<Logs> {
+        let Begun {
+            epoch,
+            starts,
+            slot,
+            open,
+        } = begun;
         self.remove_old_staging();
         let Placed {
             staging,
@@ -396,20 +497,32 @@ impl Opening {
         let mut logs = PerLog::<LogStart>::default();
         for log in LogKind::ALL {
             let (at, entry) = (starts[log], slot[log]);
-            let head = at.align_down(u64::from(self.meta.chunk_bytes));
-            staging.copy_in(log, head, &self.last_bytes(log, at)?);
-            store_all(&staging, log, head, &entry);
+            let (head, flushed) = match log {
+                LogKind::Records => {
+                    let base = entry.encoded;
+                    let bytes = open.from(base, (at.0 - base.0) as usize);
+                    staging.copy_in(log, base, &bytes);
+                    (base, base)
+                }
+                LogKind::Chunks | LogKind::Times => {
+                    let head = at.align_down(u64::from(self.meta.chunk_bytes));
+                    staging.copy_in(log, head, &self.last_bytes(log, at)?);
+                    (head, at)
+                }
+            };
+            store_all(&staging, log, head, flushed, &entry);
             let segments = &self.segments[log];
             let allocated = segments.first_of(at) + segments.segment_bytes();
             logs[log] = LogStart {
                 at,
+                flushed,
                 published: entry.tail,
                 head,
                 begin: entry.begin,
                 allocated,
             };
         }
-        staging.tell_daemon(DaemonWord::CatalogBytes, catalog.bytes());
+        staging.announce_daemon(DaemonWord::CatalogBytes, catalog.bytes());
         let losses = LossTable {
             recorded_below: self.end(LogKind::Records),
             rows: self.losses.clone(),
@@ -419,40 +532,43 @@ impl Opening {
             &losses.encode(&self.meta.uuid, LOSS_TABLE_FIRST),
         );
         note.store(&*self.storage, &self.dir)?;
-        // Only now there is staging that could be lost. Both slots say so before anything is published, so that one that is damaged leaves no clean
-        // one behind.
+        // Staging can be lost only from here on. Both slots record that before anything is published, so that damage to one leaves no clean one.
         durable.write(epoch, End::Open, slot)?;
         durable.write(epoch, End::Open, slot)?;
 
-        let savings = Savings::find(
+        let files = RecordFiles::find(
             &self.segments.records,
-            &self.lists.records,
+            &self.segments.records.list()?,
             slot.records.begin,
-            starts.records,
+            slot.records.encoded,
         )?;
         let setup = Setup {
             storage: self.storage,
             dir: self.dir,
             meta: self.meta,
             epoch,
-            savings,
+            files,
         };
         let shared = Arc::new(Shared::new(setup, staging, geometry, logs));
         let release = match self.options.durability {
             Durability::Batch => Release::Synced,
             Durability::None | Durability::Interval(_) => Release::Written,
         };
-        let of_logs = PerLog::try_new(|log| {
-            let segments = self.segments[log].clone();
-            LogFlusher::new(&shared, segments, release)
-        })?;
-        let flusher = Flusher::new(
-            Arc::clone(&shared),
-            self.options.durability,
-            of_logs,
+        let PerLog {
+            records,
+            chunks,
+            times,
+        } = self.segments;
+        let flusher = Flusher::new(FlusherParts {
+            durability: self.options.durability,
+            encoders: Encoders::new(encoder, self.options.encoders),
+            records: RecordFlusher::new(&shared, records, release),
+            indexes: [chunks, times].map(|segments| LogFlusher::new(&shared, segments, release)),
+            tail: self.tail,
             durable,
             slot,
-        )?;
+            shared: Arc::clone(&shared),
+        });
         Logs::new(Parts {
             shared,
             flusher,
@@ -461,26 +577,6 @@ impl Opening {
             staging_path: path,
             lock: self.lock,
         })
-    }
-
-    /// Fills the chunk that the record log ends in, so that it verifies from now on. One that is damaged already is left to be found so.
-    fn seal_last_chunk(&self) -> Result<()> {
-        let records = self.logs.records;
-        let folder = &self.segments.records;
-        let first = records.tail.align_down(u64::from(self.meta.chunk_bytes));
-        if first == records.tail {
-            return Ok(());
-        }
-        let Some(mut chunk) = self.sound_chunk(first)? else {
-            tracing::warn!(
-                "{}: the last chunk, at address {first}, is damaged and is kept as it is",
-                self.dir.display()
-            );
-            return Ok(());
-        };
-        chunk.resize(self.meta.chunk_bytes as usize, 0);
-        put_trailer(&self.meta.uuid, first, &mut chunk);
-        folder.write_synced(first, &chunk)
     }
 
     /// Removes the staging file of the epoch before. Readers that have it open keep it.
@@ -503,7 +599,20 @@ impl Opening {
     }
 }
 
-/// What the last writer refused or dropped and the log has no record of. Where staging is lost, the gap in the log stands for it.
+/// The beginning of an epoch: the content of its slot, and the address of the first append.
+struct Begun {
+    epoch: u64,
+    starts: PerLog<Address>,
+    slot: PerLog<DurableLog>,
+    open: OpenBytes,
+}
+
+/// Unsynced bytes may lie in the segments of the record log from this address on.
+fn records_from(of_slot: &PerLog<DurableLog>) -> Address {
+    of_slot.records.encoded.min(of_slot.records.tail)
+}
+
+/// Returns the losses of the last writer without a record in the log. If staging is lost, the gap in the log represents them.
 fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
     match &survey.ending {
         Ending::Clean | Ending::Lost { .. } => {
@@ -519,88 +628,12 @@ fn pending_losses(survey: &Survey, records: Address) -> Vec<PendingLoss> {
     }
 }
 
-/// Stores in a new staging file where a log stands.
-fn store_all(staging: &Staging, log: LogKind, head: Address, entry: &DurableLog) {
-    staging.tell(log, Word::Head, head);
-    staging.tell(log, Word::Begin, entry.begin);
-    for word in [Word::Tail, Word::Flushed, Word::Durable] {
-        staging.tell(log, word, entry.tail);
-    }
-}
-
-/// Reads `loom.json`, or writes it into a directory that holds no log yet.
-fn provide_meta(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<DirMeta> {
-    if let Some(meta) = DirMeta::load(storage, dir)? {
-        let asked = (options.chunk_bytes, options.segment_bytes);
-        if asked != (meta.chunk_bytes, meta.segment_bytes)
-            && asked
-                != (
-                    LogOptions::default().chunk_bytes,
-                    LogOptions::default().segment_bytes,
-                )
-        {
-            tracing::warn!(
-                "{}: the configured chunk and segment sizes are ignored; a directory keeps the sizes that it was created with",
-                dir.display()
-            );
-        }
-        return Ok(meta);
-    }
-    let names = storage.list(dir)?;
-    if let Some(log) = LogKind::ALL
-        .into_iter()
-        .find(|log| names.iter().any(|name| name == log.dir_name()))
-    {
-        let what = format!(
-            "it holds {}/ but no loom.json; restore that file from a backup (it never changes), or move the folder away",
-            log.dir_name()
-        );
-        return Err(Error::NotLoom {
-            path: dir.to_owned(),
-            what,
-        });
-    }
-    if let Some(parent) = dir.parent() {
-        sync_name(storage, parent)?;
-    }
-    let meta = DirMeta::new(options.chunk_bytes, options.segment_bytes);
-    meta.store(storage, dir)?;
-    Ok(meta)
-}
-
-/// Refuses a new directory whose first segments do not fit, before anything of it is there.
-fn require_room(storage: &dyn Storage, dir: &Path, options: &LogOptions) -> Result<()> {
-    let exists = storage.file_id(dir).is_ok();
-    let within = dir.parent().filter(|_| !exists).unwrap_or(dir);
-    // If the folder above is not there either, making the directory fails with the reason.
-    let Ok(free) = storage.free_bytes(within) else {
-        return Ok(());
-    };
-    let needed = options.segment_bytes.iter().sum();
-    if free >= needed {
-        return Ok(());
-    }
-    Err(Error::NoRoom {
-        dir: dir.to_owned(),
-        disk: mount_point(storage, within)?,
-        free,
-        needed,
-    })
-}
-
-/// The uppermost folder on the file system of `dir`.
-fn mount_point(storage: &dyn Storage, dir: &Path) -> Result<PathBuf> {
-    let device = storage.file_id(dir)?.device;
-    let is_beyond = |above: &&Path| !storage.file_id(above).is_ok_and(|id| id.device == device);
-    let beyond = dir.ancestors().position(|above| is_beyond(&above));
-    let top = dir.ancestors().take(beyond.unwrap_or(usize::MAX)).last();
-    Ok(top.unwrap_or(dir).to_owned())
-}
-
-/// Makes the name of a new directory durable. Who may not read the folder above did not make it: then whoever did has seen to that.
-fn sync_name(storage: &dyn Storage, parent: &Path) -> Result<()> {
-    match storage.sync_dir(parent) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        result => result,
+/// Stores the marks of a log in a new staging file.
+fn store_all(staging: &Staging, log: LogKind, head: Address, flushed: Address, entry: &DurableLog) {
+    staging.announce(log, Word::Head, head);
+    staging.announce(log, Word::Begin, entry.begin);
+    staging.announce(log, Word::Flushed, flushed);
+    for word in [Word::Tail, Word::Durable] {
+        staging.announce(log, word, entry.tail);
     }
 }

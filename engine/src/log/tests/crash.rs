@@ -1,8 +1,8 @@
-//! Writers that are killed, with their staging left or lost. `Logs` dropped without `close` leaves what a kill leaves.
+//! Writers that are killed, with their staging kept or lost. Dropping `Logs` without `close` has the effect of a kill.
 
 use super::*;
 use crate::error::Error;
-use crate::format::verify_chunk;
+use crate::format::{UNIT_HEADER_BYTES, verify_chunk};
 use crate::log::files::mirrored::Mirrored;
 use crate::log::staging::control;
 use crate::log::staging::note::StagingNote;
@@ -31,11 +31,11 @@ fn a_damaged_note_costs_nothing_that_was_published() {
         }
         std::fs::write(hit, "").unwrap();
         assert_eq!(std::fs::read(other).unwrap(), sound);
-        let told = |path: &Path| {
+        let is_listed = |path: &Path| {
             let damaged = scene.reader().damaged_files();
             damaged.iter().any(|(damaged, _)| damaged == path)
         };
-        assert!(told(hit) && !told(other));
+        assert!(is_listed(hit) && !is_listed(other));
         std::fs::write(hit, &sound).unwrap();
     }
     std::fs::write(&copy, "{").unwrap();
@@ -45,7 +45,7 @@ fn a_damaged_note_costs_nothing_that_was_published() {
     assert!(!note.exists() && !copy.exists());
 }
 
-/// As a reboot: the file may be there, but it is not what was shared then.
+/// Imitates a reboot: the file may exist, but it is not the memory of that time.
 fn change_boot(scene: &Scene) {
     let mut note = StagingNote::load(&OsStorage::default(), &scene.dir())
         .unwrap()
@@ -61,7 +61,7 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [5 * CHUNK as usize + 808, 168, 48]);
     logs.sync().unwrap();
-    // Flushed, not synced: a crash of the host would keep any part of it; a lost staging file keeps all.
+    // The bytes are flushed but not synced: a crash of the host would keep any part of them, and a lost staging file keeps all.
     append_each(&mut logs, [4 * BLOCK as usize, 168, 48]);
     logs.publish();
     wait_until("blocks are flushed", || {
@@ -92,7 +92,7 @@ fn without_staging_the_durable_part_and_the_run_of_whole_chunks_above_it_are_kep
 
 // case Crash: while a segment is created
 #[test]
-fn what_was_allocated_ahead_and_never_written_does_not_stay() {
+fn segments_that_were_allocated_ahead_and_never_written_do_not_stay() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
     append(&mut logs, LogKind::Records, 2 * BLOCK as usize + 808);
@@ -123,7 +123,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
     drop(resume(scene.open()));
     let begun = std::fs::read(&durable).unwrap();
     scene.lose_staging();
-    // As it was when the new staging was made and no slot named it.
+    // Restores the state when the new staging existed and no slot named it.
     std::fs::write(&durable, &ended).unwrap();
     let tails = check_all(&scene.reader()).tail;
     assert_eq!(tails, A_LITTLE.into());
@@ -133,7 +133,7 @@ fn staging_that_is_lost_before_its_epoch_began_held_nothing() {
         (Recovered::Clean, Address(CHUNK))
     );
     drop(opening);
-    // From the first slot on records may have been published, and one slot that is damaged hides that no more than none.
+    // Records may have been published from the first slot on, and a damaged slot hides that no more than a missing one.
     for slot in [0, 4096] {
         let mut bytes = begun.clone();
         bytes[slot + 60] ^= 1;
@@ -205,9 +205,12 @@ fn a_damaged_chunk_below_the_durable_tail_is_kept_and_hides_nothing() {
     scene.lose_staging();
     let path = scene.segment(LogKind::Records, 0);
     scene.change(&path, |bytes| {
-        bytes[5 * CHUNK as usize + 100] ^= 1;
-        // The last chunk as well: recovery must not make it verify.
-        bytes[20 * CHUNK as usize + 100] ^= 1;
+        bytes[UNIT_HEADER_BYTES + 5 * CHUNK as usize + 100] ^= 1;
+    });
+    // This damages the last chunk as well: recovery must not make it verify.
+    scene.change(&scene.dir().join("tail"), |bytes| {
+        let end = bytes.len();
+        bytes[end - 100] ^= 1;
     });
     let opening = scene.open();
     assert_eq!(opening.end(LogKind::Records), Address(20 * CHUNK + 808));
@@ -241,7 +244,7 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
     logs.publish();
     let reader = scene.reader();
     reader.tails().unwrap();
-    // The mapping of this process would fault on a file of no length; the end of it is in no use here.
+    // The mapping of this process would fault on an empty file; its end is unused here.
     let staging = scene.staging_files().remove(0);
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -261,7 +264,9 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
     assert!(matches!(scene.reader().tails(), Err(Error::Staging { .. })));
     file.set_len(bytes).unwrap();
 
-    resume(scene.open()).close().unwrap();
+    let mut logs = resume(scene.open());
+    append(&mut logs, LogKind::Records, 15 * CHUNK as usize);
+    logs.close().unwrap();
     let segment = scene.segment(LogKind::Records, 0);
     std::fs::OpenOptions::new()
         .write(true)
@@ -270,16 +275,16 @@ fn a_file_that_is_cut_short_gives_an_error_that_names_it() {
         .set_len(CHUNK)
         .unwrap();
     let reader = scene.reader();
-    assert_eq!(reader.tails().unwrap().tail.records, Address(2 * CHUNK));
+    assert_eq!(reader.tails().unwrap().tail.records, Address(17 * CHUNK));
     let error = reader
         .read(LogKind::Records, Address(CHUNK), &mut [0; 8])
         .unwrap_err();
     assert!(
-        matches!(&error, Error::Corrupt { path, address: Address(CHUNK), .. } if *path == segment),
+        matches!(&error, Error::Corrupt { path, address: Address(0), .. } if *path == segment),
         "{error}"
     );
     reader
-        .read(LogKind::Records, Address(0), &mut [0; 8])
+        .read(LogKind::Records, Address(16 * CHUNK), &mut [0; 8])
         .unwrap();
 }
 
@@ -290,7 +295,7 @@ fn a_durable_mark_above_the_tail_does_not_refuse_the_start() {
     let mut logs = scene.begun();
     logs.publish();
     drop(logs);
-    // As if the writer had died between what it says to the flusher and what it says in staging.
+    // Imitates a writer that died between its message to the flusher and its word in staging.
     let durable = Address(888);
     let mut pair = durable.0.to_le_bytes().to_vec();
     pair.extend((!durable.0).to_le_bytes());

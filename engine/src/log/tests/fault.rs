@@ -1,9 +1,10 @@
-//! A disk that refuses: the logs on a simulated one, which fails, shortens or delays what it is asked.
+//! A disk that refuses: the logs on a simulated disk that fails, shortens or delays operations.
 
 use super::machine::{Machine, on_disk};
-use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Rule, loom};
+use super::simulated::{EIO, ENOSPC, EROFS, Fault, Kind, Op, Rule, loom};
 use super::*;
 use crate::error::Error;
+use crate::format::UNIT_HEADER_BYTES;
 
 // case Disk: EIO on write
 #[test]
@@ -14,7 +15,7 @@ fn an_input_output_error_reaches_append_and_sync_and_loses_nothing_published() {
     logs.publish();
     machine.fails(EIO, Kind::Write);
     let error = logs.sync().unwrap_err();
-    // Of the record log, unless the flusher was quick enough to write that before the disk failed.
+    // The error names the record log, unless the flusher wrote that before the disk failed.
     assert!(
         matches!(&error, Error::Flusher(_)) && error.to_string().contains("/disk/loom/"),
         "{error}"
@@ -46,7 +47,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
     // The new generations fail as well.
     machine.fails(EIO, Kind::Sync);
     assert!(matches!(logs.sync(), Err(Error::Flusher(_))));
-    // Whoever asks for the state is answered too, not only the next append.
+    // A question about the state gets the error too, not only the next append.
     assert!(logs.trouble().is_some());
     machine.disk.obey();
     let syncs = machine.count(on_disk(Kind::Sync));
@@ -63,7 +64,7 @@ fn a_failed_sync_acknowledges_nothing_and_is_never_repeated() {
 
 // G10
 #[test]
-fn a_segment_that_the_medium_refused_is_written_anew() {
+fn a_segment_that_the_medium_refused_is_written_again() {
     let refusals = [
         (Kind::Write, Fault::Fails(EIO)),
         (Kind::Write, Fault::Tears(EIO)),
@@ -77,8 +78,9 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
         append_each(&mut logs, [3 * BLOCK as usize + 808, 168, 48]);
         logs.sync().unwrap();
         check_all(&reader);
-        append_each(&mut logs, [CHUNK as usize, 168, 48]);
-        machine.disk.rule(Rule::once(fault, on_disk(kind)));
+        let of_records = move |op: &Op| op.kind == kind && op.is_in("records");
+        machine.disk.rule(Rule::once(fault, of_records));
+        append_each(&mut logs, [BLOCK as usize, 168, 48]);
         logs.sync().unwrap();
         let old = machine.segment(0);
         assert!(
@@ -99,7 +101,7 @@ fn a_segment_that_the_medium_refused_is_written_anew() {
 
 // G10
 #[test]
-fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
+fn unreadable_bytes_stay_damaged_and_hide_nothing() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
     append(
@@ -110,7 +112,8 @@ fn what_cannot_be_read_back_stays_damaged_and_hides_nothing() {
     logs.sync().unwrap();
     // The first blocks are not staged any more, and a chunk of them is lost on the medium.
     let path = machine.segment(0);
-    machine.disk.rot(&path, 2 * CHUNK + 64, &[7; 16]);
+    let place = UNIT_HEADER_BYTES as u64 + 2 * CHUNK + 64;
+    machine.disk.rot(&path, place, &[7; 16]);
     append(&mut logs, LogKind::Records, CHUNK as usize);
     machine.fails_once(EIO, Kind::Sync);
     logs.sync().unwrap();
@@ -134,7 +137,7 @@ fn a_segment_that_cannot_be_allocated_is_tried_as_another_file_and_then_again() 
             times,
             ..Rule::always(Fault::Fails(EIO), on_disk(Kind::Allocate))
         });
-        append(&mut logs, LogKind::Records, 3 * SEGMENT as usize);
+        append(&mut logs, LogKind::Chunks, 3 * SEGMENT as usize);
         logs.sync().unwrap();
         assert_eq!(logs.trouble(), None);
         check_all(&machine.reader());
@@ -176,7 +179,7 @@ fn a_disk_that_is_mounted_read_only_under_a_writer_ends_it_and_no_query() {
     let tails = check_all(&reader);
     assert_eq!(tails.tail.records, Address(3 * BLOCK + 808));
     assert_eq!(check_all(&machine.reader()), tails);
-    // It cannot be recovered before it may be written again, and is read all the same.
+    // It cannot be recovered before it may be written again, but it can be read.
     drop(logs);
     let refused = Opening::open_with(
         machine.disk.storage(),
@@ -223,21 +226,21 @@ fn a_segment_that_is_deleted_underneath_is_named_and_hides_no_other() {
 
 // G10
 #[test]
-fn what_is_still_staged_is_not_read_back_from_the_refused_file() {
+fn staged_bytes_are_not_read_back_from_the_refused_tail() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::None);
     append_each(&mut logs, [4 * CHUNK as usize, 168, 48]);
     logs.close().unwrap();
-    // Staging begins within the first block.
     let mut logs = resume(machine.open());
     append(&mut logs, LogKind::Records, 4 * CHUNK as usize);
     logs.sync().unwrap();
-    let path = machine.segment(0);
-    machine.disk.rot(&path, 5 * CHUNK + 64, &[7; 16]);
+    let tail = loom().join("tail");
+    machine.disk.rot(&tail, 64, &[7; 1 << 12]);
     append(&mut logs, LogKind::Records, 808);
-    machine.fails_once(EIO, Kind::Sync);
+    let of_tail = |op: &Op| op.kind == Kind::Sync && op.path.ends_with("tail");
+    machine.disk.rule(Rule::once(Fault::Fails(EIO), of_tail));
     logs.sync().unwrap();
-    assert!(!machine.disk.exists(&path));
+    assert!(machine.disk.synced_again().is_empty());
     logs.close().unwrap();
     check_all(&machine.reader());
 }

@@ -20,7 +20,17 @@ impl Machine {
             segment_bytes: [SEGMENT; 3].into(),
             staging: Some(shared_memory()),
             durability,
+            encoders: 1,
             group: None,
+        }
+    }
+
+    /// The same with so many encoders, and with blocks of as many units.
+    pub fn options_of(&self, durability: Durability, encoders: usize) -> LogOptions {
+        LogOptions {
+            block_bytes: encoders as u64 * BLOCK,
+            encoders,
+            ..self.options(durability)
         }
     }
 
@@ -30,23 +40,32 @@ impl Machine {
         self.disk.rule(rule);
     }
 
-    /// As `fails`, once.
+    /// The disk refuses one of these operations.
     pub fn fails_once(&self, code: i32, kind: Kind) {
         let rule = Rule::once(Fault::Fails(code), on_disk(kind));
         self.disk.rule(rule);
     }
 
     pub fn open(&self) -> Opening {
-        let options = self.options(Durability::None);
-        Opening::open_with(self.disk.storage(), &loom(), &options).unwrap()
+        self.open_with(&self.options(Durability::None))
     }
 
-    /// A new directory, appending from 0.
+    pub fn open_with(&self, options: &LogOptions) -> Opening {
+        self.try_open_with(options).unwrap()
+    }
+
+    pub fn try_open_with(&self, options: &LogOptions) -> crate::Result<Opening> {
+        Opening::open_with(self.disk.storage(), &loom(), options)
+    }
+
+    /// Starts a new directory that appends from 0.
     pub fn start(&self, durability: Durability) -> Logs {
-        let options = self.options(durability);
-        let opening = Opening::open_with(self.disk.storage(), &loom(), &options).unwrap();
-        opening
-            .start(Address(0), Address(0), Address(0), b"")
+        self.start_with(&self.options(durability))
+    }
+
+    pub fn start_with(&self, options: &LogOptions) -> Logs {
+        self.open_with(options)
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap()
     }
 

@@ -1,9 +1,10 @@
-//! Scenarios of the whole log: one writer, its flusher, and readers. A folder of one file for each kind of event.
+//! Scenarios of the whole log: one writer, its flusher, and readers. Each file is about one kind of event.
 //!
-//! Every 8 bytes of a log are a function of their address, so whatever is read anywhere, by anyone, proves itself.
+//! Every 8 bytes of a log are a function of their address, so all bytes that anyone reads prove themselves.
 
 mod crash;
 mod cut_off;
+mod encoders;
 mod fault;
 mod live;
 mod machine;
@@ -11,17 +12,18 @@ mod restart;
 mod rewriting;
 mod room;
 pub(crate) mod simulated;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::format::put_trailer;
+use crate::format::{put_raw_unit, put_trailer};
 use crate::testkit::scene::{BLOCK, CHUNK, SEGMENT};
 use crate::testkit::{Random, Scene, copy_dir, wait_until};
 use crate::types::{Address, LogKind, PerLog};
 
-/// What [`Scene::begun`] appends.
+/// The bytes that [`Scene::begun`] appends.
 const A_LITTLE: [Address; 3] = [Address(808), Address(168), Address(48)];
 
 impl Scene {
@@ -29,14 +31,14 @@ impl Scene {
         Opening::open(&self.dir(), &self.options.log).unwrap()
     }
 
-    /// A new directory, to whose logs a little was appended.
+    /// Starts a new directory and appends a little to its logs.
     fn begun(&self) -> Logs {
         let mut logs = self.create(Durability::None);
         append_each(&mut logs, [808, 168, 48]);
         logs
     }
 
-    /// A new directory, appending from 0.
+    /// Starts a new directory that appends from 0.
     fn create(&self, durability: Durability) -> Logs {
         let options = LogOptions {
             durability,
@@ -45,24 +47,53 @@ impl Scene {
         let opening = Opening::open(&self.dir(), &options).unwrap();
         assert_eq!(opening.how(), Recovered::Clean);
         opening
-            .start(Address(0), Address(0), Address(0), b"")
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap()
     }
 }
 
+/// The words of these logs are no records.
+#[derive(Copy, Clone, Debug)]
+struct RawUnits(DirMeta);
+
+impl Encoder for RawUnits {
+    fn encode(&mut self, first: Address, chunks: &[u8], out: &mut Vec<u8>) {
+        put_raw_unit(&self.0.uuid, first, self.0.chunk_bytes, chunks, out);
+    }
+
+    fn another(&self) -> Box<dyn Encoder> {
+        Box::new(*self)
+    }
+}
+
+impl Opening {
+    fn begin_at(
+        self,
+        records: Address,
+        chunks: Address,
+        times: Address,
+        catalog: &[u8],
+    ) -> crate::Result<Logs> {
+        let units = Box::new(RawUnits(*self.meta()));
+        self.start(records, chunks, times, catalog, units)
+    }
+}
+
 fn resume(opening: Opening) -> Logs {
+    try_resume(opening).unwrap()
+}
+
+fn try_resume(opening: Opening) -> crate::Result<Logs> {
     let starts = (
         opening.resume(),
         opening.end(LogKind::Chunks),
         opening.end(LogKind::Times),
     );
-    let catalog = opening.catalog_bytes().unwrap();
-    opening
-        .start(starts.0, starts.1, starts.2, &catalog)
-        .unwrap()
+    let catalog = opening.catalog_bytes()?;
+    opening.begin_at(starts.0, starts.1, starts.2, &catalog)
 }
 
-/// The word that belongs at an address. Never 0, so that what was never written shows.
+/// Returns the word that belongs at an address. It is never 0, so that unwritten bytes show.
 fn word(log: LogKind, address: u64) -> u64 {
     (address ^ (log as u64) << 62)
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -77,15 +108,20 @@ fn expected(log: LogKind, from: Address, bytes: usize) -> Vec<u8> {
 }
 
 fn append(logs: &mut Logs, log: LogKind, bytes: usize) {
+    try_append(logs, log, bytes).unwrap();
+}
+
+fn try_append(logs: &mut Logs, log: LogKind, bytes: usize) -> crate::Result<()> {
     let at = logs.end(log);
     let mut appended = expected(log, at, bytes);
     if log == LogKind::Records {
         put_trailers(&logs.meta().uuid, at, &mut appended);
     }
-    assert_eq!(logs.append(log, &appended).unwrap(), at);
+    assert_eq!(logs.append(log, &appended)?, at);
+    Ok(())
 }
 
-/// Ends each chunk of which the last bytes are here with its trailer.
+/// Writes the trailer of each chunk whose last bytes are here.
 fn put_trailers(uuid: &[u8; 16], at: Address, bytes: &mut [u8]) {
     let end = at + bytes.len() as u64;
     let mut chunk = at.align_down(CHUNK);
@@ -98,14 +134,13 @@ fn put_trailers(uuid: &[u8; 16], at: Address, bytes: &mut [u8]) {
     }
 }
 
-/// Appends so much to each log.
 fn append_each(logs: &mut Logs, bytes: [usize; 3]) {
     for (log, bytes) in LogKind::ALL.into_iter().zip(bytes) {
         append(logs, log, bytes);
     }
 }
 
-/// Fails unless the bytes are those that belong there; the last 8 of each chunk of the record log are its trailer.
+/// Fails unless the bytes belong there; the last 8 of each chunk of the record log are its trailer.
 fn assert_whole(log: LogKind, from: Address, bytes: &[u8]) {
     for (at, found) in (from.0..).step_by(8).zip(bytes.chunks_exact(8)) {
         let is_trailer = log == LogKind::Records && at % CHUNK == CHUNK - 8;
@@ -131,7 +166,6 @@ fn check_range(reader: &LogReader, log: LogKind, from: Address, to: Address) {
     }
 }
 
-/// Whether a chunk of the record log verifies.
 fn verifies(reader: &LogReader, at: Address) -> bool {
     let mut chunk = vec![0; CHUNK as usize];
     reader.read(LogKind::Records, at, &mut chunk).unwrap();

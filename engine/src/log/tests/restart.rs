@@ -1,7 +1,8 @@
-//! Clean stops, and what may be done with a directory after one.
+//! Clean stops, and operations on a directory after one.
 
 use super::*;
 use crate::error::Error;
+use crate::format::UNIT_HEADER_BYTES;
 
 #[test]
 fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
@@ -11,8 +12,12 @@ fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
     logs.close().unwrap();
     assert!(scene.staging_files().is_empty() && !scene.dir().join("staging").exists());
     let bytes = |log, first| std::fs::metadata(scene.segment(log, first)).unwrap().len();
-    assert_eq!(bytes(LogKind::Records, 0), SEGMENT);
-    assert_eq!(bytes(LogKind::Records, SEGMENT), 4904);
+    let units = SEGMENT / BLOCK;
+    let directory = 8 * (units + 1) + 16;
+    let unit_bytes = UNIT_HEADER_BYTES as u64 + BLOCK;
+    assert_eq!(bytes(LogKind::Records, 0), units * unit_bytes + directory);
+    // Only a part of the last unit exists, in the tail.
+    assert_eq!(bytes(LogKind::Records, SEGMENT), 0);
     assert_eq!(
         (bytes(LogKind::Chunks, 0), bytes(LogKind::Times, 0)),
         (168, 48)
@@ -26,23 +31,6 @@ fn a_clean_stop_trims_the_segments_and_leaves_no_staging() {
     assert!(!tails.live);
 }
 
-#[test]
-fn a_start_adds_the_trailers_that_an_older_writer_left_to_its_flusher() {
-    let scene = Scene::new();
-    let mut logs = scene.create(Durability::None);
-    let mut bytes = expected(LogKind::Records, Address(0), 2 * CHUNK as usize);
-    for chunk in bytes.chunks_exact_mut(CHUNK as usize) {
-        chunk[CHUNK as usize - 8..].fill(0);
-    }
-    logs.append(LogKind::Records, &bytes).unwrap();
-    logs.publish();
-    drop(logs);
-    resume(scene.open()).close().unwrap();
-    let reader = scene.reader();
-    assert!([0, CHUNK].iter().all(|at| verifies(&reader, Address(*at))));
-    check_range(&reader, LogKind::Records, Address(0), Address(2 * CHUNK));
-}
-
 // case Crash: between the index logs
 #[test]
 fn index_logs_may_be_cut_and_go_on_from_there() {
@@ -52,7 +40,7 @@ fn index_logs_may_be_cut_and_go_on_from_there() {
     logs.close().unwrap();
     let opening = scene.open();
     let mut logs = opening
-        .start(Address(8192), Address(SEGMENT + 808), Address(0), b"")
+        .begin_at(Address(8192), Address(SEGMENT + 808), Address(0), b"")
         .unwrap();
     assert!(!scene.segment(LogKind::Chunks, 2 * SEGMENT).exists());
     let tails = check_all(&scene.reader());
@@ -74,7 +62,7 @@ fn a_second_writer_is_refused_and_does_no_harm() {
     let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     check_all(&scene.reader());
-    // Whoever removes the file that seems to be in the way.
+    // Someone may remove the file that seems to be in the way.
     std::fs::remove_file(scene.dir().join("LOCK")).unwrap();
     let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
@@ -94,10 +82,10 @@ fn a_note_that_cannot_be_read_is_refused_until_it_and_its_copy_are_moved_away() 
         std::fs::write(&note, damaged).unwrap();
         std::fs::write(scene.dir().join("staging.copy"), damaged).unwrap();
         let error = Opening::open(&scene.dir(), &scene.options.log).unwrap_err();
-        let told = format!("{}: damaged: ", note.display());
+        let message = format!("{}: damaged: ", note.display());
         let error = error.to_string();
         assert!(
-            error.starts_with(&told) && error.contains("move both away"),
+            error.starts_with(&message) && error.contains("move both away"),
             "{error}"
         );
         let of_reader = scene.reader().tails().unwrap_err().to_string();
@@ -122,7 +110,7 @@ fn a_lock_that_its_file_does_not_account_for_names_nobody() {
             .to_string()
     };
     let path = scene.dir().join("LOCK");
-    // As whoever may read the file can hold it.
+    // Anyone who may read the file can hold its lock.
     let file = std::fs::File::open(&path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
     let mut ended = std::process::Command::new("true").spawn().unwrap();
@@ -275,15 +263,15 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
         let read = reader.read(LogKind::Records, Address(0), &mut [0; 64]);
         read.unwrap_err().to_string()
     };
-    let what = "stands in place of the file: move it away, and restore the file if you have it";
-    let told = |found: &str| format!("{}: damaged: {found} {what}", segment.display());
+    let what = "is in place of the file: move it away, and restore the file if you have it";
+    let message = |found: &str| format!("{}: damaged: {found} {what}", segment.display());
     assert_eq!(
         refusal(reader),
-        told("a symbolic link, which Loom does not follow,")
+        message("a symbolic link, which Loom does not follow,")
     );
     std::fs::remove_file(&segment).unwrap();
     std::fs::create_dir(&segment).unwrap();
-    assert_eq!(refusal(scene.reader()), told("a folder"));
+    assert_eq!(refusal(scene.reader()), message("a folder"));
     std::fs::remove_dir(&segment).unwrap();
     std::fs::rename(&elsewhere, &segment).unwrap();
 
@@ -299,7 +287,7 @@ fn a_link_in_place_of_a_folder_or_a_segment_leads_nowhere() {
 
 // case Corruption: durable lost or of no use
 #[test]
-fn either_slot_of_a_clean_stop_tells_of_it_alone() {
+fn each_slot_of_a_clean_stop_suffices_to_recognise_it() {
     let scene = Scene::new();
     let mut logs = scene.create(Durability::None);
     append_each(&mut logs, [8 * 1001, 8 * 101, 48 * 9]);
@@ -318,7 +306,7 @@ fn either_slot_of_a_clean_stop_tells_of_it_alone() {
 }
 
 #[test]
-fn what_a_killed_writer_had_not_finished_is_removed() {
+fn unfinished_files_of_a_killed_writer_are_removed() {
     let scene = Scene::new();
     scene.create(Durability::None).close().unwrap();
     let names = ["catalog.tmp", "loom.json.copy.tmp", "mine.tmp"];

@@ -1,5 +1,4 @@
-//! The catalog is rewritten on a simulated disk: whatever is cut off, one of the two texts is there, whole, and lines that are appended later are
-//! in the one that counts.
+//! Rewrites of the catalog on a simulated disk: at any interruption one of the two texts is whole, and lines that are appended later are in the valid one.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ fn line(logs: &Logs, number: u64) -> String {
     encode_line(&logs.meta().uuid, number, &format!("line {number}"))
 }
 
-/// Logs whose catalog has these lines.
+/// Starts logs whose catalog has these lines.
 fn with_lines(machine: &Machine, lines: u64) -> Logs {
     let mut logs = machine.start(Durability::None);
     for number in 0..lines {
@@ -26,7 +25,7 @@ fn with_lines(machine: &Machine, lines: u64) -> Logs {
     logs
 }
 
-/// The catalog in two lines, the first of which is its `lines`th.
+/// Returns the catalog in two lines, the first of them with number `lines`.
 fn short(logs: &mut Logs, lines: u64) -> Vec<u8> {
     let first = Rewritten {
         lines,
@@ -37,20 +36,20 @@ fn short(logs: &mut Logs, lines: u64) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What a start finds, and lets both files hold.
+/// Returns the catalog that a start finds, after checking that both files hold it.
 fn found(disk: Disk, op: &Op) -> Vec<u8> {
     let machine = Machine { disk };
     let opening = machine.open();
     let uuid = opening.meta().uuid;
     let mut text = opening.catalog_bytes().unwrap();
-    // A line that was being written is torn.
+    // An unfinished line is torn.
     text.truncate(text.iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
     let least = opening.catalog_bytes_least().unwrap();
     let ever = Rewritten::of(&uuid, &text).bytes + text.len() as u64;
     assert!(ever >= least, "{ever} of {least}, {op:?}");
     let ends = [LogKind::Chunks, LogKind::Times].map(|log| opening.end(log));
     let resumed = opening.resume();
-    let mut logs = opening.start(resumed, ends[0], ends[1], &text).unwrap();
+    let mut logs = opening.begin_at(resumed, ends[0], ends[1], &text).unwrap();
     let number = Rewritten::of(&uuid, &text).lines
         + text.iter().filter(|byte| **byte == b'\n').count() as u64;
     let next = line(&logs, number);
@@ -96,7 +95,7 @@ fn a_catalog_is_the_one_before_or_the_one_after_wherever_its_rewriting_ends() {
     });
     assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
 
-    // From here on a line that was appended is there, and one that is being appended may be.
+    // From here on the appended line exists, and one that is being appended may.
     machine.disk.remember(&Arc::default());
     let next = line(&logs, 7);
     logs.append_catalog(&next).unwrap();
@@ -131,7 +130,7 @@ fn a_reader_sees_that_a_catalog_was_rewritten_by_the_length_of_all_that_it_held(
     assert_eq!(again.catalog_bytes(), after.len() as u64);
 }
 
-/// Whatever the disk refuses: lines that are appended after it are in the text that counts.
+/// Lines that are appended after any refusal of the disk are in the valid text.
 // case Network and input: a catalog that is rewritten
 #[test]
 fn a_rewriting_that_the_disk_fails_leaves_the_file_or_is_finished_before_the_next_line() {

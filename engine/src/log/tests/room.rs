@@ -1,11 +1,11 @@
-//! Too little of something: disk space, memory for staging, files to open.
+//! Too little disk space, memory for staging or file descriptors.
 
 use super::machine::{Machine, on_disk};
-use super::simulated::{EMFILE, ENOSPC, Fault, Kind, Op, Rule, loom, shared_memory};
+use super::simulated::{EMFILE, ENOSPC, Fault, Kind, Luck, Op, Rule, loom, shared_memory};
 use super::*;
 use crate::error::Error;
 
-/// Appends and publishes chunks until the log is full and says why. A flusher that is only slow gives `Full` as well. Returns how many bytes it took.
+/// Appends and publishes chunks until the log is full and reports the reason. A slow flusher also gives `Full`. Returns the accepted bytes.
 fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
     let mut taken = 0;
     wait_until("the log is full and says why", || {
@@ -27,19 +27,19 @@ fn fill(logs: &mut Logs, says_why: impl Fn(&Logs) -> bool) -> u64 {
 // case Disk: full in mid-flush
 #[test]
 fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
-    for kind in [Kind::Write, Kind::Allocate] {
+    for encoders in [1, 2] {
         let machine = Machine::new();
-        let mut logs = machine.start(Durability::None);
-        machine.fails(ENOSPC, kind);
+        let options = machine.options_of(Durability::None, encoders);
+        let mut logs = machine.start_with(&options);
+        machine.fails(ENOSPC, Kind::Write);
         let taken = fill(&mut logs, |logs| {
             logs.trouble().is_some_and(|why| why.contains("space"))
         });
-        assert!((2 * BLOCK..=SEGMENT).contains(&taken), "{kind:?}: {taken}");
+        let staged = 2 * options.block_bytes;
+        assert!((staged..=SEGMENT).contains(&taken), "{taken}");
         assert!(logs.stats().stalls > 0);
         assert_eq!(check_all(&machine.reader()).tail.records, Address(taken));
-        if kind == Kind::Write {
-            assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
-        }
+        assert!(matches!(logs.sync(), Err(Error::Waiting(_))));
 
         machine.disk.obey();
         append(&mut logs, LogKind::Records, 20 * BLOCK as usize);
@@ -48,6 +48,44 @@ fn a_full_disk_makes_the_writer_wait_and_goes_on_when_it_is_freed() {
         logs.close().unwrap();
         check_all(&machine.reader());
     }
+}
+
+// case Disk: full in mid-flush
+#[test]
+fn a_disk_that_fills_within_a_unit_loses_nothing_whether_it_is_freed_or_the_writer_ends() {
+    let machine = Machine::new();
+    let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
+    append_each(&mut logs, [BLOCK as usize + 808, 168, 48]);
+    logs.sync().unwrap();
+    let synced = logs.end(LogKind::Records);
+    let of_records = |op: &Op| op.kind == Kind::Write && op.is_in("records");
+    let torn = Rule::always(Fault::Tears(ENOSPC), of_records);
+    machine.disk.rule(torn);
+    append(&mut logs, LogKind::Records, BLOCK as usize);
+    logs.publish();
+    wait_until("space is missing", || logs.waits_for_space());
+    let published = logs.end(LogKind::Records);
+    assert_eq!(check_all(&machine.reader()).tail.records, published);
+    let now = machine.disk.now();
+    let ends = [
+        (now.kill(), published),
+        (now.lose_power(Luck::Nothing, &mut Random(1)), synced),
+        (now.lose_power(Luck::Everything, &mut Random(1)), synced),
+    ];
+    for (disk, least) in ends {
+        let machine = Machine { disk };
+        let opening = machine.open();
+        assert!(opening.end(LogKind::Records) >= least, "{opening:?}");
+        drop(resume(opening));
+        let reader = machine.reader();
+        reader.tails().unwrap();
+        check_range(&reader, LogKind::Records, Address(0), least);
+    }
+    machine.disk.obey();
+    append(&mut logs, LogKind::Records, 5 * BLOCK as usize);
+    logs.sync().unwrap();
+    logs.close().unwrap();
+    check_all(&machine.reader());
 }
 
 #[test]
@@ -87,14 +125,14 @@ fn a_wait_for_room_ends_soon_on_a_full_disk_and_finds_room_once_it_is_freed() {
 fn a_flusher_without_space_tries_at_leisure_however_often_it_is_asked() {
     let machine = Machine::new();
     let mut logs = machine.start(Durability::Interval(Duration::from_millis(1)));
-    machine.fails(ENOSPC, Kind::Allocate);
+    machine.fails(ENOSPC, Kind::Write);
     let chunk = expected(LogKind::Records, Address(0), CHUNK as usize);
     wait_until("the blocks are full because space is missing", || {
         let full = logs.try_append(LogKind::Records, &chunk).is_err();
         logs.publish();
         full && logs.waits_for_space()
     });
-    let tries = || machine.count(on_disk(Kind::Allocate));
+    let tries = || machine.count(on_disk(Kind::Write));
     let (before, since) = (tries(), Instant::now());
     while tries() < before + 5 {
         assert!(logs.try_append(LogKind::Records, &chunk).is_err());
@@ -129,7 +167,7 @@ fn a_stop_on_a_full_disk_keeps_everything_for_the_next_start() {
 #[test]
 fn blocks_shrink_where_shared_memory_is_small() {
     const MIB: u64 = 1 << 20;
-    // For blocks of 4, 2 and 1 MiB with their index logs, a tenth to spare, and for none of them.
+    // The sizes suffice for blocks of 4, 2 and 1 MiB with their index logs and a tenth to spare, and for none of them.
     for (free, staged, in_directory) in [
         (11 * MIB, 4, false),
         (6 * MIB, 2, false),
@@ -145,7 +183,7 @@ fn blocks_shrink_where_shared_memory_is_small() {
         };
         let opening = Opening::open_with(machine.disk.storage(), &loom(), &options).unwrap();
         let mut logs = opening
-            .start(Address(0), Address(0), Address(0), b"")
+            .begin_at(Address(0), Address(0), Address(0), b"")
             .unwrap();
         let blocks = staged * MIB + (staged * MIB / 8).max(BLOCK) + (staged * MIB / 64).max(BLOCK);
         assert_eq!(logs.staging_bytes(), 3 * 4096 + 2 * blocks);
@@ -165,7 +203,7 @@ fn a_full_disk_at_the_start_is_refused_clearly() {
     let opening = machine.open();
     machine.fails(ENOSPC, Kind::Allocate);
     let error = opening
-        .start(Address(0), Address(0), Address(0), b"")
+        .begin_at(Address(0), Address(0), Address(0), b"")
         .unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
     machine.disk.obey();

@@ -1,4 +1,4 @@
-//! A failure of the flusher, by what may be done about it.
+//! A failure of the flusher, by its remedy.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub enum Fault {
-    /// Something is missing that may come back: space, quota, open files, memory. The flusher tries again.
+    /// Space, quota, open files or memory is missing and may come back. The flusher tries again.
     Passing(Error),
     /// Anything else.
     Final(Error),

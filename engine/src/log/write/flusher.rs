@@ -1,8 +1,7 @@
 //! The flusher: the thread that moves staged bytes into segments, makes them durable, and allocates segments ahead of the writer.
 //!
-//! It writes straight from staging, whole chunks of the record log past the page cache; the index logs, small, go
-//! through the page cache so that they stay warm. A mark moves only when the system call that it stands for has returned. What fails for
-//! want of space or the like is tried again while the writer waits. A file that the medium refuses is written again, once; what fails then ends the
+//! It writes directly from staging, the records unit by unit, the index logs unchanged. A mark moves only after its system call has returned. A write that
+//! fails for lack of space or the like is tried again while the writer waits. A file that the medium refuses is written again once; another failure ends the
 //! flusher. A failed sync is never repeated.
 
 use std::convert::Infallible;
@@ -10,21 +9,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memmap2::MmapMut;
-
+use super::encoders::Encoders;
 use super::fault::Fault;
 use super::log_flusher::LogFlusher;
+use super::record_flusher::RecordFlusher;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{PendingLoss, checksum};
 use crate::log::files::durable::{DurableFile, DurableLog, End};
+use crate::log::files::segment::SegmentDir;
+use crate::log::files::tail_file::TailFile;
 use crate::log::options::Durability;
 use crate::log::staging::control::Word;
 use crate::log::staging::protocol;
 use crate::log::sync::Ordering;
 use crate::types::{Address, LogKind, PerLog};
 
-/// How long the flusher sleeps between two rounds: short while there is work, longer while there is none.
+/// The flusher sleeps this long between two rounds: short while there is work, longer while there is none.
 const NAP_MIN: Duration = Duration::from_millis(2);
 const NAP_MAX: Duration = Duration::from_millis(50);
 const WARN_EVERY: Duration = Duration::from_secs(10);
@@ -33,38 +34,85 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 pub struct Flusher {
     shared: Arc<Shared>,
     durability: Durability,
-    logs: PerLog<LogFlusher>,
+    encoders: Encoders,
+    records: RecordFlusher,
+    indexes: [LogFlusher; 2],
+    tail: TailFile,
     durable: DurableFile,
-    /// What the newest slot says.
+    /// The content of the newest slot.
     slot: PerLog<DurableLog>,
-    /// For bytes on their way to a checksum or into a partial chunk; page-aligned, as direct writes need it.
-    scratch: MmapMut,
-    last_sync: Instant,
+    /// The newest whose records are in units: they become durable without the file `tail`, and so on a disk that is full too.
+    whole: Published,
+    /// Later ones, which follow them.
+    passing: Published,
+    /// For bytes on their way to a checksum.
+    scratch: Vec<u8>,
+    /// All that was published before is durable.
+    durable_since: Instant,
     warned: Option<Instant>,
 }
 
+/// Tails as they were published together, by a time.
+#[derive(Copy, Clone, Debug)]
+struct Published {
+    by: Instant,
+    tails: PerLog<Address>,
+}
+
+/// What a flusher is made of.
+#[derive(Debug)]
+pub struct FlusherParts {
+    pub shared: Arc<Shared>,
+    pub durability: Durability,
+    pub encoders: Encoders,
+    pub records: RecordFlusher,
+    pub indexes: [LogFlusher; 2],
+    pub tail: TailFile,
+    pub durable: DurableFile,
+    /// The slot in `durable` at the beginning of this epoch.
+    pub slot: PerLog<DurableLog>,
+}
+
 impl Flusher {
-    /// `slot` was written to `durable` as this epoch began.
-    pub fn new(
-        shared: Arc<Shared>,
-        durability: Durability,
-        logs: PerLog<LogFlusher>,
-        durable: DurableFile,
-        slot: PerLog<DurableLog>,
-    ) -> Result<Flusher> {
-        let scratch_bytes = shared.geometry.chunk_bytes as usize;
-        let scratch =
-            MmapMut::map_anon(scratch_bytes).map_err(|error| Error::io(&shared.dir, error))?;
-        Ok(Flusher {
+    pub fn new(parts: FlusherParts) -> Flusher {
+        let FlusherParts {
             shared,
             durability,
-            logs,
+            encoders,
+            records,
+            indexes,
+            tail,
             durable,
             slot,
-            scratch,
-            last_sync: Instant::now(),
+        } = parts;
+        let published = Published {
+            by: Instant::now(),
+            tails: slot.map(|log| log.tail),
+        };
+        Flusher {
+            scratch: vec![0; shared.geometry.chunk_bytes as usize],
+            shared,
+            durability,
+            encoders,
+            records,
+            indexes,
+            tail,
+            durable,
+            whole: published,
+            passing: published,
+            durable_since: published.by,
+            slot,
             warned: None,
-        })
+        }
+    }
+
+    fn segments(&self, log: LogKind) -> &SegmentDir {
+        let [chunks, times] = &self.indexes;
+        match log {
+            LogKind::Records => self.records.segments(),
+            LogKind::Chunks => chunks.segments(),
+            LogKind::Times => times.segments(),
+        }
     }
 
     /// Works until it must stop or fails for good.
@@ -102,7 +150,7 @@ impl Flusher {
         self
     }
 
-    /// Reports a failure that may pass, and lets some time pass before the next try.
+    /// Reports a failure that may pass, and waits before the next try.
     fn wait_out(&mut self, error: &Error) {
         self.shared.trouble(error.to_string(), error.is_for_space());
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
@@ -112,7 +160,7 @@ impl Flusher {
                 self.shared.dir.display()
             );
         }
-        // A writer that waits asks again and again, and each answer costs system calls.
+        // A waiting writer asks again and again, and each answer costs system calls.
         let since = Instant::now();
         while !self.shared.is_stopping()
             && let Some(rest) = NAP_MAX.checked_sub(since.elapsed())
@@ -121,15 +169,17 @@ impl Flusher {
         }
     }
 
-    /// One look at everything. Returns whether there was something to do.
+    /// Does one round over everything. Returns whether there was work.
     fn round(&mut self) -> Result<bool, Fault> {
         let ticket = self.shared.requested();
+        let by = Instant::now();
         let begins = PerLog::new(|log| self.shared.writer(log).begin.get());
         let records_before = self.shared.writer(LogKind::Records).tail.get();
-        // In the opposite order of publication, as every reader: what the later logs refer to lies below the tails loaded after theirs.
+        // Tails are loaded in the opposite order of publication, as by every reader: references of the later logs point below the tails that are loaded after
+        // theirs.
         let Ok(mut tails) =
             protocol::load_tails(|log| Ok::<_, Infallible>(self.shared.writer(log).tail.get()));
-        // Unless the entries of the gap that this epoch began with were published before `times` was loaded, it may not count as known.
+        // The gap at the beginning of this epoch counts as known only if its entries were published before `times` was loaded.
         if records_before < self.slot.records.resume {
             tails.records = records_before;
         }
@@ -138,51 +188,98 @@ impl Flusher {
             .iter()
             .zip(begins)
             .any(|(log, begin)| log.begin < begin);
-        let due = evicts || self.is_due(ticket, tails);
+        let published = Published { by, tails };
+        let must = evicts || !self.shared.is_done(ticket);
+        let due = must || self.is_due(tails);
         // Before anything is released, so that the bytes are most likely still staged.
         let slot = if due {
-            Some(self.describe(tails, begins)?)
+            let published = if must {
+                published
+            } else {
+                self.enough(published)
+            };
+            Some((published.by, self.describe(published.tails, begins)?))
         } else {
             None
         };
 
         let allocated = self.allocate_ahead();
+        let written = self.records.write_out(&self.shared, &mut self.encoders);
+        if self.passing.tails.records <= self.records.encoded() {
+            self.whole = std::mem::replace(&mut self.passing, published);
+        }
         let mut busy = false;
-        for log in LogKind::ALL {
-            busy |= self.logs[log].write_out(&self.shared, due)?;
+        for log in &mut self.indexes {
+            busy |= log.write_out(&self.shared, due)?;
         }
         if self.shared.is_stopping() {
-            // What was to be written may not be: nothing is said about it.
-            return Ok(busy);
+            // The writes may be incomplete, so no slot names them.
+            return written.map(|wrote| busy || wrote);
         }
-        if let Some(slot) = slot {
-            let log = &mut self.logs.records;
-            log.write_partial(&self.shared, tails.records, &mut self.scratch)?;
-            self.sync(slot)?;
-            if evicts {
-                for (log, begin) in self.logs.iter().zip(begins) {
-                    log.segments().evict(begin)?;
-                    self.shared.flusher(log.log()).evicted.set(begin);
-                }
+        let done = written.and_then(|wrote| {
+            busy |= wrote || slot.is_some();
+            slot.map_or(Ok(()), |(by, slot)| self.sync(by, slot))
+        });
+        if evicts && (done.is_ok() || self.sync_whole(&done, begins)?) {
+            for log in LogKind::ALL {
+                let begin = begins[log];
+                self.segments(log).evict(begin)?;
+                self.shared.flusher(log).evicted.set(begin);
             }
+        }
+        done?;
+        if due {
             self.shared.complete(ticket);
-            busy = true;
         }
         self.shared.notify();
         allocated?;
         Ok(busy)
     }
 
-    fn is_due(&self, ticket: u64, tails: PerLog<Address>) -> bool {
+    /// Writes a slot with the begins of the logs although the disk is full, so that the bytes below can go. It names only bytes that are in files. Returns
+    /// whether it could.
+    fn sync_whole(
+        &mut self,
+        failed: &Result<(), Fault>,
+        begins: PerLog<Address>,
+    ) -> Result<bool, Fault> {
+        let of_slot = self.slot.map(|log| log.tail);
+        let (by, tails) = match self.whole.tails.records > of_slot.records {
+            true => (self.whole.by, self.whole.tails),
+            false => (self.durable_since, of_slot),
+        };
+        let is_below = tails.iter().zip(begins).all(|(tail, begin)| begin <= *tail);
+        if !is_below || !matches!(failed, Err(Fault::Passing(error)) if error.is_for_space()) {
+            return Ok(false);
+        }
+        let slot = self.describe(tails, begins)?;
+        self.sync(by, slot)?;
+        Ok(true)
+    }
+
+    /// What becomes durable of what is published: where units follow each other fast, all up to one of them, so that the file `tail` is not written. What
+    /// remains is due so much earlier.
+    fn enough(&self, published: Published) -> Published {
+        match self.durability {
+            Durability::Interval(interval)
+                if self.whole.tails.records > self.slot.records.tail
+                    && self.whole.by.elapsed() <= interval / 2 =>
+            {
+                self.whole
+            }
+            _ => published,
+        }
+    }
+
+    fn is_due(&self, tails: PerLog<Address>) -> bool {
         let news = self
             .slot
             .iter()
             .zip(tails)
             .any(|(log, tail)| log.tail < tail);
         match self.durability {
-            _ if !self.shared.is_done(ticket) => true,
             Durability::None => false,
-            Durability::Interval(interval) => news && self.last_sync.elapsed() >= interval,
+            Durability::Interval(interval) => news && self.durable_since.elapsed() >= interval,
             // The writer must not wait for a block that only a sync frees.
             Durability::Batch => LogKind::ALL.into_iter().any(|log| {
                 let released = self.shared.flusher(log).released.get();
@@ -192,17 +289,17 @@ impl Flusher {
         }
     }
 
-    /// How long until published bytes must become durable.
+    /// The time until published bytes must become durable.
     fn until_due(&self) -> Duration {
         match self.durability {
             Durability::Interval(interval) => interval
-                .saturating_sub(self.last_sync.elapsed())
+                .saturating_sub(self.durable_since.elapsed())
                 .max(NAP_MIN),
             Durability::None | Durability::Batch => NAP_MAX,
         }
     }
 
-    /// The slot that will say that the logs are durable up to `tails`.
+    /// Returns the slot that makes the logs durable up to `tails`.
     fn describe(
         &mut self,
         tails: PerLog<Address>,
@@ -217,6 +314,7 @@ impl Flusher {
                     begin,
                     checksum: self.checksum_below(log, tail)?,
                     resume: entry.resume,
+                    encoded: entry.encoded,
                 };
             }
             entry.begin = begin;
@@ -226,11 +324,18 @@ impl Flusher {
 
     /// Checksum of the bytes from the last chunk boundary to the tail.
     fn checksum_below(&mut self, log: LogKind, tail: Address) -> Result<u32> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let checksum = self.checksum_with(log, tail, &mut scratch);
+        self.scratch = scratch;
+        checksum
+    }
+
+    fn checksum_with(&self, log: LogKind, tail: Address, scratch: &mut [u8]) -> Result<u32> {
         let shared = &self.shared;
         let from = tail.align_down(shared.geometry.chunk_bytes);
-        let (bytes, _) = self.scratch.split_at_mut((tail.0 - from.0) as usize);
+        let (bytes, _) = scratch.split_at_mut((tail.0 - from.0) as usize);
         if shared.copy_staged(log, from, bytes) > from {
-            let segments = self.logs[log].segments();
+            let segments = self.segments(log);
             let list = segments.list()?;
             if !segments.read(&list, from, bytes)? {
                 return Err(segments.missing(&list, from, "the flusher wrote it and it is gone"));
@@ -240,32 +345,47 @@ impl Flusher {
     }
 
     fn allocate_ahead(&mut self) -> Result<(), Fault> {
-        for log in self.logs.iter_mut() {
-            log.allocate_ahead(&self.shared)?;
-        }
-        Ok(())
+        self.records.allocate_ahead(&self.shared)?;
+        let mut indexes = self.indexes.iter_mut();
+        indexes.try_for_each(|log| log.allocate_ahead(&self.shared))
     }
 
-    /// Syncs what was written, then says so in a slot, then in the marks.
-    fn sync(&mut self, slot: PerLog<DurableLog>) -> Result<(), Fault> {
-        let written = PerLog::new(|log| self.logs[log].next());
-        for log in self.logs.iter_mut() {
-            log.sync(&self.shared)?;
+    /// Syncs what was written, then says so in a slot, then in the marks. All that was published before `by` is durable then.
+    fn sync(&mut self, by: Instant, mut slot: PerLog<DurableLog>) -> Result<(), Fault> {
+        let shared = &self.shared;
+        let [chunks, times] = &self.indexes;
+        let encoded = self.records.encoded();
+        let written = PerLog {
+            records: encoded,
+            chunks: chunks.next(),
+            times: times.next(),
+        };
+        self.records.sync(shared)?;
+        for log in &mut self.indexes {
+            log.sync(shared)?;
         }
+        // This follows the units, because the slot before may need their bytes in the tail.
+        let tail = slot.records.tail;
+        self.tail.hold(encoded, tail, |from, bytes| {
+            shared.staging.copy_out(LogKind::Records, from, bytes);
+            Ok(())
+        })?;
+        slot.records.encoded = encoded.min(slot.records.encoded_most(shared.meta.unit_bytes()));
         if slot != self.slot {
-            self.durable.write(self.shared.epoch, End::Open, slot)?;
-            self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.durable.write(shared.epoch, End::Open, slot)?;
+            self.tail.named(encoded, tail);
+            shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.slot = slot;
-        self.last_sync = Instant::now();
+        self.durable_since = by;
         for log in LogKind::ALL {
             let (entry, written) = (&slot[log], written[log]);
             let marks = self.shared.flusher(log);
-            // Stored before the block is released, so that no reader sees a head above what it knows to be durable.
+            // It is stored before the block is released, so that no reader sees a head above the durable mark.
             marks.durable.set(entry.tail);
-            self.shared.staging.tell(log, Word::Durable, entry.tail);
-            // What is written may be above the slot's tail by now. It is released only if it must be: an append that fills a block by itself
-            // is not published, and so not durable, before it ends.
+            self.shared.staging.announce(log, Word::Durable, entry.tail);
+            // The written bytes may be above the slot's tail by now. They are released only if necessary: an append that fills a block by itself is not
+            // published, and so not durable, before it ends.
             let published = self.shared.writer(log).tail.get();
             let unpublished = written.0.saturating_sub(published.0);
             let released = if unpublished >= self.shared.geometry.block(log) {
@@ -278,13 +398,14 @@ impl Flusher {
         Ok(())
     }
 
-    /// Cuts every log to its durable tail and records a clean stop there, with what the log has no record of. The writer has synced, and the
-    /// thread has ended.
+    /// Cuts every log to its durable tail and records a clean stop there, with the losses that have no record. The writer has synced, and the thread has ended.
     pub fn finish(mut self, losses: &[PendingLoss]) -> Result<()> {
-        for (log, entry) in self.logs.iter().zip(self.slot) {
-            log.segments().cut(entry.tail)?;
+        for log in LogKind::ALL {
+            self.segments(log).cut(self.slot[log].tail)?;
         }
-        // Both slots say so: where one is damaged later, the other is not of a time at which staging was needed.
+        self.records.segments().give_back(self.records.encoded())?;
+        self.tail.give_back()?;
+        // Both slots record it: if one is damaged later, the other is not of a time at which staging was needed.
         for _ in 0..2 {
             let end = End::Clean(losses);
             self.durable.write(self.shared.epoch, end, self.slot)?;
@@ -293,7 +414,7 @@ impl Flusher {
     }
 }
 
-/// Lets the writer know if the thread dies of a broken invariant, so that it does not wait for ever.
+/// Informs the writer if the thread dies of a broken invariant, so that it does not wait for ever.
 struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {

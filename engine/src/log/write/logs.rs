@@ -1,7 +1,7 @@
 //! The writer's end of the three logs. One thread owns it.
 //!
-//! `append` copies bytes into the staged block and `publish` makes them visible: no lock, no allocation and no system call, except that a new
-//! block may wake the flusher or wait for it.
+//! `append` copies bytes into the staged block and `publish` makes them visible: no lock, no allocation and no system call, except that a new block may wake
+//! the flusher or wait for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::flusher::Flusher;
-use super::savings::ColumnSegments;
+use super::record_files::RecordSegments;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::{LossTable, PendingLoss};
-use crate::log::compaction::Compaction;
 use crate::log::files::catalog_file::CatalogFile;
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
+use crate::log::files::segment::SegmentDir;
 use crate::log::files::storage::unlink_if_present;
 use crate::log::read::reader::LogReader;
 use crate::log::staging::control::{DaemonWord, LOSS_TABLE_FIRST, Word};
@@ -26,30 +26,29 @@ use crate::log::staging::protocol;
 use crate::log::sync::{Memory, Ordering};
 use crate::types::{Address, LogKind, PerLog, Timestamp};
 
-/// What the logs did since they were opened.
+/// Counters since the logs were opened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogStats {
-    /// How often the writer found both blocks full.
+    /// The number of times that the writer found both blocks full.
     pub stalls: u64,
     pub stall: Duration,
-    /// Bytes written into segments, those written twice included.
+    /// Bytes written into segments; rewritten bytes count again.
     pub written_bytes: u64,
     pub syncs: u64,
     pub segments: u64,
 }
 
-/// Where the writer stands in one log.
+/// The writer's position in one log.
 #[derive(Debug)]
 struct Cursor {
-    /// All below it is appended.
+    /// Everything below it is appended.
     end: Address,
-    /// End of the block under way. At it, the next block must be entered first.
+    /// End of the current block. At it, the next block must be entered first.
     limit: Address,
     published: Address,
 }
 
-/// The three logs, open for appending. Dropped without `close` it leaves everything as a crash of the process would: what was
-/// published is found again at the next opening.
+/// The three logs, open for appending. Dropped without `close` it has the effect of a crash of the process: the next opening recovers everything published.
 #[derive(Debug)]
 pub struct Logs {
     shared: Arc<Shared>,
@@ -57,29 +56,29 @@ pub struct Logs {
     flusher: Option<JoinHandle<Flusher>>,
     catalog: CatalogFile,
     losses: LossTable,
-    /// Of the table of pending losses that staging holds.
+    /// The number of the table of pending losses in staging.
     losses_number: u64,
     staging_path: PathBuf,
     stalls: u64,
     stall: Duration,
-    /// Since when `has_room` has said no.
+    /// The time since which `has_room` has said no.
     full_since: Option<Instant>,
     _lock: WriterLock,
 }
 
-/// What `Logs` is made of.
+/// The parts of `Logs`.
 pub struct Parts {
     pub shared: Arc<Shared>,
     pub flusher: Flusher,
     pub catalog: CatalogFile,
-    /// As staging holds them under the first number.
+    /// The losses in staging under the first number.
     pub losses: LossTable,
     pub staging_path: PathBuf,
     pub lock: WriterLock,
 }
 
 impl Logs {
-    /// Starts the flusher. All marks stand where appending begins, except those of what is published before a gap.
+    /// Starts the flusher. All marks begin where appending begins, except those of bytes published before a gap.
     pub fn new(parts: Parts) -> Result<Logs> {
         let Parts {
             shared,
@@ -118,8 +117,8 @@ impl Logs {
         })
     }
 
-    /// Appends bytes, a multiple of 8, and returns the address of the first. Nobody sees them before `publish`. While both blocks are full it
-    /// waits; that is counted.
+    /// Appends bytes, a multiple of 8, and returns the address of the first. They are invisible before `publish`. It waits while both blocks are full, and
+    /// counts that.
     #[inline]
     pub fn append(&mut self, log: LogKind, bytes: &[u8]) -> Result<Address> {
         let cursor = &mut self.cursors[log];
@@ -133,19 +132,19 @@ impl Logs {
         Ok(address)
     }
 
-    /// As `append`, but where it would wait it appends nothing and returns `Error::Full`. The bytes are at most a block.
+    /// Works like `append`, but returns `Error::Full` and appends nothing instead of waiting. The bytes are at most a block.
     pub fn try_append(&mut self, log: LogKind, bytes: &[u8]) -> Result<Address> {
         if bytes.len() as u64 > self.room_bytes(log) {
             self.shared.check()?;
             self.stalls += 1;
-            self.tell_stalls();
+            self.announce_stalls();
             self.wake_flusher(log);
             return Err(Error::Full);
         }
         self.append(log, bytes)
     }
 
-    /// How many bytes can be appended now without waiting.
+    /// Bytes that can be appended now without waiting.
     pub fn room_bytes(&self, log: LogKind) -> u64 {
         let cursor = &self.cursors[log];
         let next = if self.can_enter(log) {
@@ -156,8 +155,8 @@ impl Logs {
         cursor.limit.0 - cursor.end.0 + next
     }
 
-    /// Whether so many bytes of records, chunks and times can be appended now without waiting. While it says no, which counts as one stall, the
-    /// flusher is at work on making room.
+    /// Reports whether this many bytes of records, chunks and times can be appended now without waiting. While it says no, which counts as one stall, the
+    /// flusher makes room.
     pub fn has_room(&mut self, bytes: PerLog<u64>) -> Result<bool> {
         let scarce = LogKind::ALL
             .into_iter()
@@ -165,7 +164,7 @@ impl Logs {
         let Some(log) = scarce else {
             if let Some(since) = self.full_since.take() {
                 self.stall += since.elapsed();
-                self.tell_stalls();
+                self.announce_stalls();
             }
             return Ok(true);
         };
@@ -173,13 +172,13 @@ impl Logs {
         if self.full_since.is_none() {
             self.full_since = Some(Instant::now());
             self.stalls += 1;
-            self.tell_stalls();
+            self.announce_stalls();
         }
         self.wake_flusher(log);
         Ok(false)
     }
 
-    /// As `has_room`, once the flusher made some or a little while has passed.
+    /// Works like `has_room`, after the flusher made some room or a little while has passed.
     pub fn wait_for_room(&mut self, bytes: PerLog<u64>) -> Result<bool> {
         if !self.has_room(bytes)? {
             let fits = |log| self.room_bytes(log) >= bytes[log];
@@ -188,7 +187,7 @@ impl Logs {
         self.has_room(bytes)
     }
 
-    /// Appends bytes that reach past the block under way.
+    /// Appends bytes that reach past the current block.
     #[cold]
     fn append_across(&mut self, log: LogKind, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
@@ -206,7 +205,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Begins the block after the one that is full: waits until the block that had its place is released and its segment allocated.
+    /// Begins the block after a full one: waits until the block that had its place is released and its segment allocated.
     fn enter_block(&mut self, log: LogKind) -> Result<()> {
         self.wake_flusher(log);
         if !self.can_enter(log) {
@@ -220,7 +219,7 @@ impl Logs {
         if head > marks.head.get() {
             protocol::give_up_below::<Memory>(head, |head| {
                 marks.head.set(head);
-                self.shared.staging.tell(log, Word::Head, head);
+                self.shared.staging.announce(log, Word::Head, head);
             });
             self.shared.staging.settle();
         }
@@ -237,7 +236,7 @@ impl Logs {
 
     fn wait_for_block(&mut self, log: LogKind) -> Result<()> {
         self.stalls += 1;
-        self.tell_stalls();
+        self.announce_stalls();
         let since = Instant::now();
         let result = loop {
             if self.can_enter(log) {
@@ -249,11 +248,11 @@ impl Logs {
             self.shared.wait(|| self.can_enter(log));
         };
         self.stall += since.elapsed();
-        self.tell_stalls();
+        self.announce_stalls();
         result
     }
 
-    /// Shows the flusher what is appended, published or not, so that blocks become free.
+    /// Announces the appended bytes to the flusher, published or not, so that blocks become free.
     fn wake_flusher(&self, log: LogKind) {
         self.shared.staging.settle();
         self.shared.writer(log).appended.set(self.cursors[log].end);
@@ -262,24 +261,24 @@ impl Logs {
         }
     }
 
-    fn tell_stalls(&self) {
+    fn announce_stalls(&self) {
         self.shared
             .staging
-            .tell_daemon(DaemonWord::Stalls, self.stalls);
+            .announce_daemon(DaemonWord::Stalls, self.stalls);
         let nanos = u64::try_from(self.stall.as_nanos()).unwrap_or(u64::MAX);
         self.shared
             .staging
-            .tell_daemon(DaemonWord::StallNanos, nanos);
+            .announce_daemon(DaemonWord::StallNanos, nanos);
     }
 
-    /// Where the next byte will stand, published or not.
+    /// The address of the next byte, published or not.
     #[inline]
     pub fn end(&self, log: LogKind) -> Address {
         self.cursors[log].end
     }
 
-    /// Makes all that was appended visible: records, then the chunk index, then the timestamp index, so that whoever finds a reference finds what it
-    /// refers to.
+    /// Makes all appended bytes visible: records, then the chunk index, then the timestamp index, so that a reader that finds a reference also finds its
+    /// target.
     pub fn publish(&mut self) {
         self.shared.staging.settle();
         protocol::publish(|log| {
@@ -289,9 +288,9 @@ impl Logs {
             }
             cursor.published = cursor.end;
             let marks = self.shared.writer(log);
+            // Staging comes first, so that the flusher never makes bytes durable above the tail in staging.
+            self.shared.staging.announce(log, Word::Tail, cursor.end);
             marks.appended.set(cursor.end);
-            // Staging first: what the flusher then says is durable never lies above the tail that staging names.
-            self.shared.staging.tell(log, Word::Tail, cursor.end);
             marks.tail.set(cursor.end);
         });
     }
@@ -313,7 +312,7 @@ impl Logs {
         self.shared.writer(log).begin.get()
     }
 
-    /// Publishes, and returns when all of it is durable. Fails if the disk takes nothing for now; what was published stays so.
+    /// Publishes, and returns when everything is durable. Fails if the disk accepts nothing now; published bytes stay published.
     pub fn sync(&mut self) -> Result<()> {
         let ticket = self.request_sync();
         let since = self.shared.waiting().map_or(0, |(failures, _)| failures);
@@ -330,7 +329,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Publishes and asks for a sync without waiting for it; `is_synced` says when it is done.
+    /// Publishes and requests a sync without waiting for it; `is_synced` reports its completion.
     pub fn request_sync(&mut self) -> u64 {
         self.publish();
         let ticket = self.shared.request_sync();
@@ -340,7 +339,7 @@ impl Logs {
         ticket
     }
 
-    /// Whether the sync of that ticket is done; an error if it never will be.
+    /// Reports whether the sync of that ticket is done; an error if it never will be.
     pub fn is_synced(&self, ticket: u64) -> Result<bool> {
         if self.shared.is_done(ticket) {
             return Ok(true);
@@ -349,17 +348,17 @@ impl Logs {
         Ok(false)
     }
 
-    /// Why nothing is flushed, if that is so: the flusher waits, for space for one, or has ended for good.
+    /// Returns the reason why nothing is flushed: the flusher waits, perhaps for space, or has ended for good.
     pub fn trouble(&self) -> Option<String> {
         self.shared.stopped_by()
     }
 
-    /// Whether the flusher waits for space on the disk.
+    /// Reports whether the flusher waits for space on the disk.
     pub fn waits_for_space(&self) -> bool {
         self.shared.waits_for_space()
     }
 
-    /// Bytes of the segments of all logs that are allocated and not given up.
+    /// Bytes on the disk of all segments that are not given up: the allocated bytes of the index logs, the files of the record log.
     pub fn segment_bytes(&self) -> u64 {
         let of_log = |log| {
             let begin = self
@@ -368,54 +367,52 @@ impl Logs {
             let allocated = self.shared.flusher(log).allocated.get();
             allocated.0.saturating_sub(begin.0)
         };
-        let addresses: u64 = LogKind::ALL.into_iter().map(of_log).sum();
-        addresses.saturating_sub(self.shared.savings.bytes())
+        let of_indexes: u64 = [LogKind::Chunks, LogKind::Times].map(of_log).iter().sum();
+        of_indexes + self.shared.files.bytes()
     }
 
-    /// As `segment_bytes`, and what will be allocated before the next segment of records is begun.
+    /// Adds to `segment_bytes` the bytes that may be written before the next look: both blocks, raw.
     pub fn segment_bytes_soon(&self) -> u64 {
-        let geometry = &self.shared.geometry;
-        let allocated = self.shared.flusher(LogKind::Records).allocated.get();
-        let first = self
-            .tail(LogKind::Records)
-            .align_down(geometry.segment(LogKind::Records));
-        let soon = first + geometry.written_bytes(LogKind::Records);
-        self.segment_bytes() + soon.0.saturating_sub(allocated.0)
+        self.segment_bytes() + 2 * self.shared.geometry.block(LogKind::Records)
     }
 
-    /// What of the record log is columns.
-    pub fn columns(&self) -> ColumnSegments {
-        self.shared.savings.columns()
+    /// The sizes of the segments of the record log.
+    pub fn record_segments(&self) -> RecordSegments {
+        self.shared.files.segments()
     }
 
-    /// Rewrites the record log's old segments as columns, on a thread that need not be the writer's.
-    pub fn compaction(&self) -> Compaction {
-        Compaction::beside(Arc::clone(&self.shared))
+    /// Rewrites damaged directories at the end of finished segments of the record log. It opens each of them.
+    pub fn mend(&self) -> Result<()> {
+        let Shared {
+            storage, dir, meta, ..
+        } = &*self.shared;
+        let folder = SegmentDir::new(Arc::clone(storage), dir, LogKind::Records, meta);
+        folder.mend_directories(Address::ZERO, self.flushed(LogKind::Records))
     }
 
-    /// What the segments take when all but what is being written was given up.
+    /// The bytes of the segments when everything except the current ones is given up.
     pub fn bytes_min(&self) -> u64 {
         self.shared.geometry.bytes_min()
     }
 
-    /// Whether segments that were given up are still being removed.
+    /// Reports whether segments that were given up are still being removed.
     pub fn is_evicting(&self) -> bool {
         LogKind::ALL
             .into_iter()
             .any(|log| self.shared.flusher(log).evicted.get() < self.begin(log))
     }
 
-    /// Gives up what lies below: first readers see it, then the directory records it, then whole segments go, by and by.
+    /// Gives up everything below: readers see it first, then the directory records it, then whole segments are removed in the background.
     pub fn evict(&mut self, begins: PerLog<Address>) {
         for log in LogKind::ALL {
             let marks = self.shared.writer(log);
             let begin = begins[log].min(self.cursors[log].published);
             if begin > marks.begin.get() {
                 if log == LogKind::Records {
-                    // First, so that what is saved of a segment is not noted after it is given up.
-                    self.shared.savings.give_up_below(begin);
+                    // This comes first, so that a segment's bytes are not noted after it is given up.
+                    self.shared.files.give_up_below(begin);
                 }
-                self.shared.staging.tell(log, Word::Begin, begin);
+                self.shared.staging.announce(log, Word::Begin, begin);
                 marks.begin.set(begin);
             }
         }
@@ -424,7 +421,7 @@ impl Logs {
         }
     }
 
-    /// Everything below is given up for good: the directory says so durably, and the segments are removed.
+    /// Everything below is given up for good: the directory has recorded it durably, and the segments are removed.
     pub fn evicted(&self, log: LogKind) -> Address {
         self.shared.flusher(log).evicted.get()
     }
@@ -434,42 +431,42 @@ impl Logs {
         self.catalog.file_bytes()
     }
 
-    /// Length of all that the catalog file ever held, once it is durable.
+    /// Length of everything that the catalog file ever held, once it is durable.
     pub fn catalog_bytes_ever(&mut self) -> Result<u64> {
         self.catalog.settle()?;
         Ok(self.catalog.bytes())
     }
 
-    /// Lets the catalog hold `text` instead, whose first line says that [`Logs::catalog_bytes_ever`] were before. After an error it is as before.
+    /// Replaces the catalog by `text`, whose first line says that [`Logs::catalog_bytes_ever`] came before. After an error it is as before.
     pub fn rewrite_catalog(&mut self, text: Vec<u8>) -> Result<()> {
         self.catalog.rewrite(text)?;
-        self.tell_catalog_bytes();
+        self.announce_catalog_bytes();
         Ok(())
     }
 
     /// Appends a line to the catalog and syncs it.
     pub fn append_catalog(&mut self, line: &str) -> Result<()> {
         self.catalog.append(line)?;
-        self.tell_catalog_bytes();
+        self.announce_catalog_bytes();
         Ok(())
     }
 
-    fn tell_catalog_bytes(&self) {
+    fn announce_catalog_bytes(&self) {
         let bytes = self.catalog.bytes();
         let staging = &self.shared.staging;
-        staging.tell_daemon(DaemonWord::CatalogBytes, bytes);
+        staging.announce_daemon(DaemonWord::CatalogBytes, bytes);
     }
 
-    /// What was refused or dropped and has no published record.
+    /// Refused and dropped records without a published loss record.
     pub fn losses(&self) -> &[PendingLoss] {
         &self.losses.rows
     }
 
-    /// Replaces the pending losses: when this returns, a kill of the process loses none of them. A row gets the address of its record once
-    /// that is appended and before it is published, and goes once it is published.
+    /// Replaces the pending losses: after this returns, a kill of the process loses none of them. A row gets the address of its record after that is appended
+    /// and before it is published, and is removed after that is published.
     ///
     /// # Panics
-    /// There are more rows than a table has, or one went whose record is not published.
+    /// Panics if there are more rows than a table has, or if a row is gone whose record is not published.
     pub fn set_losses(&mut self, rows: Vec<PendingLoss>) {
         let stays = |at: &Address| rows.iter().any(|row| row.recorded_at == Some(*at));
         let old = self.losses.rows.iter().filter_map(|row| row.recorded_at);
@@ -489,14 +486,14 @@ impl Logs {
         self.shared.staging.store_losses(self.losses_number, &table);
     }
 
-    /// Shows readers that the writer lives, and how far its clock is from the wall clock.
+    /// Shows readers that the writer lives, and the difference of its clock from the wall clock.
     pub fn heartbeat(&self, now: Timestamp, clock_offset_ns: i64) {
         self.shared
             .staging
-            .tell_daemon(DaemonWord::Heartbeat, now.0 as u64);
+            .announce_daemon(DaemonWord::Heartbeat, now.0 as u64);
         self.shared
             .staging
-            .tell_daemon(DaemonWord::ClockOffset, clock_offset_ns as u64);
+            .announce_daemon(DaemonWord::ClockOffset, clock_offset_ns as u64);
     }
 
     pub fn stats(&self) -> LogStats {
@@ -523,15 +520,15 @@ impl Logs {
         &self.shared.meta
     }
 
-    /// Bytes of memory that staging takes.
+    /// Bytes of memory of staging.
     pub fn staging_bytes(&self) -> u64 {
         self.shared.staging.layout().total_bytes()
     }
 
-    /// A clean stop: everything is published, flushed and synced, segments are cut to the tails, staging goes. After an error the directory is as
-    /// after a crash, and nothing that was published is lost.
+    /// Stops cleanly: publishes, flushes and syncs everything, cuts segments to the tails, removes staging. After an error the directory is as after a crash,
+    /// and no published record is lost.
     pub fn close(mut self) -> Result<()> {
-        self.shared.staging.tell_daemon(DaemonWord::Stopping, 1);
+        self.shared.staging.announce_daemon(DaemonWord::Stopping, 1);
         self.sync()?;
         self.shared.check()?;
         let flusher = self
@@ -540,7 +537,7 @@ impl Logs {
         let unrecorded = self.losses.unrecorded(self.tail(LogKind::Records));
         flusher.finish(&unrecorded)?;
         self.catalog.finish();
-        // From here on the clean mark stands; what is left of staging is ignored wherever it is found.
+        // From here on the clean mark is valid; any rest of staging is ignored.
         let Shared { storage, dir, .. } = &*self.shared;
         StagingNote::FILE.remove(&**storage, dir)?;
         storage.sync_dir(dir)?;

@@ -1,4 +1,4 @@
-//! The segment files of one log as the flusher has them: open for writing, to be synced, or refused by the medium.
+//! The flusher's segment files of one log: open for writing, waiting for a sync, or refused by the medium.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::fault::Fault;
 use super::replacement::replace;
 use super::shared::Shared;
 use crate::error::{Error, Result};
-use crate::log::files::segment::SegmentDir;
-use crate::log::files::storage::{OpenMode, StorageFile};
+use crate::log::files::segment::{Draft, SegmentDir};
+use crate::log::files::storage::StorageFile;
 use crate::log::sync::Ordering;
-use crate::types::{Address, LogKind};
+use crate::types::Address;
 
-/// Files that wait for their sync; more are synced before the next one is begun.
+/// Files that wait for their sync; more are synced before the next one begins.
 const UNSYNCED_FILES_MAX: usize = 8;
 
 #[derive(Debug)]
 pub struct SegmentWriter {
     segments: SegmentDir,
     current: Option<SegmentFile>,
-    /// Written since their last sync.
+    /// Files written since their last sync.
     unsynced: Vec<SegmentFile>,
-    /// First addresses of segments of which nobody knows what is on the medium; they are written again before anything else.
+    /// First addresses of segments whose content on the medium is unknown; they are written again before anything else.
     suspect: Vec<Address>,
 }
 
@@ -44,20 +44,43 @@ impl SegmentWriter {
         &self.segments
     }
 
-    /// Where a byte stands in its segment.
     pub fn offset_of(&self, at: Address) -> u64 {
         at.0 - self.segments.first_of(at).0
     }
 
-    /// Whether the file that holds `at` is the one that was written last.
-    pub fn is_current(&self, at: Address) -> bool {
-        let first = self.segments.first_of(at);
-        self.current
-            .as_ref()
-            .is_some_and(|current| current.first == first)
+    /// Creates segments until two blocks ahead of the writer exist, so that no address is published without one.
+    pub fn allocate_ahead(&self, shared: &Shared) -> Result<(), Fault> {
+        let log = self.segments.log();
+        let allocated = &shared.flusher(log).allocated;
+        let wanted = shared.writer(log).appended.get() + 2 * shared.geometry.block(log);
+        while allocated.get() < wanted {
+            let first = allocated.get();
+            self.allocate(first)?;
+            shared.counters.segments.fetch_add(1, Ordering::Relaxed);
+            allocated.set(first + self.segments.segment_bytes());
+            shared.notify();
+        }
+        Ok(())
     }
 
-    /// The segment file that holds `at`, open and counted as written to. All below `written` was written.
+    /// Creates an empty segment. If the medium refuses it, another file replaces it as the next generation; if that is refused too, it is tried again later.
+    /// Nothing is lost in the meantime, because the writer waits.
+    fn allocate(&self, first: Address) -> Result<(), Fault> {
+        let refused = match self.segments.provide_reserved(first) {
+            Ok(_) => return Ok(()),
+            Err(error) => match Fault::from(error) {
+                Fault::Final(error @ (Error::Io { .. } | Error::Damaged { .. })) => error,
+                fault => return Err(fault),
+            },
+        };
+        let draft = self.segments.draft(first);
+        draft.and_then(Draft::publish).map_err(Fault::Passing)?;
+        // This is reported only on success: a failure is tried again and again, and reported as trouble.
+        tracing::warn!("{refused}; another file has replaced the segment");
+        Ok(())
+    }
+
+    /// Returns the segment file that holds `at`, open and counted as written to. Everything below `written` was written.
     pub fn file(
         &mut self,
         shared: &Shared,
@@ -88,11 +111,7 @@ impl SegmentWriter {
         if self.unsynced.len() >= UNSYNCED_FILES_MAX {
             self.sync(shared, written)?;
         }
-        let mode = match self.segments.log() {
-            LogKind::Records => OpenMode::WriteDirect,
-            LogKind::Chunks | LogKind::Times => OpenMode::Write,
-        };
-        let file = self.segments.provide(first, mode)?;
+        let file = self.segments.provide_reserved(first)?;
         self.current = Some(SegmentFile {
             first,
             file: Arc::clone(&file),
@@ -100,7 +119,7 @@ impl SegmentWriter {
         Ok(file)
     }
 
-    /// Takes note that the medium refused a write or a sync of the segment that holds `at`. It is not used again.
+    /// Notes that the medium refused a write or a sync of the segment that holds `at`. It is not used again.
     pub fn refuse(&mut self, at: Address, error: &Error) {
         let first = self.segments.first_of(at);
         tracing::warn!(

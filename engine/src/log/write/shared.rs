@@ -1,14 +1,14 @@
-//! What the writer thread and the flusher thread know of each other: marks in memory, requests, and the flusher's trouble.
+//! The state that the writer thread and the flusher thread share: marks in memory, requests, and the flusher's trouble.
 //!
-//! Each mark has one thread that stores it and only grows. The control page repeats some of them for readers; nothing is ever loaded from
-//! there, so a damaged page cannot mislead the writer.
+//! Each mark only grows and has one thread that stores it. The control page repeats some of them for readers; nothing is ever loaded from there, so a damaged
+//! page cannot mislead the writer.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::savings::Savings;
+use super::record_files::RecordFiles;
 use crate::error::{Error, Result};
 use crate::log::files::meta::DirMeta;
 use crate::log::files::storage::Storage;
@@ -27,7 +27,7 @@ impl Mark {
         Mark(AtomicU64::new(value.0))
     }
 
-    /// What was stored or written below the mark before it was set is seen.
+    /// The caller sees everything that was stored or written below the mark before it was set.
     pub fn get(&self) -> Address {
         protocol::mark::<Memory>(&self.0)
     }
@@ -37,14 +37,14 @@ impl Mark {
     }
 }
 
-/// Marks of one log that the writer stores. On cache lines of their own, as are the flusher's.
+/// Marks of one log that the writer stores. They have cache lines of their own, as the flusher's do.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WriterMarks {
-    /// Below it bytes are stored and never change; at or above the tail.
+    /// Bytes below it are stored and never change; at or above the tail.
     pub appended: Mark,
     pub tail: Mark,
-    /// Below it blocks are reused.
+    /// Blocks below it are reused.
     pub head: Mark,
     pub begin: Mark,
 }
@@ -53,32 +53,33 @@ pub struct WriterMarks {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct FlusherMarks {
+    /// Bytes below it are in segments; in the record log, in units.
     pub flushed: Mark,
     pub durable: Mark,
     /// Blocks below it may be reused.
     pub released: Mark,
-    /// Below it segments are allocated and their names durable.
+    /// Segments below it have durable names; those of the index logs are allocated.
     pub allocated: Mark,
     /// Segments that lie wholly below it are gone.
     pub evicted: Mark,
 }
 
-/// What stops the flusher, for now or for good.
+/// A condition that stops the flusher, for now or for good.
 #[derive(Clone, Debug, Default)]
 enum Trouble {
     #[default]
     None,
-    /// Out of space or the like: it tries again. Counted, so that a waiter can recognise a failure that came after its request.
+    /// Space or the like is missing: it tries again. The count lets a waiter recognise a failure after its request.
     Waiting {
         message: String,
         failures: u64,
-        /// What is wanted is space on the disk.
+        /// Space on the disk is missing.
         for_space: bool,
     },
     Failed(String),
 }
 
-/// Work that the flusher did.
+/// Work of the flusher.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub written_bytes: AtomicU64,
@@ -86,23 +87,25 @@ pub struct Counters {
     pub segments: AtomicU64,
 }
 
-/// Whose logs these are.
+/// The owner of these logs.
 #[derive(Debug)]
 pub struct Setup {
     pub storage: Arc<dyn Storage>,
     pub dir: PathBuf,
     pub meta: DirMeta,
     pub epoch: u64,
-    pub savings: Savings,
+    pub files: RecordFiles,
 }
 
-/// Where one log begins in this epoch.
+/// The beginning of one log in this epoch.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct LogStart {
     pub at: Address,
-    /// Published and durable so far; from there to `at` is a gap.
+    /// In segments so far; for the record log a unit's begin, from which on it is staged.
+    pub flushed: Address,
+    /// Published and durable so far; a gap extends from there to `at`.
     pub published: Address,
-    /// From here on staging holds what segments hold too.
+    /// Staging repeats the bytes of segments from here on.
     pub head: Address,
     pub begin: Address,
     pub allocated: Address,
@@ -115,14 +118,14 @@ pub struct Shared {
     pub meta: DirMeta,
     pub geometry: Geometry,
     pub epoch: u64,
-    pub savings: Savings,
+    pub files: RecordFiles,
     pub staging: Staging,
     writer: PerLog<WriterMarks>,
     flusher: PerLog<FlusherMarks>,
-    /// Ordinal of the latest sync that was asked for, and of the latest that is done.
+    /// Ordinals of the latest requested sync, and of the latest completed one.
     requested: AtomicU64,
     done: AtomicU64,
-    /// The flusher ends as soon as it sees this.
+    /// The flusher ends when it sees this.
     stop: AtomicBool,
     trouble: Mutex<Trouble>,
     progress: Condvar,
@@ -130,7 +133,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The writer's and the flusher's marks stand at `logs`; `staging` was laid out by `geometry`.
+    /// The writer's and the flusher's marks begin at `logs`; `staging` was laid out by `geometry`.
     pub fn new(
         setup: Setup,
         staging: Staging,
@@ -142,7 +145,7 @@ impl Shared {
             dir,
             meta,
             epoch,
-            savings,
+            files,
         } = setup;
         let writer = logs.map(|log| WriterMarks {
             appended: Mark::new(log.at),
@@ -151,9 +154,9 @@ impl Shared {
             begin: Mark::new(log.begin),
         });
         let flusher = logs.map(|log| FlusherMarks {
-            flushed: Mark::new(log.at),
+            flushed: Mark::new(log.flushed),
             durable: Mark::new(log.published),
-            released: Mark::new(log.at),
+            released: Mark::new(log.flushed),
             allocated: Mark::new(log.allocated),
             evicted: Mark::new(log.begin),
         });
@@ -163,7 +166,7 @@ impl Shared {
             meta,
             geometry,
             epoch,
-            savings,
+            files,
             staging,
             writer,
             flusher,
@@ -184,7 +187,7 @@ impl Shared {
         &self.flusher[log]
     }
 
-    /// Copies bytes of one block from staging, for the flusher. Returns from where on they are staged; what lies below is in its segment.
+    /// Copies bytes of one block from staging for the flusher. Returns the first staged address; the bytes below are in its segment.
     pub fn copy_staged(&self, log: LogKind, from: Address, bytes: &mut [u8]) -> Address {
         let head = &self.writer(log).head;
         let mut seen = head.get();
@@ -203,7 +206,7 @@ impl Shared {
         split
     }
 
-    /// The writer asks for a sync of all that it published; `is_done` says when it happened.
+    /// Requests a sync of all published bytes; `is_done` reports its completion.
     pub fn request_sync(&self) -> u64 {
         // Release pairs with the acquire in `requested`: the flusher that sees the request sees the tails stored before it.
         self.requested.fetch_add(1, Ordering::Release) + 1
@@ -214,17 +217,17 @@ impl Shared {
     }
 
     pub fn is_done(&self, ticket: u64) -> bool {
-        // Pairs with the release in `complete`: who sees it done sees the durable marks.
+        // Pairs with the release in `complete`: a thread that sees it done sees the durable marks.
         self.done.load(Ordering::Acquire) >= ticket
     }
 
-    /// The flusher has done all that was requested up to `ticket`.
+    /// Completes all requests up to `ticket`.
     pub fn complete(&self, ticket: u64) {
         self.done.store(ticket, Ordering::Release);
     }
 
     pub fn stop(&self) {
-        // Ordering: the flag carries nothing with it; `join` orders what follows.
+        // Relaxed: the flag guards no memory; `join` orders later accesses.
         self.stop.store(true, Ordering::Relaxed);
     }
 
@@ -232,14 +235,14 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The flusher says that marks moved.
+    /// Announces that marks moved.
     pub fn notify(&self) {
-        // Under the lock, so that it cannot fall between a waiter's last look at the marks and its wait.
+        // The lock keeps it from falling between a waiter's last look at the marks and its wait.
         let _guard = locked(&self.trouble);
         self.progress.notify_all();
     }
 
-    /// The writer waits until the flusher says something, or a little while.
+    /// Waits until the flusher announces something, or a little while.
     pub fn wait(&self, ready: impl Fn() -> bool) {
         let guard = locked(&self.trouble);
         if !ready() {
@@ -247,7 +250,7 @@ impl Shared {
         }
     }
 
-    /// The flusher cannot go on for now. Returns whether this is news.
+    /// Notes that the flusher cannot continue for now. Returns whether this is news.
     pub fn trouble(&self, message: String, for_space: bool) -> bool {
         let mut trouble = locked(&self.trouble);
         let failures = match &*trouble {
@@ -264,7 +267,7 @@ impl Shared {
         failures == 0
     }
 
-    /// The flusher goes on. Returns whether there was trouble.
+    /// Notes that the flusher continues. Returns whether there was trouble.
     pub fn recovered(&self) -> bool {
         let mut trouble = locked(&self.trouble);
         let waited = matches!(&*trouble, Trouble::Waiting { .. });
@@ -274,13 +277,13 @@ impl Shared {
         waited
     }
 
-    /// The flusher has ended for good.
+    /// Notes that the flusher has ended for good.
     pub fn fail(&self, message: String) {
         *locked(&self.trouble) = Trouble::Failed(message);
         self.progress.notify_all();
     }
 
-    /// An error once the flusher has failed for good.
+    /// Fails once the flusher has failed for good.
     pub fn check(&self) -> Result<()> {
         match &*locked(&self.trouble) {
             Trouble::Failed(message) => Err(Error::Flusher(message.clone())),
@@ -288,7 +291,7 @@ impl Shared {
         }
     }
 
-    /// How often in a row the flusher has failed and tried again, and why.
+    /// Returns the number of consecutive failures of the flusher, and the reason.
     pub fn waiting(&self) -> Option<(u64, String)> {
         match &*locked(&self.trouble) {
             Trouble::Waiting {
@@ -298,7 +301,7 @@ impl Shared {
         }
     }
 
-    /// Why nothing is flushed, while it waits or since it has ended.
+    /// Returns the reason why nothing is flushed, while it waits or since it has ended.
     pub fn stopped_by(&self) -> Option<String> {
         match &*locked(&self.trouble) {
             Trouble::Waiting { message, .. } | Trouble::Failed(message) => Some(message.clone()),
@@ -306,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Whether the flusher waits for space on the disk.
+    /// Reports whether the flusher waits for space on the disk.
     pub fn waits_for_space(&self) -> bool {
         let trouble = locked(&self.trouble);
         matches!(

@@ -1,17 +1,17 @@
-//! Consecutive bytes of one log in one staged block, on their way into a segment.
+//! Consecutive bytes of an index log in one staged block, on their way into a segment.
 
 use super::shared::Shared;
 use crate::error::Result;
 use crate::log::files::storage::{StorageFile, write_at};
 use crate::types::{Address, LogKind};
 
-/// Bytes below `appended` and not yet released; of the record log whole chunks. Nobody else holds a run that overlaps.
+/// Bytes below `appended` and not yet released.
 #[derive(Copy, Clone, Debug)]
 pub struct StagedRun {
     pub log: LogKind,
     pub at: Address,
     pub bytes: usize,
-    /// Where it goes in its segment.
+    /// Offset in its segment.
     pub offset: u64,
 }
 

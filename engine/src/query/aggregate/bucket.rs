@@ -1,6 +1,6 @@
 //! Time buckets, aligned as DuckDB's `time_bucket` aligns them in UTC.
 //!
-//! A width under a month counts from 2000-01-03 00:00 UTC (a Monday), a width of months from 2000-01-01.
+//! A width under a month counts from 2000-01-03 00:00 UTC (a Monday); a width of months counts from 2000-01-01.
 
 use crate::error::{Error, Result};
 use crate::types::{TimeRange, Timestamp};
@@ -11,12 +11,12 @@ const MONTHS_A_YEAR: i64 = 12;
 /// 2000-01 as months since year 0.
 const ORIGIN_MONTH: i64 = 2000 * MONTHS_A_YEAR;
 
-/// How times are grouped.
+/// The grouping of times.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Bucket {
-    /// Equal widths of nanoseconds; one bucket begins at the origin.
+    /// Buckets of equal width in nanoseconds. One of them begins at the origin.
     Nanos { width_ns: i64, origin_ns: i64 },
-    /// Equal numbers of calendar months.
+    /// Buckets of an equal number of calendar months.
     Months(u32),
 }
 
@@ -46,7 +46,7 @@ impl Bucket {
         ))
     }
 
-    /// The bucket that holds `ts`, as the times in it; it is cut where `i64` nanoseconds end. The bucket must be valid.
+    /// The times of the bucket that holds `ts`, cut off at the ends of `i64` nanoseconds. The bucket must be valid.
     pub fn range_of(self, ts: Timestamp) -> TimeRange {
         let (start_ns, end_ns) = self.bounds_ns(ts);
         TimeRange {
@@ -55,7 +55,7 @@ impl Bucket {
         }
     }
 
-    /// The start of the bucket that holds `ts`, in microseconds, which reach further back. The bucket must be valid.
+    /// The start of the bucket that holds `ts`, in microseconds, which reach further back than nanoseconds. The bucket must be valid.
     pub fn start_us(self, ts: Timestamp) -> i64 {
         saturated(self.bounds_ns(ts).0.div_euclid(1000)).0
     }
@@ -65,7 +65,7 @@ impl Bucket {
         saturated(self.bounds_ns(ts).1.div_euclid(1000)).0
     }
 
-    /// No more buckets than this hold a time of `time`. The bucket must be valid.
+    /// An upper limit of the number of buckets that hold a time of `time`. The bucket must be valid.
     pub fn most_in(self, time: TimeRange) -> usize {
         let width_ns = match self {
             Bucket::Nanos { width_ns, .. } => i128::from(width_ns.max(1)),
@@ -75,7 +75,7 @@ impl Bucket {
         usize::try_from((span_ns / width_ns).max(-2) + 2).unwrap_or(usize::MAX)
     }
 
-    /// The start of the bucket that holds `ts`, and that of the next.
+    /// The start of the bucket that holds `ts`, and the start of the next one.
     fn bounds_ns(self, ts: Timestamp) -> (i128, i128) {
         match self {
             Bucket::Nanos {
@@ -119,7 +119,7 @@ fn month_start_ns(month: i64) -> i128 {
 
 /// The month, counted from year 0, that holds a day counted from 1970-01-01.
 fn month_of(day: i64) -> i64 {
-    // A first guess by the mean length of a month, at most one off.
+    // The mean length of a month gives a guess that is at most one off.
     let mut month = 1970 * MONTHS_A_YEAR + (i128::from(day) * 4800).div_euclid(146_097) as i64;
     while month_start_day(month) > day {
         month -= 1;
@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(range(months).first.0, start * SECOND_NS, "{months} months");
             assert_eq!(range(months).last.0, end * SECOND_NS - 1, "{months} months");
         }
-        // 1969-12-31 lies in the bucket of 5 years that begins in 1965.
+        // 1969-12-31 is in the bucket of 5 years that begins in 1965.
         assert_eq!(
             Bucket::Months(60).range_of(Timestamp(-1)).first.0,
             -157_766_400 * SECOND_NS

@@ -1,4 +1,4 @@
-//! Accumulates values by time bucket: count, sum, extremes, and counts by bin where they are asked for.
+//! Accumulates values by time bucket: count, sum, extremes, and if asked for, counts by bin.
 //!
 //! Values come one by one from records, or many at once from nodes that lie in one bucket.
 
@@ -25,7 +25,7 @@ pub(crate) fn too_many_buckets() -> Error {
 pub(crate) struct Totals {
     pub count: u64,
     pub sum: Sum,
-    /// Least and greatest; empty where there is no value.
+    /// Least and greatest; empty if there is no value.
     pub range: ValueRange,
 }
 
@@ -38,7 +38,7 @@ impl Totals {
         }
     }
 
-    /// Of integers that lie behind one whose key is `first`.
+    /// The totals of integers that are stored as distances from the key `first`.
     pub fn behind(kind: ValueKind, first: Key, totals: &RangeTotals) -> Totals {
         if totals.count == 0 {
             return Totals::zero(kind);
@@ -65,7 +65,7 @@ impl Totals {
         self.range.max = self.range.max.max(key);
     }
 
-    /// `add_key` of each of many.
+    /// As `add_key`, for many keys.
     fn add_keys(&mut self, kind: ValueKind, keys: &[Key]) {
         if kind == ValueKind::Float {
             return keys.iter().for_each(|key| self.add_key(kind, *key));
@@ -76,7 +76,7 @@ impl Totals {
         self.range.max = keys.iter().copied().fold(self.range.max, Key::max);
     }
 
-    /// Adds the totals that a node claims; false if they are of another kind of value.
+    /// Adds the totals that a node gives. Returns false if they are of another kind of value.
     pub fn add(&mut self, other: &Totals) -> bool {
         let same = matches!(
             (&self.sum, &other.sum),
@@ -96,19 +96,19 @@ impl Totals {
 pub(crate) struct BucketValues {
     pub time: TimeRange,
     pub totals: Totals,
-    /// BinDetail by bin; empty where they are not asked for.
+    /// Counts by bin; empty if they are not asked for.
     pub bins: Vec<u64>,
-    /// Count, sum and extremes by bin, likewise.
+    /// Count, sum and extremes by bin; empty if they are not asked for.
     pub bin_totals: Vec<Totals>,
 }
 
-/// What is counted by bin beside the totals.
+/// The details that are kept for each bin, besides the totals.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum BinDetail {
     Nothing,
-    /// How many values.
+    /// The number of values.
     Bins,
-    /// Their sums and extremes too.
+    /// The number of values, their sums and extremes.
     BinTotals,
 }
 
@@ -124,13 +124,13 @@ impl BinDetail {
 }
 
 impl BucketValues {
-    /// Adds what a node claims of a bin; false if the index has no such bin, or the sum is of another kind of value.
+    /// Adds what a node gives for a bin. Returns false if the index has no such bin or the sum is of another kind of value.
     pub fn add_bin_totals(&mut self, bin: u16, totals: &Totals) -> bool {
         let known = self.bin_totals.get_mut(usize::from(bin));
         known.is_some_and(|sum| sum.add(totals))
     }
 
-    /// Adds what a node claims of a bin; false if the index has no such bin.
+    /// Adds the count that a node gives for a bin. Returns false if the index has no such bin.
     pub fn add_bin(&mut self, bin: u16, count: u64) -> bool {
         let known = self.bins.get_mut(usize::from(bin));
         known.is_some_and(|sum| {
@@ -164,7 +164,7 @@ impl ValuesByBucket {
         blank.fork()
     }
 
-    /// One of the same buckets and bins that holds no value.
+    /// An empty set with the same buckets and bins.
     pub fn fork(&self) -> ValuesByBucket {
         let mut values = ValuesByBucket {
             buckets: Vec::new(),
@@ -178,10 +178,10 @@ impl ValuesByBucket {
         values
     }
 
-    /// Adds what another of the same buckets and bins holds.
+    /// Adds the values of another set with the same buckets and bins.
     ///
     /// # Errors
-    /// More buckets than can be answered.
+    /// There are more buckets than one answer may have.
     pub fn absorb(&mut self, other: ValuesByBucket) -> Result<()> {
         for part in other.buckets {
             let bucket = self.bucket_at(part.time.first)?;
@@ -201,7 +201,7 @@ impl ValuesByBucket {
         self.detail
     }
 
-    /// Whether all of these times, which must not be empty, fall in one bucket.
+    /// Whether all times of `times`, which must not be empty, fall in one bucket.
     pub fn is_one_bucket(&self, times: TimeRange) -> bool {
         match self.bucket {
             None => true,
@@ -212,7 +212,7 @@ impl ValuesByBucket {
     /// The bucket that holds `ts`.
     ///
     /// # Errors
-    /// More buckets than can be answered.
+    /// There are more buckets than one answer may have.
     #[inline]
     pub fn bucket_at(&mut self, ts: Timestamp) -> Result<&mut BucketValues> {
         let holds = |bucket: &BucketValues| bucket.time.contains(ts);
@@ -239,7 +239,7 @@ impl ValuesByBucket {
         Ok(())
     }
 
-    /// Adds some values, all of one bucket.
+    /// Adds values that are all of one bucket.
     pub fn add_keys(&mut self, ts: Timestamp, keys: &[Key], bins: &BinMap) -> Result<()> {
         let (kind, detail) = (self.kind, self.detail);
         let bucket = self.bucket_at(ts)?;

@@ -1,4 +1,4 @@
-//! What a question would read, found by descending without reading a chunk: so it costs what the nodes cost.
+//! Estimates how much a question would read. It descends without reading a chunk, so it costs no more than the nodes.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::RangeSet;
 
-/// About how many chunks are read. Greatest values that summaries keep may spare some of them; where two slices of buckets meet, and between
-/// threads, a chunk is read once more than is counted here.
+/// The number of chunks that would be read, approximately. The greatest values that summaries keep may spare some of them. Where two slices
+/// of buckets meet, and between threads, a chunk is read once more than is counted here.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Estimate {
     pub chunks: u64,
@@ -34,7 +34,7 @@ impl Estimate {
 }
 
 impl Scan {
-    /// What this scan would read.
+    /// Estimates how much this scan would read.
     ///
     /// # Errors
     /// Damage in the index logs, [`crate::Error::Interrupted`].
@@ -45,10 +45,11 @@ impl Scan {
     }
 }
 
-/// What [`super::indexed_aggregate::aggregate_together`] would read; with quantiles a chunk may be read up to three times, and counts as often.
+/// Estimates how much [`super::indexed_aggregate::aggregate_together`] would read. With quantiles a chunk may be read up to three times,
+/// and is counted as often.
 ///
 /// # Errors
-/// As an aggregate's, except of damage in chunks.
+/// As for an aggregate, except damage in chunks.
 pub fn estimate_aggregate(
     asked: &[(Snapshot, AggregateSpec)],
     poll: &Poll<'_>,
@@ -74,7 +75,7 @@ pub fn estimate_aggregate(
     if spec.approx {
         return Ok(estimate);
     }
-    // A value of a wanted rank may lie in any of these, too.
+    // The search for ranks may read any of these chunks again.
     estimate.chunks += estimate.chunks - before.chunks;
     estimate.bytes += estimate.bytes - before.bytes;
     let mut targets = Vec::new();
@@ -104,7 +105,7 @@ pub fn estimate_aggregate(
     Ok(estimate)
 }
 
-/// What nodes alone say, and the chunks that they leave open.
+/// The totals that the nodes give without a scan. Adds the chunks that would be scanned to the estimate.
 fn totals(
     asked: &QuestionSet<'_>,
     spec: &AggregateSpec,
@@ -123,7 +124,7 @@ fn totals(
     Ok(values)
 }
 
-/// How many chunks a walk yields.
+/// The number of chunks that a walk yields.
 fn survey(logs: &Arc<SnapshotLogs>, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<u64> {
     let mut walk = Walk::new(logs.counted_apart(), Order::OldestFirst);
     let mut chunks = 0;

@@ -1,7 +1,7 @@
-//! The histogram of an index over a time range, by bucket: how many values each bin holds, and what it keeps of them.
+//! The histogram of an index over a time range, by bucket: the number of values in each bin, and their statistics if the bin keeps some.
 //!
-//! Nodes answer with the bins that they hold, what they cannot is scanned: the descents are the indexed aggregate's. The window is answered
-//! slice by slice. A slice whose bins would take too much memory is answered in groups of those buckets that hold values.
+//! Nodes answer with their bins, and the rest is scanned, by the descents of the indexed aggregate. The window is answered slice by slice.
+//! If the bins of a slice would take too much memory, it is answered in groups of those buckets that hold values.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
@@ -14,13 +14,13 @@ use crate::query::poll::Poll;
 use crate::schema::{BinMap, RangeSet};
 use crate::types::{Key, Sum, TimeRange, Timestamp, ValueRange};
 
-/// Whose values to count.
+/// The values to count.
 #[derive(Copy, Clone, Debug)]
 pub struct HistogramSpec {
     pub time: TimeRange,
-    /// `None`: one histogram for all times.
+    /// `None` gives one histogram for all times.
     pub bucket: Option<Bucket>,
-    /// As for an aggregate.
+    /// The same as for an aggregate.
     pub threads: usize,
 }
 
@@ -31,11 +31,11 @@ pub struct HistogramRow {
     pub bucket: Option<Timestamp>,
     pub bin: u16,
     pub count: u64,
-    /// Of defined bins; `auto` ones only count.
+    /// Set for defined bins; `auto` bins only count.
     pub stats: Option<BinValues>,
 }
 
-/// What defined bins keep of their values.
+/// The statistics of the values in a defined bin.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BinValues {
     pub sum: Sum,
@@ -43,24 +43,24 @@ pub struct BinValues {
     pub max: Key,
 }
 
-/// A histogram that is being answered, some buckets a step.
+/// A histogram that is being answered, a few buckets in each step.
 pub struct Histogram {
     questions: Vec<IndexQuestion>,
     spec: HistogramSpec,
     bins: BinMap,
     detail: BinDetail,
     slices: TimeSlices,
-    /// Buckets that hold a value, by time, of a slice that takes more than one descent.
+    /// Buckets that hold a value, by time, of a slice that needs more than one descent.
     buckets: Vec<BucketValues>,
-    /// Of them, those that were answered.
+    /// The number of answered `buckets`.
     answered: usize,
 }
 
 impl Histogram {
-    /// The values of several snapshots' indexes are counted as those of one.
+    /// The values of several snapshots' indexes count as those of one.
     ///
     /// # Errors
-    /// An unknown index, indexes whose bins differ, a bucket that makes no sense, damage, eviction.
+    /// An unknown index, indexes with different bins, an invalid bucket, damage, eviction.
     pub fn new(asked: &[IndexAsked<'_>], spec: HistogramSpec) -> Result<Histogram> {
         let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
         let Some(first) = questions
@@ -92,7 +92,8 @@ impl Histogram {
         &self.bins
     }
 
-    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    /// Restricts the answer to these ranges of whole buckets if that saves work; other buckets may still come. Must be called before the
+    /// first step.
     pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
         self.slices.keep(times);
     }

@@ -1,16 +1,18 @@
-//! What the descents of an aggregate or a histogram ask of one snapshot's index, prepared.
+//! A question that an aggregate or a histogram asks of one snapshot's index, prepared for its descents.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::query::predicate::{Predicate, Test};
 use crate::query::scan::ask::Ask;
 use crate::query::scan::source_reader::SourceReader;
+use crate::query::scan::unit_pruning::UnitPruning;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::value::Value;
 use crate::schema::{BinMap, RangeSet, Source, TimeKind};
-use crate::types::{Address, IndexId, Key, SourceId, TimeRange, ValueKind, ValueRange};
+use crate::types::{Address, ChunkNo, IndexId, Key, SourceId, TimeRange, ValueKind, ValueRange};
 
 /// An index in one snapshot, and the records whose values are asked for.
 #[derive(Copy, Clone)]
@@ -21,26 +23,27 @@ pub struct IndexAsked<'a> {
     pub filter: &'a Predicate,
 }
 
-/// Which values of one snapshot are wanted, and how they are counted.
+/// The wanted values of one snapshot, and the bins by which they are counted.
 pub(crate) struct IndexQuestion {
     pub logs: Arc<SnapshotLogs>,
     pub source: Arc<Source>,
     pub value: Arc<Value>,
-    /// Of the records that pass it.
-    pub filter: Test,
+    /// Only records that pass its test count.
+    units: UnitPruning,
     pub keys: ValueRange,
-    /// The same of the field that is the value, if it is an integer and not all keys are wanted: packed numbers are compared as they are.
+    /// `keys` as a test of the field that holds the value, if it is an integer and not all keys are wanted. Packed integers are compared
+    /// without unpacking.
     pub field_keys: Vec<(usize, RangeSet<Key>)>,
-    /// Records below it are not seen.
+    /// Records below this address are ignored.
     pub after: Address,
-    /// The bins that values are counted by: those of the first snapshot's index.
+    /// The bins by which values are counted: those of the first snapshot's index.
     pub bins: BinMap,
-    /// Whether they are this snapshot's too, so that its nodes hold counts by bin.
+    /// Whether `bins` are also this snapshot's bins, so that its nodes hold counts by them.
     pub shares_bins: bool,
 }
 
 impl IndexQuestion {
-    /// The same question to each snapshot.
+    /// Prepares the same question for each snapshot.
     ///
     /// # Errors
     /// No snapshot, an unknown index, or indexes of several kinds of value.
@@ -60,7 +63,7 @@ impl IndexQuestion {
             };
             if bins.kind() != value.kind() {
                 return Err(Error::Query(
-                    "the index has another kind of value in each of two directories; query them one by one"
+                    "the index has different kinds of values in two directories; query them one by one"
                         .to_owned(),
                 ));
             }
@@ -71,13 +74,15 @@ impl IndexQuestion {
                 }
                 _ => Vec::new(),
             };
+            let filter = snapshot.test_of(source, filter)?;
+            let (logs, source) = (snapshot.logs(), snapshot.source_by_id(source)?);
             questions.push(IndexQuestion {
-                logs: Arc::clone(snapshot.logs()),
-                source: snapshot.source_by_id(source)?,
+                logs: Arc::clone(logs),
+                units: UnitPruning::new(logs, &source, filter),
+                source,
                 shares_bins: bins == *value.bins(),
                 bins,
                 value,
-                filter: snapshot.test_of(source, filter)?,
                 keys,
                 field_keys,
                 after: Address::ZERO,
@@ -89,12 +94,22 @@ impl IndexQuestion {
         Ok(questions)
     }
 
-    /// Whether only some records are asked for, so that each must be looked at.
-    pub fn is_filtered(&self) -> bool {
-        !matches!(self.filter, Test::All)
+    /// Only records that pass this filter count.
+    pub fn filter(&self) -> &Test {
+        self.units.test()
     }
 
-    /// Reads the records that may have wanted values, as far as it takes to find these; and their times, if they are wanted.
+    /// Whether no record in some chunks passes the filter, as far as that is known without their nodes. These answer filters of index values for less.
+    pub fn is_outside(&self, chunks: Range<ChunkNo>) -> bool {
+        self.filter().needs_records() && self.units.is_outside(chunks)
+    }
+
+    /// Whether only some records are wanted, so that each must be tested.
+    pub fn is_filtered(&self) -> bool {
+        !matches!(self.filter(), Test::All)
+    }
+
+    /// Reads the columns needed to find the wanted values, and the times if `shows_times`.
     pub fn rows(
         &self,
         times: TimeRange,
@@ -106,10 +121,10 @@ impl IndexQuestion {
             keys: keys.to_vec(),
             ..self.value.ask()
         };
-        SourceReader::new(&self.source, ask, self.filter.clone(), times, self.after)
+        SourceReader::new(&self.source, ask, self.filter().clone(), times, self.after)
     }
 
-    /// Arrival times outside which no record has a `ts` in `time`.
+    /// The arrival times of all records that have a `ts` in `time`.
     pub fn arrivals(&self, time: TimeRange) -> TimeRange {
         match self.source.time {
             TimeKind::Arrival => time,

@@ -1,8 +1,8 @@
 //! The indexed aggregate (paper §4.3): count, sum, extremes and quantiles of an index over a time range, by bucket, exact.
 //!
-//! Several directories are asked one after the other and add to the same buckets, slice by slice of the window where there are buckets.
-//! Quantiles need counts by bin too. A slice whose bins would take too much memory is answered in groups of those buckets that hold values,
-//! which a first descent finds. `RankSearch` settles what the bins leave open.
+//! Several directories are asked one after the other and add to the same buckets, slice by slice of the window if there are buckets.
+//! Quantiles need counts by bin too. If the bins of a slice would take too much memory, it is answered in groups of those buckets that hold
+//! values, which a first descent finds. `RankSearch` settles the ranks that bins do not decide.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues};
@@ -19,21 +19,21 @@ use crate::query::snapshot::Snapshot;
 use crate::schema::RangeSet;
 use crate::types::{Address, IndexId, Key, SourceId, Sum, TimeRange, Timestamp, ValueRange};
 
-/// What to aggregate.
+/// The values to aggregate, and the aggregates.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AggregateSpec {
     pub source: SourceId,
     pub index: IndexId,
     pub time: TimeRange,
     pub value: ValueRange,
-    /// Only records that pass it.
+    /// Only records that pass this filter count.
     pub filter: Predicate,
-    /// `None`: one row for all times, even if it is empty.
+    /// `None` gives one row for all times, even if it is empty.
     pub bucket: Option<Bucket>,
     pub quantiles: Vec<Quantile>,
-    /// Quantiles from bins alone, at most a bin's width off.
+    /// Compute quantiles from bins alone, with an error of at most a bin's width.
     pub approx: bool,
-    /// So many threads work at most, the caller's among them, which begins alone. Memory is bounded for each.
+    /// The most threads that work, with the caller's, which begins alone. Memory is bounded for each.
     pub threads: usize,
 }
 
@@ -42,21 +42,21 @@ pub struct AggregateSpec {
 pub struct AggregateRow {
     /// The bucket's start; `None` without buckets.
     pub bucket: Option<Timestamp>,
-    /// Values: records that the index's filter matches and whose value is not NULL.
+    /// The number of records that the index's filter matches and whose value is not NULL.
     pub count: u64,
     pub sum: Sum,
     pub min: Option<Key>,
     pub max: Option<Key>,
-    /// One for each quantile asked for, in that order; `None` where there is no value.
+    /// One for each requested quantile, in that order; `None` if there is no value.
     pub quantiles: Vec<Option<Key>>,
-    /// The keys between which each of them lies as far as it was settled: one key where it is exact, of approximate ones those of a bin.
+    /// The keys between which each quantile lies: the same key twice if it is exact, the ends of a bin if it is approximate.
     pub bounds: Vec<Option<ValueRange>>,
 }
 
-/// Aggregates the values of an index. Without buckets there is one row, with them one for each that holds a value, by time.
+/// Aggregates the values of an index. Without buckets there is one row; with buckets there is one for each that holds a value, by time.
 ///
 /// # Errors
-/// An unknown index, a bucket or quantiles that make no sense, damage, eviction, [`crate::Error::Interrupted`].
+/// An unknown index, an invalid bucket or quantile, damage, eviction, [`crate::Error::Interrupted`].
 pub fn aggregate(
     snapshot: &Snapshot,
     spec: &AggregateSpec,
@@ -65,7 +65,8 @@ pub fn aggregate(
     Aggregate::new(&[(snapshot.clone(), spec.clone())])?.collect(poll)
 }
 
-/// Aggregates the values of several snapshots' indexes as those of one, as exactly. The specs differ in source, index and filter only.
+/// Aggregates the values of several snapshots' indexes as if they were one index, and just as exactly. The specs may differ only in source,
+/// index and filter.
 ///
 /// # Errors
 /// As [`aggregate`]; no snapshot, other differences, or indexes of several kinds of value.
@@ -76,7 +77,7 @@ pub fn aggregate_together(
     Aggregate::new(asked)?.collect(poll)
 }
 
-/// An aggregate that is being answered, some buckets a step.
+/// An aggregate that is being answered, a few buckets in each step.
 pub struct Aggregate {
     questions: Vec<IndexQuestion>,
     spec: AggregateSpec,
@@ -84,7 +85,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// The values of several snapshots' indexes are aggregated as those of one. The specs differ in source, index and filter only.
+    /// The values of several snapshots' indexes count as those of one. The specs may differ only in source, index and filter.
     ///
     /// # Errors
     /// As [`aggregate_together`].
@@ -116,14 +117,15 @@ impl Aggregate {
         })
     }
 
-    /// Leaves out the records below an address, which is a record's. Called before the first step.
+    /// Skips the records below an address, which must be a record's. Must be called before the first step.
     pub fn after(&mut self, address: Address) {
         for question in &mut self.questions {
             question.after = address;
         }
     }
 
-    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    /// Restricts the answer to these ranges of whole buckets if that saves work; other buckets may still come. Must be called before the
+    /// first step.
     pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
         self.slices.keep(times);
     }
@@ -151,7 +153,7 @@ impl Aggregate {
         Ok(rows)
     }
 
-    /// Those of one slice.
+    /// The rows of one slice.
     fn rows(&self, time: TimeRange, poll: &Poll<'_>) -> Result<Vec<AggregateRow>> {
         let spec = &self.spec;
         let asked = QuestionSet {

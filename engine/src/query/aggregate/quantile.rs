@@ -1,4 +1,4 @@
-//! A quantile as the exact fraction that its decimal says, its rank among n values, and its column's name.
+//! A quantile: the exact fraction of its decimal, its rank among n values, and its column's name.
 //!
 //! `0.9999` is 9999 of 10,000, not the nearest double: the rank of the value is `max(1, ceil(q * n))` in integers.
 
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// More digits than a double's shortest decimal ever has.
+/// A double's shortest decimal never has more digits than this.
 const DIGITS_MAX: usize = 18;
 /// Below 10^-37 the rank is 1 for any number of values that a log can hold.
 const DECIMALS_MAX: usize = 37;
@@ -21,10 +21,10 @@ pub struct Quantile {
 }
 
 impl Quantile {
-    /// From the shortest decimal that reads back as `q`.
+    /// Converts the shortest decimal that reads back as `q`.
     ///
     /// # Errors
-    /// Outside 0 to 1, or not a number.
+    /// `q` is outside 0 to 1, or not a number.
     pub fn new(q: f64) -> Result<Quantile> {
         format!("{q}").parse()
     }
@@ -34,7 +34,7 @@ impl Quantile {
         &self.name
     }
 
-    /// Which of `count` values in ascending order it is, counted from 1; 0 where there are none.
+    /// The rank of the quantile among `count` values in ascending order, from 1; 0 if there are no values.
     pub fn rank(&self, count: u64) -> u64 {
         let product = self.numerator.saturating_mul(u128::from(count));
         let rank = product.div_ceil(self.denominator).max(1);
@@ -100,7 +100,7 @@ impl fmt::Display for Quantile {
     }
 }
 
-/// Refuses a list that names the same quantile, and so the same column, twice.
+/// Refuses a list that names a quantile twice, because its columns would have the same name.
 pub fn refuse_repeated(quantiles: &[Quantile]) -> Result<()> {
     for (place, quantile) in quantiles.iter().enumerate() {
         if quantiles

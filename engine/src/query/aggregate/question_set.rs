@@ -1,4 +1,4 @@
-//! One question to the indexes of several snapshots, which are descended one after the other and add to the same buckets.
+//! One question to the indexes of several snapshots. They are descended one after the other and add to the same buckets.
 
 use super::bucket::Bucket;
 use super::bucket_values::{BinDetail, BucketValues, ValuesByBucket};
@@ -10,10 +10,10 @@ use crate::query::forest::cached_nodes::contradiction;
 use crate::query::poll::Poll;
 use crate::types::TimeRange;
 
-/// What the descents of one aggregate or histogram have in common.
+/// The common part of the descents of one aggregate or histogram.
 #[derive(Copy, Clone)]
 pub(crate) struct QuestionSet<'a> {
-    /// To each snapshot; never none.
+    /// One for each snapshot, at least one.
     pub questions: &'a [IndexQuestion],
     pub bucket: Option<Bucket>,
     pub threads: usize,
@@ -25,7 +25,7 @@ impl QuestionSet<'_> {
         first.expect("a question is prepared of at least one snapshot")
     }
 
-    /// One descent of each snapshot: totals, and what is counted by bin, of the values within `time`.
+    /// Descends each snapshot once and returns the totals, and the counts by bin if asked for, of the values within `time`.
     pub fn values(
         &self,
         time: TimeRange,
@@ -43,15 +43,15 @@ impl QuestionSet<'_> {
         Ok(values.into_buckets())
     }
 
-    /// The set as it counts all buckets of `time` by bin in one descent; `None` if they would take too much memory.
+    /// The set if all buckets of `time` can be counted by bin in one descent; `None` if they would take too much memory.
     pub fn in_one_descent(self, time: TimeRange, detail: BinDetail) -> Option<Self> {
         let buckets = self.bucket.map_or(1, |bucket| bucket.most_in(time));
         let (asked, group) = self.at_once(buckets, detail);
         (buckets <= group).then_some(asked)
     }
 
-    /// How many of so many buckets are counted by bin at once, and with how many threads: each counts them all, so there are only so many that
-    /// no further descent is needed.
+    /// The number of buckets that are counted by bin at once, and of threads. Each thread counts all of them, so the number of threads is
+    /// limited to what fits without a further descent.
     pub fn at_once(self, buckets: usize, detail: BinDetail) -> (Self, usize) {
         let first = self.first();
         let bin_bytes = first.bins.len() * detail.bin_bytes();
@@ -60,7 +60,7 @@ impl QuestionSet<'_> {
         (Self { threads, ..self }, most / threads)
     }
 
-    /// Two descents must find the same buckets.
+    /// Fails if two descents found different buckets.
     pub fn expect_same(&self, buckets: &[BucketValues], again: &[BucketValues]) -> Result<()> {
         let times =
             |buckets: &[BucketValues]| buckets.iter().map(|bucket| bucket.time).collect::<Vec<_>>();
@@ -72,7 +72,7 @@ impl QuestionSet<'_> {
     }
 }
 
-/// From the first of some buckets to the last.
+/// The times from the first bucket to the last.
 pub(crate) fn span(buckets: &[BucketValues]) -> TimeRange {
     match (buckets.first(), buckets.last()) {
         (Some(first), Some(last)) => TimeRange {

@@ -1,5 +1,5 @@
-//! The descent that gathers the values of ranks: it follows the masks of their bins, and in most chunks the kept greatest values suffice for a
-//! tail quantile.
+//! The descent that gathers the values of ranks. It follows the masks of their bins, and in most chunks the kept greatest values suffice
+//! for a tail quantile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::query::scan::batch::Batch;
 use crate::query::scan::source_reader::SourceReader;
 use crate::query::value::Keys;
 use crate::schema::RangeSet;
-use crate::types::{Key, TimeRange, Timestamp};
+use crate::types::{ChunkNo, Key, TimeRange, Timestamp};
 
 /// Fills targets from one snapshot, on one thread.
 pub(crate) struct RankDescent<'a> {
@@ -27,19 +27,19 @@ pub(crate) struct RankDescent<'a> {
     times: TimeRange,
     /// The keys of all targets.
     keys: Arc<RangeSet<Key>>,
-    /// Sorted by time; times are equal or apart.
+    /// Sorted by time. The times of two targets are equal or disjoint.
     pub targets: Vec<RankTarget>,
-    /// Of the chunk that was visited last.
+    /// The answers of the summary that was visited last.
     answered: Answered,
-    /// The keys of a chunk that is being looked through.
+    /// The keys of the chunk that is being read.
     found: Keys,
     benefit: SummaryBenefit,
 }
 
-/// Which targets a chunk's summary has answered.
+/// The targets that a chunk's summary has answered.
 #[derive(Default)]
 pub(crate) struct Answered {
-    /// The first that the chunk concerns, and whether it and those that follow are.
+    /// The first target that concerns the chunk; `targets` says for it and the following ones whether they are answered.
     from: usize,
     targets: Vec<bool>,
 }
@@ -81,6 +81,10 @@ impl Visitor for RankDescent<'_> {
         self.question.arrivals(self.times)
     }
 
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        self.question.is_outside(chunks)
+    }
+
     fn opens_summaries(&mut self) -> bool {
         self.benefit.opens_next()
     }
@@ -94,7 +98,7 @@ impl Visitor for RankDescent<'_> {
         if active.is_empty() {
             return Ok(0);
         }
-        let passing = self.question.filter.masks(&view);
+        let passing = self.question.filter().masks(&view);
         let block = view.index(&self.question.value);
         if view.is_summary() {
             let open =
@@ -127,7 +131,7 @@ impl Descent for RankDescent<'_> {
         self.question.rows(self.times, !self.takes_together(), &[])
     }
 
-    /// A chunk is opened for one target only where its summary has not answered it.
+    /// With one target, a chunk is opened only if its summary has not answered it.
     fn takes_together(&self) -> bool {
         self.targets.len() == 1
     }
@@ -136,7 +140,7 @@ impl Descent for RankDescent<'_> {
         let mut found = std::mem::take(&mut self.found);
         self.question.value.keys(&batch, &mut found);
         match self.targets.as_mut_slice() {
-            // Its times are those of the descent.
+            // The descent reads only times of the one target.
             [target] => {
                 found.keep_within(target.range.keys);
                 target.add_all(&found.keys);
@@ -202,7 +206,7 @@ impl RankDescent<'_> {
         }
     }
 
-    /// Answers the targets that the summary can, and says whether some other needs the chunk.
+    /// Answers the targets that the summary can answer, and returns whether another one needs the chunk.
     fn visit_summary(
         &mut self,
         view: &NodeView<'_>,

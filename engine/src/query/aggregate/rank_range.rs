@@ -1,4 +1,4 @@
-//! Where the value of a rank lies: in which bin, and at which rank among that bin's values.
+//! The location of a rank's value: its bin, and its rank among that bin's values.
 
 use super::bucket_values::BucketValues;
 use super::index_question::IndexQuestion;
@@ -8,14 +8,14 @@ use crate::types::{Key, ValueKind, ValueRange};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RankRange {
     pub keys: ValueRange,
-    /// How many values lie in `keys`.
+    /// The number of values in `keys`.
     pub count: u64,
-    /// Which of them it is in ascending order, from 1.
+    /// The rank among these values in ascending order, from 1.
     pub rank: u64,
 }
 
 impl RankRange {
-    /// The value of `rank` (from 1) among a bucket's, or `None` where its counts by bin contradict its count.
+    /// The bin that holds the value of `rank` (from 1) in a bucket, or `None` if its counts by bin contradict its count.
     pub fn of(question: &IndexQuestion, bucket: &BucketValues, rank: u64) -> Option<RankRange> {
         let totals = &bucket.totals;
         if rank <= 1 {
@@ -51,12 +51,12 @@ impl RankRange {
         }
     }
 
-    /// The value, where only one can be it.
+    /// The value, if `keys` is a single key.
     pub fn single(&self) -> Option<Key> {
         (self.keys.min == self.keys.max).then_some(self.keys.min)
     }
 
-    /// A key at most half of the range off; `None` of a range that has infinity or NaN at an end, and so no middle.
+    /// The key in the middle of the range; `None` if one end is infinity or NaN.
     pub fn middle(&self, kind: ValueKind) -> Option<Key> {
         let ValueRange { min, max } = self.keys;
         let is_bounded = |key: Key| kind != ValueKind::Float || key.to_f64().is_finite();
@@ -70,7 +70,7 @@ impl RankRange {
         (u64::BITS - width.leading_zeros()).saturating_sub(16)
     }
 
-    /// The part that holds the rank, by the counts of all parts; `None` where they contradict the count.
+    /// The part that holds the rank, given the counts of all parts; `None` if they contradict the count.
     pub fn narrowed(&self, counts: &[u64]) -> Option<RankRange> {
         let shift = self.shift();
         let mut before = 0u64;

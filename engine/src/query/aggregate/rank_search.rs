@@ -1,6 +1,6 @@
 //! Settles quantiles inside their bins: collects the bin's values from the chunks that hold it and picks the rank.
 //!
-//! Memory is bounded: targets are settled in batches, and one with too many values is first narrowed by counting passes.
+//! Memory is bounded: targets are settled in batches, and a target with too many values is first narrowed by counting passes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::types::{Key, TimeRange};
 
 /// A quantile that its bin does not decide.
 pub(crate) struct WantedRank {
-    /// The part of its bucket that is asked for.
+    /// The wanted part of its bucket.
     pub time: TimeRange,
     pub range: RankRange,
     pub row: usize,
@@ -48,7 +48,7 @@ impl<'a> RankSearch<'a> {
         }
     }
 
-    /// Where the value of a rank lies, by the bucket's bins.
+    /// The range of keys that holds the value of a rank, according to the bucket's bins.
     pub fn range_of(&self, bucket: &BucketValues, rank: u64) -> Result<RankRange> {
         RankRange::of(self.asked.first(), bucket, rank)
             .ok_or_else(|| self.contradiction("bins do not add up to their count"))
@@ -91,7 +91,7 @@ impl<'a> RankSearch<'a> {
         Ok(found)
     }
 
-    /// Counts the values of ever smaller parts of the range until those of one part can be collected.
+    /// Counts the values of smaller and smaller parts of the range until one part is small enough to be collected.
     fn narrow(&self, wanted: &mut WantedRank, poll: &Poll<'_>) -> Result<()> {
         while wanted.range.count > self.keys_most && wanted.range.single().is_none() {
             let shift = wanted.range.shift();

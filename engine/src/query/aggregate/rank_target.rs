@@ -1,4 +1,4 @@
-//! What is gathered for a rank: the values of one bucket and bin, or how many fall in each part of the bin.
+//! The values gathered for a rank: those of one bucket and bin, or the counts of the bin's parts.
 
 use super::rank_range::RankRange;
 use crate::proven::at_mut;
@@ -13,7 +13,7 @@ pub(crate) struct RankTarget {
 
 pub(crate) enum Sink {
     Keys(Vec<Key>),
-    /// How many keys fall in each part of 2^`shift` keys.
+    /// The number of keys in each part of 2^`shift` keys.
     Counts {
         shift: u32,
         counts: Vec<u64>,
@@ -39,7 +39,7 @@ impl RankTarget {
         }
     }
 
-    /// One that wants the same, with nothing gathered.
+    /// A target that wants the same, with nothing gathered.
     pub fn fork(&self) -> RankTarget {
         RankTarget {
             time: self.time,
@@ -54,7 +54,7 @@ impl RankTarget {
         }
     }
 
-    /// Adds what a fork has gathered.
+    /// Adds the values that a fork gathered.
     pub fn absorb(&mut self, other: RankTarget) {
         match (&mut self.sink, other.sink) {
             (Sink::Keys(keys), Sink::Keys(more)) => keys.extend(more),
@@ -76,7 +76,7 @@ impl RankTarget {
         }
     }
 
-    /// The value of a rank; `None` if the values are not as many as were counted.
+    /// The value of a rank; `None` if the number of values differs from the count.
     pub fn of_rank(&mut self, rank: u64) -> Option<Key> {
         let Sink::Keys(keys) = &mut self.sink else {
             return None;

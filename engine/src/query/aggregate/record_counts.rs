@@ -1,9 +1,10 @@
-//! How many records a source has in each bucket of time, without any index: nodes count records by source.
+//! Counts a source's records in each bucket of time. No index is needed, because nodes count records by source.
 //!
-//! A node whose records fall in one bucket, and all pass the filter, adds its count, a roll-up adds the children of which that holds, and the chunks on the buckets'
-//! edges are read.
+//! A node adds its count if its records fall in one bucket and all pass the filter. A roll-up does so for each of its children, and the
+//! chunks on the buckets' edges are read.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::bucket::Bucket;
@@ -15,25 +16,26 @@ use crate::format::Node;
 use crate::query::forest::mask::NodeView;
 use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
-use crate::query::predicate::{Predicate, Test};
+use crate::query::predicate::Predicate;
 use crate::query::scan::ask::Ask;
 use crate::query::scan::batch::Batch;
 use crate::query::scan::source_reader::SourceReader;
+use crate::query::scan::unit_pruning::UnitPruning;
 use crate::query::snapshot::Snapshot;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source};
-use crate::types::{Address, SourceId, TimeRange, Timestamp};
+use crate::types::{Address, ChunkNo, SourceId, TimeRange, Timestamp};
 
-/// Which records to count.
+/// The records to count.
 #[derive(Copy, Clone, Debug)]
 pub struct CountSpec {
     pub time: TimeRange,
     pub bucket: Bucket,
-    /// As for an aggregate.
+    /// The same as for an aggregate.
     pub threads: usize,
 }
 
-/// The records of one bucket, of which there is at least one.
+/// The count of a bucket that holds at least one record.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct CountRow {
     /// The bucket's start.
@@ -41,18 +43,18 @@ pub struct CountRow {
     pub count: u64,
 }
 
-/// A count that is being answered, some buckets a step.
+/// A count that is being answered, a few buckets in each step.
 pub struct RecordCounts {
-    parts: Vec<(Arc<SnapshotLogs>, Arc<Source>, Test)>,
+    parts: Vec<(Arc<SnapshotLogs>, Arc<Source>, UnitPruning)>,
     spec: CountSpec,
     slices: TimeSlices,
 }
 
 impl RecordCounts {
-    /// The records of several snapshots' sources that pass a predicate of each are counted as those of one.
+    /// Counts the records of several snapshots' sources as those of one. Only records that pass the snapshot's predicate count.
     ///
     /// # Errors
-    /// An unknown source, a bucket that makes no sense, damage, eviction.
+    /// An unknown source, an invalid bucket, damage, eviction.
     pub fn new(
         asked: &[(&Snapshot, SourceId, &Predicate)],
         spec: CountSpec,
@@ -60,7 +62,9 @@ impl RecordCounts {
         let parts = asked.iter().map(|&(snapshot, source, filter)| {
             let filter = snapshot.test_of(source, filter)?;
             let source = snapshot.source_by_id(source)?;
-            Ok((Arc::clone(snapshot.logs()), source, filter))
+            let logs = snapshot.logs();
+            let units = UnitPruning::new(logs, &source, filter);
+            Ok((Arc::clone(logs), source, units))
         });
         let sources = asked
             .iter()
@@ -72,7 +76,8 @@ impl RecordCounts {
         })
     }
 
-    /// Answers only for these ranges of whole buckets, where that spares work; other buckets may come too. Called before the first step.
+    /// Restricts the answer to these ranges of whole buckets if that saves work; other buckets may still come. Must be called before the
+    /// first step.
     pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
         self.slices.keep(times);
     }
@@ -84,10 +89,10 @@ impl RecordCounts {
     pub fn next(&mut self, poll: &Poll<'_>) -> Result<Option<Vec<CountRow>>> {
         while let Some(time) = self.slices.next() {
             let mut counts = BTreeMap::new();
-            for (logs, source, filter) in &self.parts {
+            for (logs, source, units) in &self.parts {
                 let descent = CountDescent {
                     source,
-                    filter,
+                    units,
                     time,
                     bucket: self.spec.bucket,
                     current: (TimeRange::EMPTY, 0),
@@ -109,18 +114,19 @@ impl RecordCounts {
 
 struct CountDescent<'a> {
     source: &'a Arc<Source>,
-    /// Of the records that pass it.
-    filter: &'a Test,
+    /// Only records that pass its test count.
+    units: &'a UnitPruning,
     time: TimeRange,
     bucket: Bucket,
-    /// The bucket that was added to last, and what `counts` does not have of it yet.
+    /// The latest bucket, and its records that `counts` does not have yet.
     current: (TimeRange, u64),
     /// By the buckets' starts.
     counts: BTreeMap<Timestamp, u64>,
 }
 
 impl CountDescent<'_> {
-    /// Adds records at times that are not empty; false, with nothing added, if some are not wanted or they fall in several buckets.
+    /// Adds records with these times, which must not be empty. Returns false and adds nothing if some are not wanted or they fall in
+    /// several buckets.
     fn add(&mut self, times: TimeRange, records: u64) -> bool {
         if !self.time.covers(times) {
             return false;
@@ -137,7 +143,7 @@ impl CountDescent<'_> {
         true
     }
 
-    /// Goes on with another bucket.
+    /// Moves on to another bucket.
     fn turn(&mut self, bucket: TimeRange) {
         let (before, records) = self.current;
         if before == bucket {
@@ -175,6 +181,11 @@ impl Visitor for CountDescent<'_> {
         }
     }
 
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        // Nodes answer filters of index values for less.
+        self.units.test().needs_records() && self.units.is_outside(chunks)
+    }
+
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
         let Some(stats) = node.source(self.source.id) else {
             return Ok(0);
@@ -187,7 +198,7 @@ impl Visitor for CountDescent<'_> {
             return Ok(0);
         }
         let view = NodeView { node: *node, stats };
-        let passing = self.filter.masks(&view);
+        let passing = self.units.test().masks(&view);
         let is_added = passing.all == view.held() && self.add(times, stats.records);
         if is_added || view.is_summary() {
             return Ok(passing.may & u64::from(!is_added));
@@ -222,7 +233,7 @@ impl Descent for CountDescent<'_> {
         SourceReader::new(
             self.source,
             ask,
-            self.filter.clone(),
+            self.units.test().clone(),
             self.time,
             Address::ZERO,
         )

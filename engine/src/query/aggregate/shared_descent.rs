@@ -1,7 +1,8 @@
-//! Descents that several threads share: one walk hands out chunks, and each thread gathers from nodes and chunks what it is asked for
-//! on its own, until the parts are put together.
+//! Descents that several threads share. One walk hands out chunks, and each thread gathers its part from nodes and chunks on its own. At
+//! the end the parts are put together.
 //!
-//! The caller's thread begins alone, so that what summaries answer costs no other thread; with one thread there never is another.
+//! The caller's thread begins alone, so that a question that summaries answer starts no other thread. With `threads` 1 there is never
+//! another.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,46 +20,46 @@ use crate::query::scan::source_reader::SourceReader;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{Address, ChunkNo};
 
-/// What one thread gathers.
+/// The work and the result of one thread.
 pub(crate) trait Descent: Visitor + Send + Sized {
-    /// What a look at a chunk's summary leaves to know when the chunk is read.
+    /// Facts from a chunk's summary that are needed when the chunk is read.
     type Note: Send;
 
-    /// Of the chunk that the walk has just yielded.
+    /// The note of the chunk that the walk has just yielded.
     fn note(&mut self) -> Self::Note;
 
-    /// Reads the rows that are wanted of chunks.
+    /// A reader of the wanted rows.
     fn rows(&self) -> SourceReader;
 
-    /// Takes what the values whose keys are wanted are together.
+    /// Adds the totals of the values with wanted keys.
     ///
     /// # Panics
-    /// It [wants rows](Descent::wants_rows).
+    /// If it [wants rows](Descent::wants_rows).
     fn totals(&mut self, _totals: &RangeTotals) -> Result<()> {
         unreachable!("rows are wanted")
     }
 
-    /// Whether more is wanted than totals of the values with these keys.
+    /// Whether it needs the rows themselves, not only the totals of the values with wanted keys.
     fn wants_rows(&self) -> bool {
         true
     }
 
-    /// Whether rows of several chunks may be taken at once, whatever the summaries left to know.
+    /// Whether rows of several chunks may be taken at once, without regard to their notes.
     fn takes_together(&self) -> bool {
         false
     }
 
-    /// Takes the rows of a chunk, or of several.
+    /// Takes the rows of one or several chunks.
     fn take(&mut self, note: Self::Note, batch: Batch<'_>) -> Result<()>;
 
     /// The same task with nothing gathered yet.
     fn fork(&self) -> Self;
 
-    /// Adds what another has gathered.
+    /// Adds the part that another thread has gathered.
     fn absorb(&mut self, other: Self) -> Result<()>;
 }
 
-/// Descends over all records from `after` to the snapshot's position, with up to so many threads.
+/// Descends over all records from `after` to the snapshot's position, with at most `threads` threads.
 pub(crate) fn descend<G: Descent>(
     logs: &Arc<SnapshotLogs>,
     after: Address,
@@ -84,7 +85,7 @@ pub(crate) fn descend<G: Descent>(
             .map_while(|_| {
                 let part = gathered.fork();
                 let (shared, hand) = (&shared, Hand::new(logs, &part, after));
-                // Where no thread can be had, those that are there do it all.
+                // If no further thread can be started, the existing ones do all the work.
                 thread::Builder::new()
                     .spawn_scoped(scope, move || help(shared, hand, part))
                     .ok()
@@ -102,11 +103,11 @@ pub(crate) fn descend<G: Descent>(
     })
 }
 
-/// What a helping thread does.
+/// Runs a helping thread.
 fn help<G: Descent>(shared: &Shared<G::Note>, mut hand: Hand<G>, mut part: G) -> Result<G> {
     let stop = || shared.failed.load(Ordering::Relaxed);
     match shared.run(&mut hand, &mut part, &Poll::new(&stop)) {
-        // It stopped because another has failed, which says why.
+        // It stopped because another thread has failed, which reports the error.
         Ok(()) | Err(Error::Interrupted) => Ok(part),
         Err(error) => Err(error),
     }
@@ -114,7 +115,7 @@ fn help<G: Descent>(shared: &Shared<G::Note>, mut hand: Hand<G>, mut part: G) ->
 
 struct Shared<N> {
     claims: Mutex<Claims<N>>,
-    /// One thread has failed, so that what the others find does not matter. Relaxed: it guards no memory.
+    /// Set if one thread has failed, so that the others can stop. Relaxed, because it guards no memory.
     failed: AtomicBool,
 }
 
@@ -133,7 +134,7 @@ impl<N: Send> Shared<N> {
         outcome.map(|_| ())
     }
 
-    /// The walk's chunks, for one thread. While another has them, the caller's is heard.
+    /// Locks the walk for one thread. While another thread holds it, an interruption of the caller is noticed.
     fn claims(&self, poll: &Poll<'_>) -> Result<MutexGuard<'_, Claims<N>>> {
         loop {
             match self.claims.try_lock() {
@@ -166,7 +167,7 @@ impl<G: Descent> Hand<G> {
         }
     }
 
-    /// Takes the next chunks; returns how many, 0 where none are left.
+    /// Takes the next chunks and returns how many; 0 at the end.
     fn step(&mut self, shared: &Shared<G::Note>, part: &mut G, poll: &Poll<'_>) -> Result<usize> {
         let claim = &mut self.claim;
         let each = |chunk, note| claim.push_back((chunk, note));
@@ -184,7 +185,7 @@ impl<G: Descent> Hand<G> {
         Ok(chunks)
     }
 
-    /// Takes a chunk, and those behind it that go together with it.
+    /// Takes a chunk, and the following ones that can be read with it.
     fn take(&mut self, chunk: ChunkNo, note: G::Note, part: &mut G) -> Result<()> {
         let following = self.claim.iter().map(|(chunk, _)| *chunk);
         let chunks = chunk..chunk.row_end(following);
@@ -197,7 +198,7 @@ impl<G: Descent> Hand<G> {
             self.claim.drain(..(end.0 - next) as usize);
             return Ok(());
         }
-        // Else each has a note of its own.
+        // Otherwise each chunk has its own note and is taken alone.
         let together = match part.takes_together() {
             true => chunks.clone(),
             false => chunk..ChunkNo(next),

@@ -1,7 +1,7 @@
-//! The window of a bucketed question, cut into slices of whole buckets that are answered one after the other.
+//! Cuts the window of a bucketed question into slices of whole buckets, which are answered one after the other.
 //!
-//! So the first rows come early, a reader that wants no more stops the work, and memory is bounded however many buckets there are. A slice
-//! that finds few buckets makes the next one longer.
+//! So the first rows come early, a reader that needs no more rows stops the work, and memory is bounded however many buckets there are. A
+//! slice that finds few buckets makes the next one longer.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,22 @@ use crate::types::{SourceId, TimeRange, Timestamp};
 
 /// Buckets of the first slice.
 const FIRST_BUCKETS: i128 = 64;
-/// A slice with fewer makes the next one longer, one with many more makes it shorter.
+/// A slice with fewer buckets makes the next one longer; a slice with many more makes it shorter.
 const BUCKETS_FEW: usize = 1024;
 const GROWTH: i128 = 4;
 
 pub(crate) struct TimeSlices {
-    /// `None`: the rest is one slice.
+    /// `None` if the rest is one slice.
     bucket: Option<Bucket>,
     rest: VecDeque<TimeRange>,
     buckets: i128,
 }
 
 impl TimeSlices {
-    /// Of the part of `time` in which the sources have records.
+    /// Slices the part of `time` in which the sources have records.
     ///
     /// # Errors
-    /// Damage, eviction, a bucket that makes no sense.
+    /// Damage, eviction, an invalid bucket.
     pub fn of<'a>(
         asked: impl Iterator<Item = (&'a Snapshot, SourceId)>,
         bucket: Option<Bucket>,
@@ -41,7 +41,7 @@ impl TimeSlices {
         let mut span = TimeRange::EMPTY;
         for (snapshot, source) in asked {
             if snapshot.source_by_id(source)?.own_time() {
-                // Any chunk may hold any time: each slice would read them all.
+                // Any chunk may hold any time, so each slice would read all of them.
                 return Ok(TimeSlices::whole(time));
             }
             let totals = snapshot.source_totals(source)?;
@@ -72,7 +72,7 @@ impl TimeSlices {
         }
     }
 
-    /// Leaves out what lies in none of these ranges of whole buckets; a question that is answered in one slice still is.
+    /// Drops everything outside these ranges of whole buckets. A question that is answered in one slice is not changed.
     pub fn keep(&mut self, times: &RangeSet<Timestamp>) {
         if self.bucket.is_some() {
             let kept = RangeSet::new(self.rest.drain(..)).intersect(times);
@@ -83,7 +83,7 @@ impl TimeSlices {
         }
     }
 
-    /// The next slice, which ends where a bucket ends, or the window.
+    /// The next slice. It ends at the end of a bucket or of the window.
     pub fn next(&mut self) -> Option<TimeRange> {
         let rest = self.rest.pop_front()?;
         let Some(bucket) = self.bucket else {
@@ -106,7 +106,7 @@ impl TimeSlices {
         })
     }
 
-    /// So many buckets of the latest slice held values.
+    /// Reports how many buckets of the latest slice held values.
     pub fn found(&mut self, buckets: usize) {
         if buckets < BUCKETS_FEW {
             self.buckets = self.buckets.saturating_mul(GROWTH);

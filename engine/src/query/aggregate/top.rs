@@ -1,7 +1,7 @@
 //! The n records with the greatest, or the least, values of an index.
 //!
-//! The value of rank n is found as a quantile is, from bins and kept greatest values; then the values in the chunks that may hold
-//! as great ones are read, which the same bins choose, and last the records that are among the n. Of records with that value itself the oldest are taken.
+//! The value of rank n is found like a quantile, from bins and kept greatest values. Then the values of the chunks that may hold values as
+//! great are read, and at last the n records themselves. Of the records with exactly that value, the oldest are taken.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -23,39 +23,40 @@ use crate::query::value::Keys;
 use crate::schema::RangeSet;
 use crate::types::{Address, Key, TimeRange, Timestamp, ValueRange};
 
-/// Rows are sorted in memory, which is all that they may take.
+/// The most memory that the rows may take, because they are sorted in memory.
 const BYTES_MOST: usize = 256 << 20;
-/// Chunks that are read at a time, at least.
+/// The least number of chunks that are read at a time.
 const CLAIM_CHUNKS: usize = 48;
 
-/// Which records are wanted.
+/// The wanted records.
 #[derive(Copy, Clone, Debug)]
 pub struct TopSpec {
     pub time: TimeRange,
-    /// At most so many.
+    /// The most rows to return.
     pub rows: u64,
-    /// The least values, not the greatest.
+    /// Return the least values instead of the greatest.
     pub least: bool,
-    /// As for an aggregate.
+    /// The same as for an aggregate.
     pub threads: usize,
 }
 
-/// A record, out of its chunk.
+/// A copy of a record.
 #[derive(Clone, Debug)]
 pub struct TopRow {
-    /// Which of the snapshots asked it is from.
+    /// The number of its snapshot among those asked.
     pub part: usize,
     pub key: Key,
     pub address: Address,
-    /// The source's own time where it has one, else arrival.
+    /// The source's own time if it has one, else arrival.
     pub ts: Timestamp,
     pub payload: Box<[u8]>,
 }
 
-/// The records with the greatest values, the greatest first, or with the least, the least first; of equal values the oldest first, by snapshot.
+/// The records with the greatest values, the greatest first, or those with the least, the least first. Records with equal values come in
+/// order of snapshot and age, oldest first.
 ///
 /// # Errors
-/// An unknown index, or one that only counts; indexes of several kinds of value; more rows than fit 256 MiB; damage, eviction,
+/// An unknown index, or one that only counts; indexes of several kinds of value; more rows than 256 MiB hold; damage; eviction;
 /// [`crate::Error::Interrupted`].
 pub fn top(asked: &[IndexAsked<'_>], spec: TopSpec, poll: &Poll<'_>) -> Result<Vec<TopRow>> {
     let questions = IndexQuestion::prepare(asked, ValueRange::ALL)?;
@@ -92,7 +93,7 @@ pub fn top(asked: &[IndexAsked<'_>], spec: TopSpec, poll: &Poll<'_>) -> Result<V
     Ok(rows)
 }
 
-/// A scan of the records that may be among them.
+/// A scan of the records that may be wanted.
 fn scan_of(asked: &IndexAsked<'_>, time: TimeRange, keys: ValueRange) -> Result<Arc<Scan>> {
     let IndexAsked {
         snapshot,
@@ -117,7 +118,7 @@ fn scan_of(asked: &IndexAsked<'_>, time: TimeRange, keys: ValueRange) -> Result<
     )
 }
 
-/// The last value that is wanted; `None` where there is no value or none is wanted.
+/// The last value that is wanted; `None` if there is no value or none is wanted.
 fn edge(questions: &[IndexQuestion], spec: TopSpec, poll: &Poll<'_>) -> Result<Option<Key>> {
     let asked = QuestionSet {
         questions,
@@ -148,7 +149,7 @@ fn edge(questions: &[IndexQuestion], spec: TopSpec, poll: &Poll<'_>) -> Result<O
     Ok(search.settle(poll)?.pop().map(|found| found.key))
 }
 
-/// A record that is wanted as far as is known.
+/// A record that may be wanted.
 struct Candidate {
     part: usize,
     key: Key,
@@ -158,13 +159,13 @@ struct Candidate {
 struct Found {
     edge: Key,
     records: Vec<Candidate>,
-    /// Those whose value is not the edge.
+    /// The number of records with a value other than the edge.
     beyond: u64,
     most: u64,
 }
 
 impl Found {
-    /// Finds those of one snapshot, and reads no more of records than what decides.
+    /// Finds the candidates of one snapshot. It reads only the columns that decide.
     fn read(
         &mut self,
         part: usize,
@@ -202,7 +203,7 @@ impl Found {
             self.beyond += 1;
         } else if self.records.len() as u64 - self.beyond >= self.most - self.beyond.min(self.most)
         {
-            // There are enough of these without it: later records of greater values take places from them, never give any.
+            // There are enough records with this value already. Later records with greater values can only take places from them.
             return Ok(());
         }
         require_room(self.records.len(), 0)?;
@@ -212,7 +213,7 @@ impl Found {
 
     fn sorted(self, least: bool) -> Vec<Candidate> {
         let mut records = self.records;
-        // A stable sort: equal values stay in log order.
+        // The sort is stable, so equal values stay in log order.
         match least {
             true => records.sort_by_key(|record| record.key),
             false => records.sort_by_key(|record| Reverse(record.key)),
@@ -222,7 +223,7 @@ impl Found {
     }
 }
 
-/// Reads these records, in their order.
+/// Reads these records and returns them in the same order.
 fn rows(scans: &[Arc<Scan>], records: &[Candidate], poll: &Poll<'_>) -> Result<Vec<TopRow>> {
     let mut in_log_order: Vec<(usize, &Candidate)> = records.iter().enumerate().collect();
     in_log_order.sort_unstable_by_key(|(_, record)| (record.part, record.address));

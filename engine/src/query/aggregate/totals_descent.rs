@@ -1,7 +1,9 @@
-//! The descent that adds up an index: what nodes answer goes into the values whole, what they cannot is opened or scanned.
+//! The descent that adds up an index. Nodes that can answer are added whole; others are opened or scanned.
 //!
-//! A node answers only where it lies wholly inside the time range, one bucket and the value range, all of its records pass the filter, and it has an
+//! A node answers only if it lies inside the time range, one bucket and the value range, all of its records pass the filter, and it has an
 //! entry for the index. Roll-ups carry their children's totals, so the siblings inside a window are added without being opened.
+
+use std::ops::Range;
 
 use super::bucket_values::{BinDetail, Totals, ValuesByBucket};
 use super::index_question::IndexQuestion;
@@ -17,13 +19,13 @@ use crate::query::scan::batch::Batch;
 use crate::query::scan::source_reader::SourceReader;
 use crate::query::value::Keys;
 use crate::schema::RangeSet;
-use crate::types::{TimeRange, Timestamp, ValueRange};
+use crate::types::{ChunkNo, TimeRange, Timestamp, ValueRange};
 
 pub(crate) struct TotalsDescent<'a> {
     pub question: &'a IndexQuestion,
     pub time: TimeRange,
     pub values: ValuesByBucket,
-    /// The keys of a chunk that is being added.
+    /// The keys of the chunk that is being added.
     found: Keys,
     benefit: SummaryBenefit,
 }
@@ -49,6 +51,10 @@ impl Visitor for TotalsDescent<'_> {
         self.question.arrivals(self.time)
     }
 
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        self.question.is_outside(chunks)
+    }
+
     fn opens_summaries(&mut self) -> bool {
         self.benefit.opens_next()
     }
@@ -65,7 +71,7 @@ impl Visitor for TotalsDescent<'_> {
         if !self.time.overlaps(times) {
             return Ok(0);
         }
-        let passing = self.question.filter.masks(&view);
+        let passing = self.question.filter().masks(&view);
         if passing.may == 0 {
             self.benefit.answered();
             return Ok(0);
@@ -157,12 +163,12 @@ impl Descent for TotalsDescent<'_> {
 }
 
 impl TotalsDescent<'_> {
-    /// Whether everything at these times is wanted, and falls in one bucket.
+    /// Whether all of these times are wanted and fall in one bucket.
     fn is_one_bucket(&self, times: TimeRange) -> bool {
         self.time.covers(times) && self.values.is_one_bucket(times)
     }
 
-    /// Whether the block's values are all wanted and it knows what is asked of them.
+    /// Whether all values of the block are wanted and it holds the wanted details.
     fn answers_whole(&self, block: &IndexBlock<'_>) -> bool {
         let knows_bins = match self.values.detail() {
             BinDetail::Nothing => true,
@@ -216,7 +222,7 @@ impl TotalsDescent<'_> {
         ))
     }
 
-    /// Of a summary in one bucket: adds the wanted values, if the kept greatest ones are all of them.
+    /// Adds the wanted values of a summary in one bucket, if they are all among the kept greatest ones.
     fn add_tops(&mut self, ts: Timestamp, block: &IndexBlock<'_>) -> Result<bool> {
         let keys = self.question.keys;
         if !tops_hold_from(block, keys.min) {
@@ -228,7 +234,7 @@ impl TotalsDescent<'_> {
         Ok(true)
     }
 
-    /// Of a roll-up: adds the children that its columns answer for, and returns those to open.
+    /// Adds the children that a roll-up's columns answer for, and returns those to open.
     fn add_children(
         &mut self,
         view: &NodeView<'_>,

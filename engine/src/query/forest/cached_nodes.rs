@@ -1,4 +1,4 @@
-//! Nodes for one walk on one thread, from the cache that all threads share, or read and verified.
+//! The nodes for one walk on one thread. They come from the cache that all threads share, or are read and verified.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl CachedNodes {
         }
     }
 
-    /// For a walk that begins where the one before it ended: no other walk wants its summaries, so they are not kept.
+    /// For a walk that begins where the previous one ended. No other walk needs its summaries, so they are not kept.
     pub fn passing(logs: Arc<SnapshotLogs>) -> Self {
         CachedNodes {
             keeps_summaries: false,
@@ -46,7 +46,7 @@ impl CachedNodes {
         self.open_at(&entry)
     }
 
-    /// The node that an entry names, which was just read.
+    /// The node of an entry that was just read.
     pub fn open_at(&mut self, entry: &TimeEntry) -> Result<Option<OpenNode>> {
         if entry.node_bytes == 0 {
             return Ok(None);

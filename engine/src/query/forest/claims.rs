@@ -1,5 +1,5 @@
-//! What threads that share a walk take from it: chunks in a row, whole units at best. A unit of a column segment is read and decoded once so, by one
-//! thread, where two would do it twice.
+//! Divides a walk among the threads that share it. A thread takes consecutive chunks, in whole units if it can, so that each unit is read
+//! and decoded once by one thread.
 
 use super::walk::{Visitor, Walk};
 use crate::error::Result;
@@ -7,10 +7,10 @@ use crate::format::UNIT_CHUNKS;
 use crate::query::poll::Poll;
 use crate::types::ChunkNo;
 
-/// A walk whose chunks are claimed, each with a note of the visitor that looked at its summary.
+/// A walk whose chunks are claimed, each with the note of the visitor that looked at its summary.
 pub(crate) struct Claims<N> {
     walk: Walk,
-    /// The first chunk of the next claim, where it was found already.
+    /// The first chunk of the next claim, if it is already known.
     next: Option<(ChunkNo, N)>,
 }
 
@@ -22,7 +22,7 @@ impl<N> Claims<N> {
     /// The next chunk.
     ///
     /// # Errors
-    /// Those of the walk.
+    /// Errors of the walk.
     pub fn next<V: Visitor>(
         &mut self,
         visitor: &mut V,
@@ -36,10 +36,10 @@ impl<N> Claims<N> {
         Ok(found.map(|chunk| (chunk, note(visitor))))
     }
 
-    /// Gives `each` the next chunks: at least so many, if there are, and those behind them that may be of the last one's unit.
+    /// Gives `each` the next chunks: at least `least` if there are that many, and those that follow in the last one's unit.
     ///
     /// # Errors
-    /// Those of the walk.
+    /// Errors of the walk.
     pub fn claim<V: Visitor>(
         &mut self,
         visitor: &mut V,

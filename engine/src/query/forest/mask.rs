@@ -1,7 +1,7 @@
-//! A predicate over a node: which of its children may hold a match, and of which every record is one.
+//! Evaluates a predicate over a node: which of its children may hold a match, and which hold only matches.
 //!
-//! AND intersects masks, OR joins them. A summary is treated as a node with one child, the chunk itself (bit 0), so that one
-//! algebra serves every level. `may` has every child that holds a match; `all` has no child that holds a record that does not match.
+//! AND intersects masks, OR joins them. A summary is treated as a node with one child, the chunk itself (bit 0), so that one algebra serves
+//! every level. `may` has every child that holds a match; `all` has only children whose records all match.
 
 use crate::format::{BinEntry, IndexBlock, Node, SourceStats};
 use crate::query::predicate::Test;
@@ -9,7 +9,7 @@ use crate::query::value::Value;
 use crate::schema::RangeSet;
 use crate::types::{Key, Timestamp};
 
-/// One bit for each child. `all` is within `may`, `may` within the children that hold the source.
+/// One bit for each child. `all` is a part of `may`, which is a part of the children that hold the source.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Masks {
     pub may: u64,
@@ -31,7 +31,7 @@ impl Masks {
     }
 }
 
-/// A node as one source sees it.
+/// A node, limited to one source.
 pub(crate) struct NodeView<'a> {
     pub node: Node<'a>,
     pub stats: SourceStats<'a>,
@@ -95,7 +95,7 @@ impl Test {
         }
     }
 
-    /// The offsets in the chunk of every record that may match, where the kept greatest values name them; else `None`.
+    /// The offsets in the chunk of every record that may match, if the kept greatest values name them all; else `None`.
     pub fn offsets(&self, view: &NodeView<'_>) -> Option<Vec<u32>> {
         match self {
             Test::All | Test::Time(_) | Test::Fields(_) => None,
@@ -136,7 +136,7 @@ pub(crate) fn tops_hold_from(block: &IndexBlock<'_>, least: Key) -> bool {
     kept == block.count || (kept > 0 && lowest < least)
 }
 
-/// The children that hold a bin which overlaps the range; all that hold a value where the node keeps no bins.
+/// The children with a bin that overlaps the range. If the node keeps no bins, all children that hold a value.
 pub(crate) fn bin_mask(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> u64 {
     let Some((least, greatest)) = keys.hull() else {
         return 0;
@@ -154,7 +154,7 @@ pub(crate) fn bin_mask(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'
     mask & block.child_mask
 }
 
-/// The bins with values that overlap the keys, of which `least` and `greatest` are the ends.
+/// The bins with values that overlap `keys`, which reach from `least` to `greatest`.
 fn bins_of<'a>(
     value: &'a Value,
     keys: &'a RangeSet<Key>,
@@ -168,13 +168,13 @@ fn bins_of<'a>(
         .bins()
         .skip_while(move |entry| entry.bin < first)
         .take_while(move |entry| entry.bin <= last)
-        // Between the ends of a single range lies every bin.
+        // Every bin between the ends of a single range overlaps it.
         .filter(move |entry| {
             keys.is_one_range() || keys.overlaps(bins.lower(entry.bin), bins.upper(entry.bin))
         })
 }
 
-/// Whether a chunk may hold a value within the keys; exact where the kept greatest values decide.
+/// Whether a chunk may hold a value within the keys. The answer is exact if the kept greatest values decide it.
 fn chunk_may_hold(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
     match keys.hull() {
         Some((least, _)) if tops_hold_from(block, least) => {
@@ -185,7 +185,7 @@ fn chunk_may_hold(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -
     }
 }
 
-/// Whether a block with bins counts a value in one that overlaps the keys.
+/// Whether the block counts a value in a bin that overlaps the keys. The block has bins.
 pub(crate) fn holds_a_bin(value: &Value, keys: &RangeSet<Key>, block: &IndexBlock<'_>) -> bool {
     keys.hull().is_some_and(|(least, greatest)| {
         bins_of(value, keys, block, least, greatest)
@@ -261,7 +261,7 @@ fn key_masks(
             masks.all |= bit;
         }
     }
-    // What extremes decide, as those of most children do where a threshold is asked for, bins need not be asked.
+    // Bins are not read if the extremes decide, as they do for most children of a threshold.
     if masks.may != sure {
         masks.may &= sure | bin_mask(value, keys, block);
     }
@@ -294,7 +294,7 @@ mod tests {
         Arc::new(Value::new(index, None))
     }
 
-    /// The bytes of a roll-up over children, of which some hold nothing; with or without an entry for the index.
+    /// The bytes of a roll-up over children, some of which may be empty, with or without an entry for the index.
     fn rollup(children: &[Child], value: &Value, covered: bool) -> Vec<u8> {
         let mut node = NodeSummary::new(1);
         node.clear(ChunkNo(0));
@@ -367,7 +367,7 @@ mod tests {
             Predicate::Nothing => false,
             Predicate::Time(times) => times.contains(Timestamp(ts)),
             Predicate::Value(_, keys) => key.is_some_and(|key| keys.contains(Key(key))),
-            // The one field is that of the index.
+            // The only field is the index's.
             Predicate::Fields(expr) => match &**expr {
                 Expr::Null { is_null, .. } => key.is_none() == *is_null,
                 _ => unreachable!("only these are drawn"),

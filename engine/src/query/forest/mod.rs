@@ -1,4 +1,4 @@
-//! The roll-up forest: the nodes that were read, what a predicate says of a node's children, and the walk that descends by it.
+//! The roll-up forest: the cached nodes, the predicate over a node's children, and the walk that descends by it.
 
 // Nodes in memory.
 pub mod cached_nodes;

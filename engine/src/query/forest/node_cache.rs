@@ -1,4 +1,4 @@
-//! Nodes that this process has verified, kept in bounded memory: those of all directories that it has open, together.
+//! Verified nodes in bounded memory, for all directories that this process has open.
 //!
 //! Roll-ups and summaries are kept apart, so that a walk over many summaries does not push out the few roll-ups above them.
 
@@ -8,9 +8,9 @@ use crate::log::Keeper;
 use crate::nodes::{NodeId, OpenNode};
 use crate::query::shared_cache::{Kept, SharedCache};
 
-/// Summaries may take one of so many parts of the memory.
+/// Summaries may take one part in this many of the memory.
 const SUMMARIES_PART: u64 = 4;
-/// A node with few indexes.
+/// The size of a node with few indexes.
 const NODE_BYTES_USUAL: u64 = 2 << 10;
 
 /// The nodes of all keepers.
@@ -19,7 +19,7 @@ pub(crate) struct SharedNodes {
     summaries: SharedCache<NodeId, OpenNode>,
 }
 
-/// Those of one keeper, which are given back with it.
+/// The nodes of one keeper, which are dropped with it.
 pub(crate) struct NodeCache {
     keeper: Keeper,
     shared: Arc<SharedNodes>,
@@ -32,21 +32,21 @@ impl Kept for OpenNode {
 }
 
 impl SharedNodes {
-    /// None yet, and room for so many bytes.
+    /// An empty cache with room for `bytes_max`.
     pub fn of_bytes(bytes_max: u64) -> SharedNodes {
         let [rollups, summaries] =
             parts(bytes_max).map(|bytes| SharedCache::of_bytes(bytes, NODE_BYTES_USUAL));
         SharedNodes { rollups, summaries }
     }
 
-    /// Keeps no more than so many bytes from now on.
+    /// Keeps no more than `bytes_max` from now on.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         let [rollups, summaries] = parts(bytes_max);
         self.rollups.set_bytes_max(rollups);
         self.summaries.set_bytes_max(summaries);
     }
 
-    /// What they take in memory, about.
+    /// The memory that the nodes take, about.
     pub fn bytes(&self) -> u64 {
         self.rollups.bytes() + self.summaries.bytes()
     }
@@ -60,7 +60,7 @@ impl SharedNodes {
     }
 }
 
-/// What roll-ups may take, and what summaries.
+/// Divides the memory between roll-ups and summaries.
 fn parts(bytes_max: u64) -> [u64; 2] {
     let summaries = bytes_max / SUMMARIES_PART;
     [bytes_max - summaries, summaries]

@@ -1,18 +1,19 @@
-//! Whether it pays to open the next summary: after many that answered nothing, most are passed over until one answers something again.
+//! Decides whether the next summary is worth opening. After many that answered nothing, most are passed over until one answers something
+//! again.
 
-/// After so many summaries that answered nothing, the distance to the next one that is opened doubles, up to a limit.
+/// After this many summaries that answered nothing, the distance to the next one that is opened doubles, up to a limit.
 const FUTILE_MOST: u32 = 16;
 const PASSED_OVER_MOST: u32 = 256;
 
-/// What the summaries were worth that one thread opened.
+/// The benefit of the summaries that one thread opened.
 #[derive(Default)]
 pub(crate) struct SummaryBenefit {
-    /// Summaries that answered nothing, or were passed over, since one answered something.
+    /// Summaries that were passed over or answered nothing since one last answered something.
     futile: u32,
 }
 
 impl SummaryBenefit {
-    /// Whether to open the next one.
+    /// Whether to open the next summary.
     pub fn opens_next(&mut self) -> bool {
         self.futile = self.futile.saturating_add(1);
         self.futile <= FUTILE_MOST
@@ -20,7 +21,7 @@ impl SummaryBenefit {
             || self.futile.is_multiple_of(PASSED_OVER_MOST)
     }
 
-    /// The one that was opened answered something.
+    /// Notes that the opened summary answered something.
     pub fn answered(&mut self) {
         self.futile = 0;
     }
@@ -33,7 +34,7 @@ mod tests {
     #[test]
     fn few_are_opened_where_they_answer_nothing_and_all_where_they_do() {
         let mut benefit = SummaryBenefit::default();
-        // 32, 64, 128, and every 256th.
+        // It opens the 32nd, 64th and 128th, and then every 256th.
         assert_eq!(
             (0..1600).filter(|_| benefit.opens_next()).count(),
             16 + 3 + 6

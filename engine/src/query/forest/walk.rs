@@ -1,11 +1,13 @@
 //! Descends the roll-up forest from its roots and yields the chunks that must be scanned, in log order or against it.
 //!
-//! A visitor looks at each node and says which children to go on to; what it answers from the node it leaves out. So a query
-//! opens the nodes on the edges of its predicate and no others. Chunks past the last summary are yielded as they are. The walk
-//! holds its place between calls, which lets several threads share one.
+//! A visitor looks at each node, answers what it can from the node, and returns the other children, to which the walk descends. So a query
+//! opens only the nodes on the edges of its predicate. Chunks past the last summary are yielded as they are. The walk keeps its place
+//! between calls, so that several threads can share one.
 //!
-//! A node that does not verify costs time and no answer: its children are opened one by one, or its chunk is scanned, as if it were not there.
+//! A node that does not verify costs time but no answer: its children are opened one by one, or its chunk is scanned, as if the node did
+//! not exist.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cached_nodes::CachedNodes;
@@ -16,42 +18,47 @@ use crate::query::poll::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{Address, ChunkNo, TimeRange};
 
-/// What a query makes of the nodes that a walk opens.
+/// A query's part in a walk: it answers from nodes and chooses the children to descend to.
 pub(crate) trait Visitor {
-    /// Arrival times outside which nothing is of interest; nodes apart from them are not opened.
+    /// The arrival times of interest. Nodes outside of them are not opened.
     fn arrivals(&self) -> TimeRange {
         TimeRange::ALL
     }
 
-    /// Whether nothing further is wanted: the walk ends.
+    /// Whether none of some chunks holds what is wanted, as far as that is known without their nodes, which then are not opened.
+    fn is_outside(&mut self, _chunks: Range<ChunkNo>) -> bool {
+        false
+    }
+
+    /// Whether the query needs nothing further, so that the walk ends.
     fn is_answered(&self) -> bool {
         false
     }
 
-    /// The children to go on to. Of a summary: not 0 if the chunk must be scanned.
+    /// Returns the children to descend to. For a summary, returns nonzero if the chunk must be scanned.
     fn visit(&mut self, node: &Node<'_>) -> Result<u64>;
 
-    /// Whether the next summary may say more than the roll-up above it; those that have none above are opened in any case.
+    /// Whether the next summary may say more than the roll-up above it. A summary without a roll-up is always opened.
     fn opens_summaries(&mut self) -> bool {
         true
     }
 
-    /// The chunk that is yielded next has no summary that was visited.
+    /// Called if the chunk that is yielded next has no summary or its summary was not visited.
     fn unsummarised(&mut self) {}
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// As the log was written.
+    /// In log order.
     OldestFirst,
     NewestFirst,
 }
 
-/// A node that was visited, and the children still to go on to.
+/// A visited node, and the children that remain.
 struct Frame {
     id: NodeId,
     children: u64,
-    /// Whether a visitor chose the children; else they are all there are, and any of them may be a gap.
+    /// Whether a visitor chose the children. If not, they are all the node can have, and any of them may be a gap.
     chosen: bool,
 }
 
@@ -59,12 +66,12 @@ pub(crate) struct Walk {
     reader: CachedNodes,
     logs: Arc<SnapshotLogs>,
     order: Order,
-    /// Roots still to be visited, the next one last.
+    /// Roots that remain, the next one last.
     roots: Vec<NodeId>,
     stack: Vec<Frame>,
-    /// Chunks past the last summary, still to be yielded.
-    tail: std::ops::Range<u64>,
-    /// The chunk that the walk starts inside of, still to be yielded before all others.
+    /// Chunks past the last summary that remain.
+    tail: Range<u64>,
+    /// The chunk that the walk starts inside of. It is yielded before all others.
     lead: Option<u64>,
     begun: u64,
 }
@@ -75,8 +82,8 @@ impl Walk {
         Walk::over(logs, order, first, None)
     }
 
-    /// Oldest first, without the chunks that end at or below `after`. The chunk that reaches past it is yielded unseen, for its nodes speak of
-    /// the records below `after` too.
+    /// Walks oldest first, without the chunks that end at or below `after`. The chunk that `after` lies in is yielded without a visit,
+    /// because its nodes also cover the records below `after`.
     pub fn after(logs: Arc<SnapshotLogs>, after: Address) -> Walk {
         let chunk_bytes = u64::from(logs.chunk_bytes());
         let (begin, end) = (logs.first_chunk().0, logs.end_chunk().0);
@@ -119,40 +126,30 @@ impl Walk {
     pub fn next(&mut self, visitor: &mut impl Visitor, poll: &Poll<'_>) -> Result<Option<ChunkNo>> {
         while !visitor.is_answered() {
             poll.check()?;
-            if let Some(chunk) = self.lead.take() {
-                visitor.unsummarised();
-                return Ok(self.yielded(chunk));
-            }
-            if self.order == Order::NewestFirst
+            let found = if let Some(chunk) = self.lead.take() {
+                self.visit_bare(chunk, visitor)
+            } else if self.order == Order::NewestFirst
                 && let Some(chunk) = self.tail.next_back()
             {
-                visitor.unsummarised();
-                return Ok(self.yielded(chunk));
-            }
-            if let Some((id, chosen)) = self.next_child() {
-                if id.level == 0 && chosen && !visitor.opens_summaries() {
-                    visitor.unsummarised();
-                    return Ok(self.yielded(id.ordinal));
-                }
-                if let Some(chunk) = self.visit(id, visitor)? {
-                    return Ok(self.yielded(chunk));
-                }
+                self.visit_bare(chunk, visitor)
+            } else if let Some((id, chosen)) = self.next_child() {
+                self.visit_child(id, chosen, visitor)?
             } else if let Some(id) = self.roots.pop() {
-                if let Some(chunk) = self.visit_root(id, visitor)? {
-                    return Ok(self.yielded(chunk));
-                }
+                self.visit_root(id, visitor)?
             } else if let Some(chunk) = self.tail.next() {
-                visitor.unsummarised();
-                return Ok(self.yielded(chunk));
+                self.visit_bare(chunk, visitor)
             } else {
                 break;
+            };
+            if let Some(chunk) = found {
+                return Ok(self.yielded(chunk));
             }
         }
         self.logs.counters().chunks_passed(self.logs.chunks());
         Ok(None)
     }
 
-    /// With it, whether a visitor chose it.
+    /// The next child, and whether a visitor chose it.
     fn next_child(&mut self) -> Option<(NodeId, bool)> {
         while let Some(frame) = self.stack.last_mut() {
             if frame.children != 0 {
@@ -168,7 +165,27 @@ impl Walk {
         None
     }
 
-    /// A root has no parent that says its times: its entry does.
+    /// A chunk without a node to look at.
+    fn visit_bare(&mut self, chunk: u64, visitor: &mut impl Visitor) -> Option<u64> {
+        if self.skips(NodeId::summary(ChunkNo(chunk)), visitor) {
+            return None;
+        }
+        visitor.unsummarised();
+        Some(chunk)
+    }
+
+    /// Whether nothing below a node is wanted, as far as that is known before it is opened.
+    fn skips(&self, id: NodeId, visitor: &mut impl Visitor) -> bool {
+        let chunks = id.chunks();
+        let count = chunks.end.0 - chunks.start.0;
+        let is_outside = visitor.is_outside(chunks);
+        if is_outside {
+            self.logs.counters().chunks_outside_zones(count);
+        }
+        is_outside
+    }
+
+    /// The times of a root come from its entry, because it has no parent.
     fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
         let entry = match self.reader.entry(id) {
             Ok(entry) => entry,
@@ -181,11 +198,27 @@ impl Walk {
         if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
             return Ok(None);
         }
+        // Larger roots cost less to open than what else is known of their chunks, and often their times suffice.
+        if id.level <= 1 && self.skips(id, visitor) {
+            return Ok(None);
+        }
         let opened = self.reader.open_at(&entry);
         self.visit_opened(id, visitor, opened)
     }
 
-    fn visit(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
+    fn visit_child(
+        &mut self,
+        id: NodeId,
+        chosen: bool,
+        visitor: &mut impl Visitor,
+    ) -> Result<Option<u64>> {
+        if self.skips(id, visitor) {
+            return Ok(None);
+        }
+        if id.level == 0 && chosen && !visitor.opens_summaries() {
+            visitor.unsummarised();
+            return Ok(Some(id.ordinal));
+        }
         let opened = self.reader.open(id);
         self.visit_opened(id, visitor, opened)
     }
@@ -206,7 +239,7 @@ impl Walk {
         }
     }
 
-    /// Goes on below a node that does not verify.
+    /// Descends below a node that does not verify.
     fn pass_over(
         &mut self,
         id: NodeId,

@@ -1,8 +1,7 @@
-//! What is missing: the records of `loom_losses`, and the gaps and damaged chunks that the timestamp index marks.
+//! Missing records: those in `loom_losses`, and the gaps and damaged chunks that the timestamp index marks.
 //!
-//! The ledger of the daemon says what it refused and dropped, in its records and in staging's table of what has none yet; what a crash took is shown by
-//! the logs themselves. The cost is bounded by the
-//! number of losses: where there are none, the roots of the forest are all that is read.
+//! The daemon's ledger lists refused and dropped records: in its own records, and in staging's table of those that have no record yet. The
+//! logs themselves show what a crash took. The cost is bounded by the number of losses: without any, only the roots of the forest are read.
 
 use std::ops::ControlFlow;
 
@@ -18,9 +17,9 @@ use crate::schema::{
 };
 use crate::types::{Address, SourceId, TimeRange, Timestamp};
 
-/// Where losses begin that have no record yet, in a directory whose newest record is this.
+/// The earliest time of losses that have no record yet, in a directory whose newest record is `newest`.
 ///
-/// They are gathered for a second before they are recorded, and a log without room for that has none for records either.
+/// Losses are gathered for a second before they are recorded. A log that has no room to record them has no room for records either.
 pub fn pending_since(newest: Option<Timestamp>) -> Timestamp {
     const GATHERED_NS: i64 = 2_000_000_000;
     newest.map_or(Timestamp::MIN, |newest| {
@@ -31,24 +30,24 @@ pub fn pending_since(newest: Option<Timestamp>) -> Timestamp {
 /// Records that are known to be missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// They arrived in the closed span from `from` to `to`; `MIN` and `MAX` where nothing is known to have come before or after. Of a source with
-    /// own time, those that the kernel lost have their own times in it.
+    /// The missing records arrived in the closed span from `from` to `to`. `MIN` and `MAX` mean that nothing is known before or after. If
+    /// the source has its own time and the kernel lost them, the span is of their own times.
     pub from: Timestamp,
     pub to: Timestamp,
-    /// `None`: records of any source may be among them.
+    /// `None` if records of any source may be missing.
     pub source: Option<String>,
-    /// Where on the way in they were lost: `kernel`, `input`, `log` or `crash`.
+    /// The stage at which they were lost: `kernel`, `input`, `log` or `crash`.
     pub stage: String,
     pub reason: String,
-    /// `None`: nobody knows.
+    /// `None` if the number is unknown.
     pub records: Option<u64>,
-    /// Payload bytes; `None`: nobody knows.
+    /// Payload bytes; `None` if unknown.
     pub bytes: Option<u64>,
 }
 
 impl Snapshot {
-    /// Every loss that is known of what is retained, by time: what the ledger says now, though it be later than the snapshot, for a loss is
-    /// recorded after it happened.
+    /// Every known loss among the retained records, by time. The ledger is read as it is now, even if that is later than the snapshot,
+    /// because a loss is recorded after it happened.
     ///
     /// # Errors
     /// Damage, eviction meanwhile, [`Error::Interrupted`].
@@ -56,12 +55,12 @@ impl Snapshot {
         self.losses_since(Timestamp::MIN, poll)
     }
 
-    /// Succeeds where no record of the source is known to be missing in the range. A source with its own time is held to all of its losses, save
-    /// those of the kernel, whose own times are known: when records arrived says nothing about the times that they bore. What retention
-    /// removed is not a loss.
+    /// Succeeds if no record of the source is known to be missing in the range. For a source with its own time, all losses count, because
+    /// arrival says nothing about own times; those of the kernel have known own times and count only if these overlap. Records that
+    /// retention removed are not a loss.
     ///
     /// # Errors
-    /// [`Error::Incomplete`] names the first loss; further as [`Snapshot::losses`].
+    /// [`Error::Incomplete`] names the first loss; otherwise as [`Snapshot::losses`].
     pub fn require_complete(
         &self,
         source: SourceId,
@@ -120,7 +119,7 @@ impl Snapshot {
         }
         if let Some(ledger) = snapshot.catalog().find(LOSSES_SOURCE) {
             let decoder = LossDecoder::new(ledger);
-            // A loss is recorded after it happened, so older records are of older losses.
+            // A loss is recorded after it happened, so older records describe older losses.
             let range = TimeRange {
                 first,
                 last: Timestamp::MAX,
@@ -152,7 +151,7 @@ impl Loss {
         }
     }
 
-    /// The gap stands for the losses that were pending with it, too.
+    /// The loss of a gap. It begins early enough to cover the losses that were pending with it.
     fn of_gap(from: Address, to: Address, arrived: TimeRange) -> Loss {
         let arrived = TimeRange {
             first: pending_since(Some(arrived.first)),
@@ -162,7 +161,7 @@ impl Loss {
         Loss::unknown(arrived, LossStage::Crash, reason)
     }
 
-    /// Nobody knows how many records of which source.
+    /// A loss of an unknown number of records of any source.
     fn unknown(arrived: TimeRange, stage: LossStage, reason: String) -> Loss {
         Loss {
             from: arrived.first,
@@ -202,7 +201,7 @@ impl Loss {
         }
     }
 
-    /// What the table of pending losses may hold, where it cannot be read.
+    /// A loss that covers everything the unreadable table of pending losses may hold.
     fn unreadable(error: &Error, newest: Option<Timestamp>) -> Loss {
         let arrived = TimeRange {
             first: pending_since(newest),
@@ -216,9 +215,9 @@ impl Loss {
         self.source.as_deref().is_none_or(|lost| lost == source)
     }
 
-    /// The times that the missing records may have had in a source of this kind.
+    /// The times that the missing records may have had in a source with this kind of time.
     fn times(&self, kind: TimeKind) -> TimeRange {
-        // Only clients know the own times of what is lost, and report them with these.
+        // Clients alone know the own times of lost records; only these losses are reported with them.
         let is_spanned = self.stage == LossStage::Kernel.label()
             || self.reason == LossReason::DaemonKilled.label();
         match kind {

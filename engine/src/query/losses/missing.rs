@@ -1,8 +1,8 @@
-//! Chunks that have no summary: what the timestamp index says of records that were lost or damaged.
+//! Chunks without a summary: the timestamp index marks them as lost or damaged.
 //!
-//! Roll-ups count such chunks, so the descent opens only nodes that have some below them: where nothing is missing it looks at the
-//! roots of the forest alone. A node or an entry that does not verify costs time and no answer, as in a scan: what stands below is asked one by
-//! one, and at the bottom the chunk itself.
+//! Roll-ups count such chunks, so the descent opens only nodes that have some below them: if nothing is missing, it reads only the roots of
+//! the forest. A node or an entry that does not verify costs time but no answer, as in a scan: the nodes below it are opened one by one,
+//! and at the bottom the chunk itself.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use crate::types::{ChunkNo, Timestamp};
 pub(crate) struct MissingRun {
     pub first: ChunkNo,
     pub chunks: u64,
-    /// Their bytes do not verify; else they were lost with staging, or their addresses never held any.
+    /// Their bytes do not verify. If false, they were lost with staging, or their addresses never held any.
     pub damaged: bool,
-    /// Arrival of the last record before them, `MIN` where there is none.
+    /// Arrival of the last record before them, `MIN` if there is none.
     pub from: Timestamp,
     /// Arrival of the first record after them, `MAX` while there is none.
     pub to: Timestamp,
 }
 
-/// All of a snapshot, ascending.
+/// All missing runs of a snapshot, ascending.
 ///
 /// # Errors
-/// A chunk of which neither its entry nor its own bytes say anything, eviction meanwhile, [`crate::Error::Interrupted`].
+/// A chunk about which neither its entry nor its own bytes say anything, eviction meanwhile, [`crate::Error::Interrupted`].
 pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<Vec<MissingRun>> {
     let mut search = Search {
         reader: CachedNodes::new(Arc::clone(logs)),
@@ -43,7 +43,7 @@ pub(crate) fn missing_runs(logs: &Arc<SnapshotLogs>, poll: &Poll<'_>) -> Result<
         search.descend(root, poll)?;
     }
     let mut runs = std::mem::take(&mut search.runs);
-    // From the last one on: a run may end where another begins, and then they end at the same time.
+    // Goes backward, because a run that ends where another begins ends at the same time as that one.
     let mut after = (u64::MAX, Timestamp::MAX);
     for run in runs.iter_mut().rev() {
         let next = run.first.0 + run.chunks;
@@ -78,7 +78,7 @@ impl Search {
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(error) if !error.is_damage() => return Err(error),
-            // It is there if it verifies. Else nobody knows, and a scan of it fails too.
+            // A chunk that verifies is not missing. For any other it is unknown, and a scan of it fails too.
             Err(_) if id.level == 0 => return self.cursor.load(ChunkNo(id.ordinal)),
             Err(_) => {}
         }
@@ -87,7 +87,7 @@ impl Search {
             .try_for_each(|child| self.descend(child, poll))
     }
 
-    /// Whether the node's children must be asked; a chunk that is missing is noted.
+    /// Whether the node's children must be read. Notes a chunk that is missing.
     fn some_missing_below(&mut self, id: NodeId) -> Result<bool> {
         let entry = self.reader.entry(id)?;
         if id.level == 0 {

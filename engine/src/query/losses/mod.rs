@@ -1,4 +1,4 @@
-//! What is missing, from the ledger, from the logs and from what has no record yet.
+//! Missing records, from the ledger, from the logs, and from the table of losses that have no record yet.
 
 pub mod listing;
 pub mod missing;

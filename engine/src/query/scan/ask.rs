@@ -1,25 +1,24 @@
-//! What is read of the records of a source.
+//! The parts of a source's records that a reader asks for.
 
 use crate::schema::RangeSet;
 use crate::types::Key;
 
-/// What is read; the rest may be anything, or nothing.
+/// The parts to read; the others may have any value or be missing.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     pub fields: Vec<usize>,
-    /// Whole payloads, and with them all fields.
+    /// Whole payloads, which include all fields.
     pub payloads: bool,
-    /// The source's own times where it has them, else arrivals.
+    /// The source's own times if it has them, else arrivals.
     pub times: bool,
-    /// Arrivals, of a source with own times too.
+    /// Arrivals, also for a source with own times.
     pub arrivals: bool,
     pub addresses: bool,
-    /// Rows where one of these fields, which are numbers, has another key, or is NULL, may be left out.
+    /// Rows may be omitted if one of these numeric fields has another key or is NULL.
     pub keys: Vec<(usize, RangeSet<Key>)>,
 }
 
 impl Ask {
-    /// All there is.
     pub fn all() -> Ask {
         Ask {
             payloads: true,

@@ -1,4 +1,4 @@
-//! A batch: rows of one source in log order, column by column. Operators, exports and the extension read nothing else of records.
+//! A batch: rows of one source in log order, column by column. Operators, exports and the extension read records only as batches.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use crate::proven::at;
 use crate::schema::{FieldPieces, Layout, Pieces};
 use crate::types::{Address, TimeRange, Timestamp};
 
-/// One record, as functions of the library's users see it.
+/// One record for functions of the library's users.
 #[derive(Copy, Clone)]
 pub struct RecordView<'a> {
-    /// The source's own time where it has one, else arrival.
+    /// The source's own time if it has one, else arrival.
     pub ts: Timestamp,
     pub address: Address,
     pub payload: &'a [u8],
     pub layout: &'a Layout,
 }
 
-/// Rows of one source and one layout, as far as they were asked for.
+/// Rows of one source and one layout, with the columns that were asked for.
 #[derive(Copy, Clone)]
 pub struct Batch<'a> {
     pub(super) layout: &'a Layout,
@@ -26,14 +26,14 @@ pub struct Batch<'a> {
     pub(super) rows: BatchRows<'a>,
 }
 
-/// Where payloads are put together.
+/// A buffer in which payloads are put together.
 #[derive(Default)]
 pub struct PayloadRoom {
     starts: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-/// Where rows come from.
+/// The origin of rows.
 #[derive(Copy, Clone)]
 pub(super) enum BatchRows<'a> {
     /// There are none.
@@ -42,11 +42,11 @@ pub(super) enum BatchRows<'a> {
     Chunk(RecordRows<'a>),
 }
 
-/// What a field holds in each of some rows. NULL has any value.
+/// The values of a field in some rows. NULL has any value.
 pub enum FieldColumn<'a> {
     /// Numbers, each in its lowest bytes.
     Numbers(&'a [u64]),
-    /// Bytes in one place, 8 at a time, the first ones lowest; of the last, as many as are left.
+    /// Bytes in one place, in words of 8 with the first byte lowest; the last word holds the rest.
     Words(Vec<&'a [u64]>),
     /// Strings of any length.
     Strings(Vec<&'a [u8]>),
@@ -65,7 +65,7 @@ impl<'a> Batch<'a> {
         self.layout
     }
 
-    /// Some of them.
+    /// Restricts it to some rows.
     pub fn part(self, range: Range<usize>) -> Batch<'a> {
         Batch {
             rows: match self.rows {
@@ -77,10 +77,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The source's own times where it has them, else arrivals, in the bits of an `i64`.
+    /// The source's own times if it has them, else arrivals, as bits of an `i64`.
     ///
     /// # Panics
-    /// They are not read.
+    /// Panics if they were not read.
     pub fn times(&self) -> &'a [u64] {
         match self.pieces.of_time() {
             Some(piece) => self.piece(piece).expect("the times are read"),
@@ -88,10 +88,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// When they arrived, in the bits of an `i64`.
+    /// Arrivals, as bits of an `i64`.
     ///
     /// # Panics
-    /// That is not read.
+    /// Panics if they were not read.
     pub fn arrivals(&self) -> &'a [u64] {
         let arrivals = match &self.rows {
             BatchRows::Nowhere => return &[],
@@ -101,10 +101,10 @@ impl<'a> Batch<'a> {
         arrivals.expect("the arrivals are read")
     }
 
-    /// Their addresses.
+    /// Returns the addresses.
     ///
     /// # Panics
-    /// They are not read.
+    /// Panics if they were not read.
     pub fn addresses(&self) -> &'a [u64] {
         let addresses = match &self.rows {
             BatchRows::Nowhere => return &[],
@@ -114,7 +114,7 @@ impl<'a> Batch<'a> {
         addresses.expect("the addresses are read")
     }
 
-    /// The least and the greatest time; `None` without rows.
+    /// Returns the least and the greatest time; `None` without rows.
     pub(crate) fn span(&self) -> Option<TimeRange> {
         let mut times = self.times().iter().map(|time| Timestamp(*time as i64));
         let (first, last) = match self.pieces.of_time() {
@@ -124,15 +124,15 @@ impl<'a> Batch<'a> {
         Some(TimeRange { first, last })
     }
 
-    /// The numbers of a field; `None` if the layout is older than the field, or the field is not a number.
+    /// Returns the numbers of a field; `None` if the layout is older than the field or the field is not a number.
     pub fn numbers(&self, field: usize) -> Option<&'a [u64]> {
         self.piece(self.pieces.of_number(field)?)
     }
 
-    /// What a field holds; `None`: the layout is older than the field, which is NULL.
+    /// Returns the values of a field; `None` if the layout is older than the field, which is then NULL.
     ///
     /// # Panics
-    /// The field is not read.
+    /// Panics if the field was not read.
     pub fn field(&self, field: usize) -> Option<FieldColumn<'a>> {
         Some(match self.pieces.of_field(field)? {
             FieldPieces::Fixed(pieces) => {
@@ -147,10 +147,10 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Gives `each` the bytes of a field in each row, `None` for NULL.
+    /// Passes the bytes of a field in each row to `each`, `None` for NULL.
     ///
     /// # Panics
-    /// The field is not read.
+    /// Panics if the field was not read.
     pub fn each_value(&self, field: usize, mut each: impl FnMut(Option<&[u8]>)) {
         let nulls = self.nulls(field);
         let is_null = |row: usize| nulls.as_ref().is_some_and(|is_null| is_null(row));
@@ -176,7 +176,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Which rows have NULL in a field; `None`: none has.
+    /// Returns a test for rows with NULL in a field; `None` if no row has it.
     pub fn nulls(&self, field: usize) -> Option<impl Fn(usize) -> bool + use<'a>> {
         let bit = self.layout.slot(field)?.null_bit?;
         let (piece, bit) = self.pieces.of_null_bit(bit);
@@ -184,10 +184,10 @@ impl<'a> Batch<'a> {
         Some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
     }
 
-    /// The payload of each row, which perhaps are put together in `room`.
+    /// Returns the payload of each row; `room` holds payloads that are put together.
     ///
     /// # Panics
-    /// Payloads are not read.
+    /// Panics if payloads were not read.
     pub fn payloads<'b>(
         &self,
         room: &'b mut PayloadRoom,
@@ -209,7 +209,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The rows as functions of the library's users see them; all was asked for.
+    /// Returns the rows for functions of the library's users, if everything was asked for.
     pub(crate) fn records<'b>(
         &self,
         room: &'b mut PayloadRoom,

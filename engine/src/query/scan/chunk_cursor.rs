@@ -1,15 +1,15 @@
 //! A chunk's bytes in memory, and the records of one source in it.
 //!
-//! A chunk that comes from a segment is verified before it is first used. A record that ends past the snapshot's position is not
-//! seen, whatever lies behind it. Chunks that follow one another in segments are read several at once.
+//! A chunk from a segment is verified before its first use. A record that ends past the snapshot's position is invisible, whatever follows it. Consecutive
+//! chunks in segments are read several at once.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, StreamRows, Unit,
-    record_bytes, walk_runs,
+    FormatError, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordIter, Run, StreamRows,
+    Template, Unit, Zone, record_bytes, walk_runs,
 };
 use crate::log::{HeldUnit, Origin, UnitWanted};
 use crate::memory;
@@ -18,36 +18,36 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::Source;
 use crate::types::{Address, ChunkNo, LogKind, SourceId, TimeRange, Timestamp};
 
-/// Chunks are read together up to so many bytes: more would not stay in a core's cache until they are used.
+/// Chunks are read together up to this many bytes, because more would leave a core's cache before use.
 const AHEAD_BYTES: u64 = 512 << 10;
 
-/// Enough for most records in one read, and little to read in vain.
+/// This covers most records in one read and wastes little.
 const GUESS_BYTES_LEAST: usize = 64;
 const GUESS_BYTES_MOST: usize = 1024;
 
-/// A buffer of some chunks in a row, of which one is looked at, for one thread.
+/// A buffer of some consecutive chunks with one current chunk, for one thread.
 pub(crate) struct ChunkCursor {
     logs: Arc<SnapshotLogs>,
     bytes: Vec<u8>,
-    /// Chunks that the buffer holds from its start; all of them come from segments, whole.
+    /// Whole chunks from segments that the buffer holds from its start.
     held: Range<u64>,
-    /// Where in the buffer the chunk begins that is looked at.
+    /// Offset of the current chunk in the buffer.
     at: usize,
     base: Address,
-    /// Bytes of the chunk that are published.
+    /// Published bytes of the chunk.
     published: usize,
     /// Bytes of the chunk below the position.
     visible: usize,
-    /// The chunk that was loaded last, and how many were then read together.
+    /// The chunk that was loaded last, and the number of chunks then read together.
     latest: Option<(u64, u64)>,
-    /// From this chunk on, staging was met: reading several would mix it with segments.
+    /// Staging was met at this chunk: reading several together would mix it with segments.
     staged_from: u64,
     runs: Vec<Run>,
     /// The unit that rows were taken from last.
     unit: HeldUnit,
-    /// Units are read whole: rows of many sources are taken of each.
+    /// Units are read whole, because each gives rows of many sources.
     whole_units: bool,
-    /// What is read of a record whose length is not known yet: as much as the longest so far took.
+    /// Bytes to read of a record whose length is unknown: the longest so far.
     guess_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ impl ChunkCursor {
         }
     }
 
-    /// The same for rows of many sources.
+    /// Creates a cursor that reads units whole, for rows of many sources.
     pub fn of_many_sources(logs: Arc<SnapshotLogs>) -> ChunkCursor {
         ChunkCursor {
             whole_units: true,
@@ -78,8 +78,8 @@ impl ChunkCursor {
         }
     }
 
-    /// Says what of chunks, ascending, is read soon. The system fetches those that stand alone at once; neighbours it reads ahead by itself, in larger pieces
-    /// than on request.
+    /// Announces the parts of ascending chunks that are read soon. The system fetches isolated chunks at once; it reads neighbours ahead by itself, in larger
+    /// pieces than on request.
     pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>, wanted: UnitWanted<'_>) {
         let mut alone = Vec::new();
         let mut chunks = chunks.peekable();
@@ -87,7 +87,7 @@ impl ChunkCursor {
         while let Some(chunk) = chunks.next() {
             let follows = before.is_some_and(|before: ChunkNo| before.0 + 1 == chunk.0);
             let is_followed = chunks.peek().is_some_and(|next| chunk.0 + 1 == next.0);
-            // What was verified was read before, and is cached.
+            // A verified chunk was read before, and is cached.
             if !follows && !is_followed && !self.logs.verified().contains(chunk) {
                 alone.push(chunk);
             }
@@ -96,7 +96,7 @@ impl ChunkCursor {
         self.logs.will_read_columns(&alone, wanted);
     }
 
-    /// Reads a chunk whole, up to the published end; and more behind it, as long as chunks are asked for in a row.
+    /// Reads a chunk whole, up to the published end, and more behind it if chunks are loaded in sequence.
     pub fn load(&mut self, chunk: ChunkNo) -> Result<()> {
         let together = match self.latest {
             Some((latest, together)) if latest + 1 == chunk.0 => together * 2,
@@ -105,7 +105,7 @@ impl ChunkCursor {
         self.load_of(chunk, ChunkNo(chunk.0.saturating_add(together)))
     }
 
-    /// Reads a chunk whole, up to the published end, where those from it to `end` are wanted in a row.
+    /// Reads a chunk whole, up to the published end, where all chunks up to `end` are wanted.
     pub fn load_of(&mut self, chunk: ChunkNo, end: ChunkNo) -> Result<()> {
         self.look_at(chunk)?;
         self.logs.counters().chunk_read();
@@ -126,7 +126,7 @@ impl ChunkCursor {
         Ok(())
     }
 
-    /// Reads several chunks at once, if that is possible; an error is met again, and returned, when its chunk is read alone.
+    /// Reads several chunks at once, if possible. An error occurs again, and is returned, when its chunk is read alone.
     fn read_together(&mut self, chunk: ChunkNo, end: ChunkNo) {
         let chunk_bytes = u64::from(self.logs.chunk_bytes());
         let published = self.logs.tail(LogKind::Records).0 / chunk_bytes;
@@ -152,7 +152,7 @@ impl ChunkCursor {
         }
     }
 
-    /// Puts a chunk together again that stands in a unit; false if it stands in none.
+    /// Rebuilds a chunk from its unit; false if it is in none.
     fn rebuild(&mut self, chunk: ChunkNo) -> Result<bool> {
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         if self.published < chunk_bytes {
@@ -169,7 +169,7 @@ impl ChunkCursor {
         Ok(true)
     }
 
-    /// Reads the chunk unless it is held or rebuilt, and verifies it where it comes from a segment, for the first time.
+    /// Reads the chunk unless it is held or rebuilt, and verifies it if it comes from a segment for the first time.
     fn fill(&mut self, chunk: ChunkNo, is_rebuilt: bool) -> Result<Result<(), FormatError>> {
         let (logs, base) = (&self.logs, self.base);
         let chunk_bytes = logs.chunk_bytes() as usize;
@@ -190,15 +190,15 @@ impl ChunkCursor {
             return Ok(Ok(()));
         }
         let verified = logs.verify_chunk(base, bytes);
-        // A part is verified each time: the chunk may still be filled up.
+        // A part is verified each time, because the chunk may still grow.
         if verified.is_ok() && bytes.len() == chunk_bytes {
             logs.verified().insert(chunk);
         }
         Ok(verified)
     }
 
-    /// Looks at the first of some chunks, and says which of them are visible whole and hold records of its layout; `None`: not even the first, or it was
-    /// loaded with the one before.
+    /// Moves to the first of some chunks and returns those that are visible whole and hold records of its layout; `None` if the first is not, or was loaded
+    /// with the one before.
     pub fn enter(&mut self, chunks: Range<ChunkNo>, source: &Source) -> Option<Range<ChunkNo>> {
         self.stand_at(chunks.start);
         if self.held.contains(&chunks.start.0) {
@@ -212,10 +212,10 @@ impl ChunkCursor {
         (chunks.start < end).then_some(chunks.start..end)
     }
 
-    /// The unit of a chunk that stands in one, of which this much is read, and which of its chunks that is; with the logs.
+    /// Returns the unit of a chunk with this part read, the chunk's number in it, and the logs; `None` if the chunk is in no unit.
     ///
     /// # Errors
-    /// What is needed of it does not verify, or retention removed it meanwhile.
+    /// Fails if a needed part does not verify, or retention removed it in the meantime.
     pub fn unit(
         &mut self,
         chunk: ChunkNo,
@@ -229,19 +229,44 @@ impl ChunkCursor {
         Ok((&self.logs, unit))
     }
 
-    /// The rows that the unit has found last; `None` without any.
+    /// The end of those of some chunks that stand in the unit of the first, if none of the rows that a source has in them is wanted, by the head of the unit.
+    /// `may` says of the zones of their fields whether one is. `None`: one may be, or the first stands in no unit.
+    ///
+    /// # Errors
+    /// As [`ChunkCursor::unit`].
+    pub fn pass_unit(
+        &mut self,
+        chunks: Range<ChunkNo>,
+        template: &Template,
+        may: impl FnMut(&[Zone]) -> bool,
+    ) -> Result<Option<ChunkNo>> {
+        let count = (chunks.end.0 - chunks.start.0) as usize;
+        let (_, unit) = self.unit(chunks.start, UnitWanted::Head)?;
+        let Some((unit, nth)) = unit else {
+            return Ok(None);
+        };
+        let end = unit.chunks().min(nth + count);
+        if unit.may_have(nth..end, template, may) {
+            return Ok(None);
+        }
+        let passed = (end - nth) as u64;
+        self.logs.counters().chunks_outside_zones(passed);
+        Ok(Some(ChunkNo(chunks.start.0 + passed)))
+    }
+
+    /// Returns the rows that the unit found last; `None` if there are none.
     pub fn found(&self) -> Option<StreamRows<'_>> {
         self.unit.unit().and_then(Unit::found)
     }
 
-    /// Notes that rows of so many chunks were read.
+    /// Counts chunks whose rows were read.
     pub fn count_read(&self, chunks: u64) {
         let counters = self.logs.counters();
         counters.chunks_read(chunks);
         counters.bytes_read(chunks as usize * self.logs.chunk_bytes() as usize);
     }
 
-    /// Looks at a chunk, for whose bytes there is room.
+    /// Moves to a chunk; the buffer has room for its bytes.
     fn look_at(&mut self, chunk: ChunkNo) -> Result<()> {
         self.stand_at(chunk);
         let chunk_bytes = self.logs.chunk_bytes() as usize;
@@ -263,8 +288,8 @@ impl ChunkCursor {
         self.visible = below(self.logs.position()).min(self.published);
     }
 
-    /// Reads the records at these offsets alone, as runs; of a chunk that must be verified first, all of it. False: the offsets say too little, and the
-    /// chunk must be looked through. `span` is the arrival of the chunk's first and last record.
+    /// Reads only the records at these offsets, as runs, or all of a chunk that must be verified first. Returns false if the offsets do not suffice and the
+    /// chunk must be searched. `span` is the arrival of the chunk's first and last record.
     pub fn load_records(
         &mut self,
         source: SourceId,
@@ -273,7 +298,7 @@ impl ChunkCursor {
         span: TimeRange,
     ) -> Result<bool> {
         self.runs.clear();
-        // Later anchors than the chunk's own, the first arrival, stand only where times go on past what 32 bits count from it.
+        // Anchors other than the chunk's first occur only where times exceed the 32 bits that count from it.
         if i128::from(span.last.0) - i128::from(span.first.0) > i128::from(u32::MAX) {
             return Ok(false);
         }
@@ -286,7 +311,7 @@ impl ChunkCursor {
             (self.held, self.at) = (0..0, 0);
         }
         for &offset in offsets {
-            // A summary that verifies may name any place.
+            // A summary that verifies may still name any place.
             if offset as usize >= self.visible {
                 return Ok(false);
             }
@@ -310,7 +335,7 @@ impl ChunkCursor {
         Ok(true)
     }
 
-    /// Reads the record at an offset to its place in the buffer. `verified`: of a chunk that was verified, so the record may be kept.
+    /// Reads the record at an offset to its place in the buffer. `verified` says that the chunk was verified, so the record may be kept.
     fn read_record(&mut self, offset: u32, verified: bool) -> Result<Origin> {
         let start = offset as usize;
         let room = self.visible - start;
@@ -326,7 +351,7 @@ impl ChunkCursor {
             let record = at_mut(&mut self.bytes, start..start + have);
             let origin = self.logs.read(LogKind::Records, address, record)?;
             let Some(header) = record.first_chunk::<RECORD_HEADER_BYTES>() else {
-                // Too near the end for any record, as `record` finds.
+                // No record fits here, as `record` finds.
                 return Ok(origin);
             };
             let header = RecordHeader::decode(*header);
@@ -346,7 +371,7 @@ impl ChunkCursor {
         }
     }
 
-    /// The record at an offset, whose bytes are read, as a run; `None` where none of the source can stand.
+    /// Returns the loaded record at an offset as a run; `None` if none of the source can be there.
     fn record(&self, source: SourceId, offset: u32, anchor: Timestamp) -> Option<Run> {
         let bytes = self.bytes.get(self.at..self.at + self.visible)?;
         let record = bytes.get(offset as usize..)?;
@@ -366,20 +391,20 @@ impl ChunkCursor {
         self.base
     }
 
-    /// The error for records of the chunk that cannot be taken apart.
+    /// Reports records of the chunk that cannot be decoded.
     pub fn undecoded(&self, error: FormatError) -> Error {
         self.logs
             .undecoded(self.base.chunk(self.logs.chunk_bytes()), error)
     }
 
-    /// The error for a chain of chunks that leads to a chunk where it cannot.
+    /// Reports a chain of chunks that leads to an impossible chunk.
     pub fn broken_chain(&self, chunk: ChunkNo, what: &str) -> Error {
         let address = chunk.address(self.logs.chunk_bytes());
         let what = format!("the source's chain of chunks {what}");
         self.logs.corrupt(LogKind::Records, address, what)
     }
 
-    /// The chunk, or nothing before the first; bytes that were not read hold anything.
+    /// Returns the current chunk, empty before the first; unread bytes may hold anything.
     pub fn bytes(&self) -> &[u8] {
         let end = self.at + self.logs.chunk_bytes() as usize;
         at(&self.bytes, self.at..end.min(self.bytes.len()))
@@ -402,16 +427,16 @@ impl ChunkCursor {
         walked
     }
 
-    /// What was found or loaded last, in log order.
+    /// Returns the runs that were found or loaded last, in log order.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Gives `each` the visible records of every source in the loaded chunk as runs, in log order.
+    /// Passes the visible records of every source in the loaded chunk to `each` as runs, in log order.
     pub fn walk_runs(&mut self, mut each: impl FnMut(Run)) -> Result<()> {
         let chunk_bytes = self.logs.chunk_bytes() as usize;
         let chunk = at_mut(&mut self.bytes, self.at..self.at + chunk_bytes);
-        // What is not published yet may be anything.
+        // Unpublished bytes may be anything.
         at_mut(chunk, self.published..).fill(0);
         let visible = self.visible;
         let walked = walk_runs(chunk, |run| {
@@ -426,7 +451,7 @@ impl ChunkCursor {
         walked.map_err(|error| self.logs.corrupt(LogKind::Records, self.base, error))
     }
 
-    /// Gives `each` the visible records of every source in the loaded chunk, in log order.
+    /// Passes the visible records of every source in the loaded chunk to `each`, in log order.
     #[inline]
     pub fn walk(
         &self,
@@ -445,7 +470,7 @@ impl ChunkCursor {
             .map_err(|error| self.logs.corrupt(LogKind::Records, base, error))
     }
 
-    /// Arrival of the first visible record, of any source.
+    /// Returns the arrival of the first visible record of any source.
     pub fn first_arrival(&self) -> Result<Option<Timestamp>> {
         let published = self.published();
         let first = RecordIter::new(published, self.logs.chunk_bytes()).next();
@@ -459,7 +484,7 @@ impl ChunkCursor {
         Ok((end <= self.visible).then_some(record.arrival))
     }
 
-    /// Whether the position lies inside a record of the loaded chunk, which then is not visible.
+    /// Reports whether the position lies inside a record of the loaded chunk, which is then invisible.
     pub fn cuts_a_record(&self) -> Result<bool> {
         let published = self.published();
         let visible = self.visible;
@@ -474,7 +499,7 @@ impl ChunkCursor {
         Ok(false)
     }
 
-    /// Arrival of the last visible record, of any source.
+    /// Returns the arrival of the last visible record of any source.
     pub fn last_arrival(&self) -> Result<Option<Timestamp>> {
         let mut last = None;
         let _ = self.walk(|record| {

@@ -1,5 +1,4 @@
-//! The chunks of the record log in order, and what each holds of its sources: from summaries, a chunk a step, and from the records
-//! where a chunk has none yet.
+//! Lists the chunks of the record log in order with their sources: from summaries, one chunk a step, and from the records of a chunk without a summary.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -14,7 +13,7 @@ use crate::query::snapshot::Snapshot;
 use crate::schema::{Catalog, Layout};
 use crate::types::{ChunkNo, SourceId, Timestamp};
 
-/// What a chunk holds of one source.
+/// The content of a chunk from one source.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ChunkSource {
     pub chunk: ChunkNo,
@@ -25,22 +24,22 @@ pub struct ChunkSource {
     pub last_ts: Timestamp,
     pub first_arrival: Timestamp,
     pub last_arrival: Timestamp,
-    /// The latest earlier chunk that holds the source; where no summary says it, of those that are retained.
+    /// The latest earlier chunk that holds the source; without a summary, only retained chunks count.
     pub previous_chunk: Option<ChunkNo>,
 }
 
-/// A list that goes on where it stopped.
+/// A list that continues where it stopped.
 pub struct ChunkList {
     catalog: Arc<Catalog>,
     listing: Listing,
     walk: Walk,
     cursor: ChunkCursor,
-    /// Where each source was listed last.
+    /// The chunk in which each source was listed last.
     latest: HashMap<SourceId, ChunkNo>,
 }
 
 impl ChunkList {
-    /// Of one source, or of all.
+    /// Lists one source, or all.
     pub fn new(snapshot: &Snapshot, source: Option<SourceId>) -> ChunkList {
         let logs = snapshot.logs();
         ChunkList {
@@ -52,7 +51,7 @@ impl ChunkList {
         }
     }
 
-    /// What the next chunk that holds a record holds, ascending by source; `None` after the last chunk.
+    /// Returns the sources of the next chunk that holds a record, ascending; `None` after the last chunk.
     ///
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
@@ -72,7 +71,7 @@ impl ChunkList {
         Ok(None)
     }
 
-    /// What the records say of a chunk without a summary.
+    /// Lists a chunk without a summary from its records.
     fn read(&mut self, chunk: ChunkNo) -> Result<Vec<ChunkSource>> {
         self.cursor.load(chunk)?;
         let mut sources: BTreeMap<SourceId, ChunkSource> = BTreeMap::new();

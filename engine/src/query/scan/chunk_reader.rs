@@ -1,4 +1,4 @@
-//! One thread's part of a scan: the rows of its chunks, from the records that a chunk's summary names where it names them and the chunk stands in no unit.
+//! One thread's part of a scan: the rows of its chunks. If a chunk is in no unit and its summary names records, only these are read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub struct ChunkReader {
     rows: SourceReader,
     nodes: CachedNodes,
     benefit: SummaryBenefit,
-    /// Chunks that are read next, and what their summaries say of them.
+    /// Chunks that are read next, with the hints of their summaries.
     ahead: VecDeque<(ChunkNo, Hint)>,
 }
 
-/// What the summary of a chunk says of the rows in it.
+/// The hint of a chunk's summary about its rows.
 enum Hint {
     /// There are none.
     Nothing,
@@ -38,7 +38,7 @@ enum Hint {
 }
 
 impl Scan {
-    /// A reader for one thread, of what is asked for of the rows.
+    /// Creates a reader for one thread and the parts of the rows in `ask`.
     pub fn reader(self: &Arc<Self>, ask: Ask) -> ChunkReader {
         ChunkReader {
             cursor: ChunkCursor::new(Arc::clone(self.logs())),
@@ -51,11 +51,11 @@ impl Scan {
     }
 }
 
-/// Reading more records than this one by one costs more than their chunk.
+/// Reading more records one by one costs more than reading their chunk.
 const RECORDS_MOST: usize = 8;
 
 impl ChunkReader {
-    /// Takes chunks that [`Scan::next`] handed out, to be read next in this order: what must come from the disk is fetched all at once.
+    /// Takes chunks from [`Scan::next`] to read next in this order, and prefetches all of them from the disk at once.
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
@@ -73,10 +73,10 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Reads the next chunk, or several at once; false where all are read, and the last batch stays.
+    /// Reads the next chunk, or several at once. Returns false when all are read, and then the last batch stays.
     ///
     /// # Errors
-    /// A chunk that does not verify, or that retention removed meanwhile.
+    /// A chunk that does not verify, or that retention removed in the meantime.
     pub fn read_next(&mut self) -> Result<bool> {
         let Some((chunk, hint)) = self.ahead.pop_front() else {
             return Ok(false);
@@ -89,7 +89,7 @@ impl ChunkReader {
         let wanted = self.ahead.iter();
         let wanted = wanted.take_while(|(_, hint)| !matches!(hint, Hint::Nothing));
         let chunks = chunk..chunk.row_end(wanted.map(|(chunk, _)| *chunk));
-        // Of a row group in a unit, one row costs as much as all.
+        // One row of a row group in a unit costs as much as all.
         if let Some(end) = rows.read_unit(cursor, chunks.clone())? {
             self.ahead.drain(..(end.0 - chunk.0 - 1) as usize);
             return Ok(true);
@@ -103,12 +103,12 @@ impl ChunkReader {
         Ok(true)
     }
 
-    /// What was read last, nothing before.
+    /// Returns the rows that were read last; empty before the first.
     pub fn batch(&self) -> Batch<'_> {
         self.rows.batch(&self.cursor)
     }
 
-    /// The rows of a chunk that [`Scan::next`] handed out. No other is to be read.
+    /// Reads the rows of a chunk from [`Scan::next`]. No other chunk may be waiting.
     ///
     /// # Errors
     /// As [`ChunkReader::take`] and [`ChunkReader::read_next`].
@@ -120,7 +120,7 @@ impl ChunkReader {
         Ok(self.batch())
     }
 
-    /// Looks at the chunk's summary, where that may say something.
+    /// Looks at the chunk's summary, if it may hold a hint.
     fn look(&mut self, chunk: ChunkNo) -> Result<Hint> {
         let ChunkReader {
             scan,

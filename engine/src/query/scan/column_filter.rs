@@ -1,12 +1,11 @@
-//! Which rows match a filter, column by column. `Expr::matches` of each row is the naive form.
+//! Finds the rows that match a filter, column by column. `Expr::matches` of each row is the naive form.
 //!
-//! `passing` has one entry for each row; rows are only dropped from it. The fields that are tested must be read.
+//! `passing` has one entry for each row; rows are only dropped from it. The tested fields must be read.
 
 use super::batch::{Batch, FieldColumn};
 use crate::schema::{Expr, RangeSet, compared};
 use crate::types::Key;
 
-/// Drops the rows that do not match.
 pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &mut [bool]) {
     match expr {
         Expr::Keys { field, keys } => keep_keys(batch, *field, keys, passing),
@@ -31,7 +30,7 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
     }
 }
 
-/// Drops the rows that have no key of a field among these, or NULL.
+/// Drops the rows whose field is NULL or has none of these keys.
 pub(in crate::query) fn keep_keys(
     batch: &Batch<'_>,
     field: usize,
@@ -50,7 +49,7 @@ pub(in crate::query) fn keep_keys(
     }
     let rows = passing.iter_mut().zip(&found);
     match keys.ranges() {
-        // Without a branch for each: which pass cannot be predicted.
+        // The passing rows cannot be predicted, so there is no branch for each.
         [(min, max)] => {
             let width = max.0 - min.0;
             rows.for_each(|(passes, key)| *passes &= key.0.wrapping_sub(min.0) <= width);
@@ -60,7 +59,7 @@ pub(in crate::query) fn keep_keys(
     keep_nulls(batch, field, false, passing);
 }
 
-/// Drops the rows for which none of these holds, each of which drops rows in its turn.
+/// Drops the rows for which no alternative holds; each alternative is a function that drops rows.
 pub(in crate::query) fn keep_any<T>(
     passing: &mut [bool],
     sides: &[T],
@@ -78,7 +77,7 @@ pub(in crate::query) fn keep_any<T>(
     }
 }
 
-/// Drops the rows in which a field is not NULL, or is.
+/// Keeps only the rows where the field is NULL, or only those where it is not.
 fn keep_nulls(batch: &Batch<'_>, field: usize, is_null: bool, passing: &mut [bool]) {
     if batch.layout().slot(field).is_none() {
         // The layout is older than the field, which is NULL in each row.

@@ -1,8 +1,9 @@
-//! How many rows a scan gives, from summaries where they can.
+//! Counts the rows of a scan, from summaries where possible.
 //!
-//! A child of which every record satisfies the predicate adds its count, one of which none may is left out, any other is opened; so
-//! `count(*)` over a window reads the chunks on its edges only.
+//! A child adds its count if every record satisfies the predicate, is skipped if none may, and is opened otherwise; so `count(*)` over a window reads only the
+//! chunks on its edges.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::ask::Ask;
@@ -15,7 +16,7 @@ use crate::query::forest::walk::{Visitor, Walk};
 use crate::query::poll::Poll;
 use crate::types::{ChunkNo, TimeRange};
 
-/// More chunks than this are better scanned by several threads.
+/// Several threads scan more chunks faster than this counts them.
 const CHUNKS_MOST: u64 = 1024;
 
 struct Counting<'a> {
@@ -26,6 +27,10 @@ struct Counting<'a> {
 impl Visitor for Counting<'_> {
     fn arrivals(&self) -> TimeRange {
         self.scan.arrivals()
+    }
+
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        self.scan.is_outside(chunks)
     }
 
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
@@ -49,7 +54,7 @@ impl Visitor for Counting<'_> {
 }
 
 impl Scan {
-    /// The number of rows, or `None` where so many chunks must be read for it that the scan itself is the better way.
+    /// Returns the number of rows, or `None` if so many chunks must be read that a scan is faster.
     ///
     /// # Errors
     /// As [`Scan::next`] and [`super::chunk_reader::ChunkReader::read`].
@@ -57,7 +62,7 @@ impl Scan {
         if self.exact().needs_records() {
             return Ok(None);
         }
-        // Counted apart: if the scan has to be run after all, this work is not part of it.
+        // Counted apart: if a scan must run after all, this work is not part of it.
         let logs = self.logs().counted_apart();
         let mut walk = Walk::after(Arc::clone(&logs), self.after());
         let mut cursor = ChunkCursor::new(Arc::clone(&logs));

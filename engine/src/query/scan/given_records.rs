@@ -1,4 +1,4 @@
-//! Records that somebody holds, as a batch: those of `top`, which come from many chunks.
+//! A batch of records in memory: those of `top`, which come from many chunks.
 
 use std::sync::Arc;
 
@@ -9,17 +9,15 @@ use crate::format::{Wanted, record_bytes};
 use crate::schema::{Layout, Pieces};
 use crate::types::{Address, SourceId, Timestamp};
 
-/// Some records of one source and one layout.
 pub struct GivenRecords {
     layout: Arc<Layout>,
     pieces: Pieces,
-    /// As they stand in the log.
+    /// The records' bytes as in the log.
     bytes: Vec<u8>,
     records: Records,
 }
 
 impl GivenRecords {
-    /// None yet.
     pub fn of(source: SourceId, layout: Arc<Layout>) -> GivenRecords {
         GivenRecords {
             pieces: Pieces::of(source, &layout),
@@ -29,10 +27,10 @@ impl GivenRecords {
         }
     }
 
-    /// Adds one that [the layout accepts](Layout::validate).
+    /// Adds a record that [the layout accepts](Layout::validate).
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if the layout does not accept it.
     pub fn push(&mut self, address: Address, ts: Timestamp, payload: &[u8]) -> Result<()> {
         let refused = |error| Error::Query(format!("a record does not fit its source: {error}"));
         self.layout.validate(payload).map_err(refused)?;
@@ -45,7 +43,7 @@ impl GivenRecords {
         Ok(())
     }
 
-    /// All that were pushed, with everything that can be asked for but arrivals.
+    /// Returns all pushed records with every column except arrivals.
     pub fn batch(&mut self) -> Batch<'_> {
         let template = self.pieces.template();
         let all = Wanted::all(template);

@@ -11,7 +11,7 @@ use crate::query::predicate::Predicate;
 use crate::query::snapshot::Snapshot;
 use crate::types::{Address, IndexId, TimeRange, ValueRange};
 
-/// Gives `each` the records that the index holds, in log order, until it breaks.
+/// Passes the records that the index holds to `each`, in log order, until it breaks.
 ///
 /// # Errors
 /// An unknown index, damage, eviction, [`crate::Error::Interrupted`].

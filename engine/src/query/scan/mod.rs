@@ -1,6 +1,6 @@
-//! Operators that give records: the raw scan, the indexed scan, and the scan that several threads share; and how a chunk is read.
+//! Operators that return records: the raw scan, the indexed scan, and the scan that several threads share; and the readers of chunks.
 
-// What is read, and as what.
+// Requests and results.
 pub mod ask;
 pub mod batch;
 pub mod column_filter;
@@ -17,6 +17,7 @@ pub mod chunk_reader;
 pub mod count;
 pub mod shared_scan;
 pub mod sources_scan;
+pub mod unit_pruning;
 
 // The other operators.
 pub mod chunk_list;

@@ -1,17 +1,18 @@
-//! The raw scan (paper §4.3): records of a source within a time range, from the newest to the oldest, perhaps only those that pass a filter.
+//! The raw scan (paper §4.3): records of a source within a time range, from the newest to the oldest, with an optional filter.
 //!
 //! The newest chunk within the range is found by descending the forest from the right; from there the source's chain leads from
 //! chunk to chunk, so a rare source costs what it holds. The chain goes by arrival: a source with its own times, in any order, is
-//! walked through the forest instead where a range is asked for, which skips what lies outside it; so is one whose summaries say which chunks hold
-//! records that pass.
+//! walked through the forest instead where a range is asked for, which skips what lies outside it; so is one
+//! with a filter of fields: summaries, or the zones of units, say where records pass.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::ask::Ask;
 use super::batch::{Batch, PayloadRoom, RecordView};
 use super::chunk_cursor::ChunkCursor;
 use super::source_reader::SourceReader;
+use super::unit_pruning::UnitPruning;
 use crate::error::Result;
 use crate::format::Node;
 use crate::nodes::NodeId;
@@ -25,7 +26,7 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
 use crate::types::{ChunkNo, SourceId, TimeRange, Timestamp};
 
-/// Gives `each` the records of a source, newest first, until it breaks.
+/// Passes the records of a source to `each`, newest first, until it breaks.
 ///
 /// # Errors
 /// An unknown source, damage, eviction, [`crate::Error::Interrupted`].
@@ -42,7 +43,7 @@ pub fn raw_scan(
     outcome
 }
 
-/// A raw scan that goes on where it stopped, a chunk a step.
+/// A raw scan that continues where it stopped, one chunk a step.
 pub struct RawScan {
     source: Arc<Source>,
     logs: Arc<SnapshotLogs>,
@@ -53,7 +54,7 @@ pub struct RawScan {
     rows: SourceReader,
 }
 
-/// Where the next chunk comes from.
+/// The origin of the next chunk.
 enum Next {
     /// The forest, below a chunk, until it has led to one with a summary.
     Forest {
@@ -62,10 +63,10 @@ enum Next {
     Chain(Option<ChunkNo>),
 }
 
-/// What a summary says of the source's chain.
+/// The source's chain according to a summary.
 enum Linked {
     To(Link),
-    /// It does not verify.
+    /// The summary does not verify.
     Damaged,
     /// A chain that led to it is broken.
     Nowhere(&'static str),
@@ -77,7 +78,7 @@ struct Link {
 }
 
 impl RawScan {
-    /// Begins a scan of the records that satisfy a predicate, which counts its work apart from other queries of the snapshot.
+    /// Begins a scan of the records that satisfy a predicate. It counts its work apart from other queries of the snapshot.
     ///
     /// # Errors
     /// An unknown source, an index of another one.
@@ -89,29 +90,29 @@ impl RawScan {
     ) -> Result<RawScan> {
         let test = snapshot.test_of(source, wanted)?;
         let source = snapshot.source_by_id(source)?;
+        let logs = snapshot.logs().counted_apart();
         let visitor = Wanted {
             source: source.id,
             arrivals: match source.time {
                 TimeKind::Arrival => test.time_hull(),
                 TimeKind::Own => TimeRange::ALL,
             },
-            test,
+            units: UnitPruning::new(&logs, &source, test),
         };
-        let logs = snapshot.logs().counted_apart();
         Ok(RawScan {
             walk: Walk::new(Arc::clone(&logs), Order::NewestFirst),
             cursor: ChunkCursor::new(Arc::clone(&logs)),
             next: Next::Forest {
                 below: ChunkNo(u64::MAX),
             },
-            rows: SourceReader::newest_first(&source, ask, visitor.test.clone()),
+            rows: SourceReader::newest_first(&source, ask, visitor.units.test().clone()),
             visitor,
             source,
             logs,
         })
     }
 
-    /// The records of the next chunk that holds any, the newest first; `None` after the oldest.
+    /// Returns the records of the next chunk that holds any, the newest first; `None` after the oldest.
     ///
     /// # Errors
     /// Damage, eviction, [`crate::Error::Interrupted`].
@@ -130,7 +131,7 @@ impl RawScan {
         }
     }
 
-    /// The records of the last step once more, none before any: for those who take them in several steps.
+    /// Returns the records of the last step again, empty before any, for callers that take them in several steps.
     pub fn batch(&self) -> Batch<'_> {
         self.rows.batch(&self.cursor)
     }
@@ -163,7 +164,7 @@ impl RawScan {
         let chunk = match self.next {
             Next::Forest { below } => {
                 let mut chunk = self.walk.next(&mut self.visitor, poll)?;
-                // What the chain led past is behind, wherever the walk stands.
+                // The chain has passed these chunks, wherever the walk is.
                 while chunk.is_some_and(|chunk| chunk >= below) {
                     chunk = self.walk.next(&mut self.visitor, poll)?;
                 }
@@ -179,7 +180,7 @@ impl RawScan {
                 match previous.filter(|chunk| *chunk >= first_retained) {
                     None => None,
                     Some(chunk) => {
-                        // `Node::decode` holds that the chain leads back, so this ends.
+                        // `Node::decode` ensures that the chain leads back, so this ends.
                         match self.link(chunk)? {
                             Linked::To(link) => {
                                 self.next = Next::Chain(link.previous);
@@ -209,15 +210,15 @@ impl RawScan {
     }
 
     fn begins_chain(&self, chunk: ChunkNo) -> bool {
-        let test = &self.visitor.test;
+        let test = self.visitor.units.test();
         let is_pruned = match self.source.time {
-            TimeKind::Arrival => test.needs_values(),
-            TimeKind::Own => !matches!(test, Test::All | Test::Fields(_)),
+            TimeKind::Arrival => test.needs_fields(),
+            TimeKind::Own => !matches!(test, Test::All),
         };
         !is_pruned && chunk < self.logs.summarised_chunks()
     }
 
-    /// Where the chain goes on from a chunk.
+    /// Follows the chain from a chunk.
     fn link(&mut self, chunk: ChunkNo) -> Result<Linked> {
         let open = match self.walk.reader().open(NodeId::summary(chunk)) {
             Ok(Some(open)) => open,
@@ -235,11 +236,12 @@ impl RawScan {
     }
 }
 
-/// Which children may hold records of the source that are wanted.
+/// Selects the children that may hold wanted records of the source.
 struct Wanted {
     source: SourceId,
     arrivals: TimeRange,
-    test: Test,
+    /// With the test of these records.
+    units: UnitPruning,
 }
 
 impl Visitor for Wanted {
@@ -251,6 +253,11 @@ impl Visitor for Wanted {
         let Some(stats) = node.source(self.source) else {
             return Ok(0);
         };
-        Ok(self.test.masks(&NodeView { node: *node, stats }).may)
+        let view = NodeView { node: *node, stats };
+        Ok(self.units.test().masks(&view).may)
+    }
+
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        self.units.is_outside(chunks)
     }
 }

@@ -1,4 +1,4 @@
-//! Records of one source that lie in a chunk, taken apart column by column as far as they are wanted: the rows of a batch that comes from no unit.
+//! Records of one source in a chunk, of which the wanted columns are extracted: the rows of a batch that comes from no unit.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,30 +10,30 @@ use crate::memory::{self, NoMemory};
 use crate::proven::at;
 use crate::types::{Address, TimeRange, Timestamp};
 
-/// Where a record's header has the length of its payload, and how far behind the anchor it arrived.
+/// Offsets in a record's header of the payload length and of the time since the anchor.
 const LENGTH_AT: usize = 2;
 const DELTA_AT: usize = 4;
-/// Records that are taken apart together: so they are read from memory once.
+/// Records that are split together, so that memory is read once.
 const TILE_ROWS: usize = 64;
 
 /// Keeps its memory from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Records {
-    /// Where they begin in the chunk, in the order of the rows.
+    /// Offsets of the records in the chunk, in the order of the rows.
     places: Vec<u32>,
-    /// In the bits of an `i64`; none where they are not wanted.
+    /// Bits of an `i64`; empty if they are not wanted.
     arrivals: Vec<u64>,
     addresses: Option<Vec<u64>>,
-    /// What was gathered of them.
+    /// The gathered columns.
     has: Wanted,
     pieces: Vec<Vec<u64>>,
-    /// Where the strings behind the pieces lie in the chunk.
+    /// Ranges in the chunk of the strings behind the pieces.
     strings: Vec<Vec<(u32, u32)>>,
-    /// The numbers by which records are chosen.
+    /// The numbers that select records.
     numbers: Vec<u64>,
 }
 
-/// Some of them, with the chunk.
+/// Some of the records, with the chunk.
 #[derive(Copy, Clone)]
 pub(super) struct RecordRows<'a> {
     records: &'a Records,
@@ -50,10 +50,10 @@ impl Records {
         self.addresses = None;
     }
 
-    /// Finds the records of some runs, in log order, and when they arrived where that is wanted.
+    /// Finds the records of some runs, in log order, and their arrivals if wanted.
     ///
     /// # Errors
-    /// A payload is shorter than the pieces of the template.
+    /// Fails if a payload is shorter than the pieces of the template.
     pub fn find(
         &mut self,
         template: &Template,
@@ -90,7 +90,7 @@ impl Records {
         Ok(())
     }
 
-    /// Adds one that begins at a place, with the time that is its own.
+    /// Adds a record at a place, with its own time.
     pub fn push(&mut self, place: u32, ts: Timestamp, address: Address) {
         self.places.push(place);
         self.arrivals.push(ts.0 as u64);
@@ -101,14 +101,14 @@ impl Records {
         self.places.len()
     }
 
-    /// Drops those below an address of the chunk that begins at `base`. They are in log order.
+    /// Drops the records below an address of the chunk that begins at `base`. They must be in log order.
     pub fn keep_from(&mut self, base: Address, after: Address) {
         let is_below = |place: &u32| base + u64::from(*place) < after;
         let below = self.places.partition_point(is_below);
         self.keep_range(below..self.places.len());
     }
 
-    /// Drops those that arrived outside of a range. They are in log order, and their arrivals are known.
+    /// Drops the records that arrived outside of a range. They must be in log order, with known arrivals.
     pub fn keep_arrived(&mut self, times: TimeRange) {
         self.keep_range(within(&self.arrivals, times));
     }
@@ -122,20 +122,19 @@ impl Records {
         }
     }
 
-    /// The last becomes the first.
     pub fn reverse(&mut self) {
         self.places.reverse();
         self.arrivals.reverse();
     }
 
-    /// Drops those of which this does not hold. What was gathered of them is to be gathered again.
+    /// Keeps only the records that satisfy `is_kept`. Columns must then be gathered again.
     pub fn keep(&mut self, is_kept: impl Fn(usize) -> bool) {
         keep(&mut self.places, |nth, _| is_kept(nth));
         keep(&mut self.arrivals, |nth, _| is_kept(nth));
         self.has = Wanted::default();
     }
 
-    /// Drops those without a wanted number in each of some pieces.
+    /// Drops the records without a wanted number in each of some pieces.
     pub fn keep_numbers(
         &mut self,
         template: &Template,
@@ -157,10 +156,10 @@ impl Records {
         Ok(())
     }
 
-    /// Takes apart what is wanted of their payloads.
+    /// Gathers the wanted columns of the payloads.
     ///
     /// # Errors
-    /// The strings of one do not fit its payload.
+    /// Fails if the strings of one do not fit its payload.
     pub fn gather(
         &mut self,
         template: &Template,
@@ -228,7 +227,7 @@ impl Records {
         Ok(())
     }
 
-    /// Notes where they stand, in a log in which the chunk begins at `base`.
+    /// Computes the addresses, in a log in which the chunk begins at `base`.
     pub fn find_addresses(&mut self, base: Address) -> Result<(), NoMemory> {
         let mut addresses = Vec::new();
         memory::reserve(&mut addresses, self.places.len())?;
@@ -237,7 +236,7 @@ impl Records {
         Ok(())
     }
 
-    /// All of them; `chunk` is the one that they were found in.
+    /// Returns all records; `chunk` must be the one that they were found in.
     pub fn rows<'a>(&'a self, chunk: &'a [u8]) -> RecordRows<'a> {
         RecordRows {
             records: self,
@@ -262,24 +261,24 @@ impl<'a> RecordRows<'a> {
         }
     }
 
-    /// `None`: they are not known.
+    /// `None` if they are unknown.
     pub fn addresses(&self) -> Option<&'a [u64]> {
         let addresses = self.records.addresses.as_deref()?;
         Some(at(addresses, self.first..self.end))
     }
 
-    /// Likewise.
+    /// `None` if they are unknown.
     pub fn arrivals(&self) -> Option<&'a [u64]> {
         self.records.arrivals.get(self.first..self.end)
     }
 
-    /// `None`: it was not gathered.
+    /// `None` if it was not gathered.
     pub fn piece(&self, nth: usize) -> Option<&'a [u64]> {
         let is_there = self.records.has.piece(nth);
         is_there.then(|| at(at(&self.records.pieces, nth), self.first..self.end))
     }
 
-    /// Likewise.
+    /// `None` if they were not gathered.
     pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
         let strings = self.records.strings.get(nth);
         let strings = at(
@@ -299,7 +298,7 @@ impl<'a> RecordRows<'a> {
     }
 }
 
-/// Which of ascending arrivals lie in a range.
+/// Returns the part of ascending arrivals in a range.
 pub(super) fn within(arrivals: &[u64], times: TimeRange) -> Range<usize> {
     let time = |arrival: &u64| Timestamp(*arrival as i64);
     let first = arrivals.partition_point(|arrival| time(arrival) < times.first);
@@ -307,7 +306,7 @@ pub(super) fn within(arrivals: &[u64], times: TimeRange) -> Range<usize> {
     first..end.max(first)
 }
 
-/// Keeps some elements, without a branch for each: which they are cannot be predicted.
+/// Keeps some elements. There is no branch for each, because they cannot be predicted.
 pub(in crate::query) fn keep<T: Copy>(elements: &mut Vec<T>, is_kept: impl Fn(usize, T) -> bool) {
     let cells = Cell::from_mut(elements.as_mut_slice()).as_slice_of_cells();
     let mut kept = 0;
@@ -318,9 +317,9 @@ pub(in crate::query) fn keep<T: Copy>(elements: &mut Vec<T>, is_kept: impl Fn(us
     elements.truncate(kept);
 }
 
-/// Appends a piece of the records at some places. It ends so many bytes behind the start of the payload.
+/// Appends a piece of the records at some places. It ends `end` bytes behind the start of the payload.
 fn gather_piece(piece: Piece, end: usize, chunk: &[u8], places: &[u32], column: &mut Vec<u64>) {
-    // The 8 bytes that end with the piece: a record's header stands before the first.
+    // Loads the 8 bytes that end with the piece, which always exist because a record's header precedes the first piece.
     let behind = chunk.get(RECORD_HEADER_BYTES + end - size_of::<u64>()..);
     let behind = behind.unwrap_or_default();
     let unused = 64 - 8 * u32::from(piece.bytes);
@@ -361,7 +360,7 @@ mod tests {
     const SOURCE: SourceId = SourceId(2);
     const BASE: Address = Address(1 << 20);
 
-    /// A field of each kind of piece, some NULL, some texts; and what a record holds in them.
+    /// Returns fields of each kind of piece, some nullable and some texts, and a record's values in them.
     fn fields() -> Vec<FieldDef> {
         vec![
             FieldDef::new("byte", FieldType::U8),
@@ -391,7 +390,7 @@ mod tests {
         ]
     }
 
-    /// A chunk of records of two sources, its runs of one, and what each of these holds: place, arrival, payload.
+    /// A chunk of records of two sources, the runs of one, and place, arrival and payload of each of its records.
     type Given = (Vec<u8>, Vec<Run>, Vec<(u32, i64, Vec<u8>)>);
 
     fn given(encoder: &mut PayloadEncoder, own_time: bool, records: &[(u64, i64, bool)]) -> Given {
@@ -424,7 +423,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_that_are_taken_apart_hold_what_their_payloads_hold(
+        fn split_records_hold_the_values_of_their_payloads(
             records in prop::collection::vec((any::<u64>(), 0i64..6_000_000_000, prop::bool::weighted(0.7)), 0..40),
             own_time: bool,
             reversed: bool,

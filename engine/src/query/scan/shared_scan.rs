@@ -1,12 +1,14 @@
-//! A scan that several threads share: one hands out chunks in log order, each reads and filters chunks of its own.
+//! A scan that several threads share: one hands out chunks in log order, and each reads and filters chunks of its own.
 //!
-//! [`Scan::next`] prunes as it goes, from the roll-ups alone; a thread's `ChunkReader` looks at the chunk's summary where greatest
+//! [`Scan::next`] prunes as it goes, from the zones of units and the roll-ups alone; a thread's `ChunkReader` looks at the chunk's summary where greatest
 //! values may name the records, and then reads those alone.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ask::Ask;
 use super::source_reader::SourceReader;
+use super::unit_pruning::UnitPruning;
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::claims::Claims;
@@ -20,21 +22,21 @@ use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{RangeSet, Source, TimeKind};
 use crate::types::{Address, ChunkNo, IndexId, SourceId, TimeRange};
 
-/// What to scan.
+/// The parameters of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanSpec {
     pub source: SourceId,
-    /// Rows stand at this address or past it; `Address::ZERO` for all.
+    /// Rows have this address or a higher one; `Address::ZERO` for all.
     pub after: Address,
-    /// Rows are filtered by it, exactly.
+    /// The exact filter of rows.
     pub exact: Predicate,
-    /// Rows that do not satisfy it may be left out, or not.
+    /// Rows that do not satisfy it may be omitted.
     pub prune: Predicate,
     /// Rows must match the filters of these indexes.
     pub index_filters: Vec<IndexId>,
 }
 
-/// One scan of one source, over one snapshot.
+/// One scan of one source over one snapshot.
 pub struct Scan {
     source: Arc<Source>,
     logs: Arc<SnapshotLogs>,
@@ -43,18 +45,19 @@ pub struct Scan {
     prune: Pruning,
 }
 
-/// What a row must satisfy.
+/// The conditions on a row.
 struct Filters {
     after: Address,
-    /// With the filters of the indexes that are named.
+    /// Includes the filters of the named indexes.
     exact: Test,
 }
 
-/// Which children of a roll-up may hold rows.
+/// Selects the children of a roll-up that may hold rows.
 struct Pruning {
     source: SourceId,
     arrivals: TimeRange,
-    test: Test,
+    /// With the test that chunks are chosen by.
+    units: UnitPruning,
 }
 
 impl Visitor for &Pruning {
@@ -67,7 +70,11 @@ impl Visitor for &Pruning {
             return Ok(0);
         };
         let view = NodeView { node: *node, stats };
-        Ok(self.test.masks(&view).may)
+        Ok(self.units.test().masks(&view).may)
+    }
+
+    fn is_outside(&mut self, chunks: Range<ChunkNo>) -> bool {
+        self.units.is_outside(chunks)
     }
 
     fn opens_summaries(&mut self) -> bool {
@@ -76,10 +83,10 @@ impl Visitor for &Pruning {
 }
 
 impl Scan {
-    /// Begins a scan, which counts its work apart from other queries of the snapshot.
+    /// Begins a scan. It counts its work apart from other queries of the snapshot.
     ///
     /// # Errors
-    /// A source that does not exist, or an index that is not the source's.
+    /// An unknown source, or an index of another source.
     pub fn new(snapshot: &Snapshot, spec: ScanSpec) -> Result<Arc<Scan>> {
         let source = snapshot.source_by_id(spec.source)?;
         let exact = snapshot.test_of(spec.source, &spec.exact)?;
@@ -107,7 +114,7 @@ impl Scan {
             prune: Pruning {
                 source: source.id,
                 arrivals,
-                test,
+                units: UnitPruning::new(&logs, &source, test),
             },
             filters: Filters {
                 after: spec.after,
@@ -123,7 +130,7 @@ impl Scan {
         &self.source
     }
 
-    /// The next chunk that may hold rows, ascending; each is handed out once, whichever thread asks.
+    /// Returns the next chunk that may hold rows, ascending. Each is handed out once, to any thread.
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
@@ -132,7 +139,7 @@ impl Scan {
         Ok(next.map(|(chunk, ())| chunk))
     }
 
-    /// Gives `each` the next chunks likewise: at least so many, if there are, and those behind them that may be of the last one's unit.
+    /// Passes the next chunks to `each`: at least `least`, if there are so many, and those behind them that may be in the last one's unit.
     ///
     /// # Errors
     /// As [`Scan::next`].
@@ -151,21 +158,21 @@ impl Scan {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether chunks are chosen by their values, not by times alone.
+    /// Reports whether values choose the chunks, and not only times.
     pub fn prunes_by_values(&self) -> bool {
-        self.prune.test.needs_values()
+        self.prune_test().needs_values()
     }
 
     pub fn stats(&self) -> ScanStats {
         self.logs.counters().stats()
     }
 
-    /// How much of the log is behind the scan, from 0 to 1.
+    /// Returns the fraction of the log behind the scan, from 0 to 1.
     pub fn progress(&self) -> f64 {
         self.stats().progress()
     }
 
-    /// Reads the rows, as far as they are asked for.
+    /// Creates a reader of the asked parts of the rows.
     pub(super) fn rows(&self, ask: Ask) -> SourceReader {
         let (times, test) = self.exact().split_times();
         SourceReader::new(&self.source, ask, test, times, self.after())
@@ -175,14 +182,19 @@ impl Scan {
         &self.logs
     }
 
-    /// A visitor that chooses the chunks of the scan.
+    /// Creates a visitor that chooses the chunks of the scan.
     pub(in crate::query) fn pruning(&self) -> impl Visitor + '_ {
         &self.prune
     }
 
-    /// What chunks are chosen by.
+    /// Returns the test that chooses chunks.
     pub(super) fn prune_test(&self) -> &Test {
-        &self.prune.test
+        self.prune.units.test()
+    }
+
+    /// Whether all of some chunks stand in units without a row of the scan.
+    pub(super) fn is_outside(&self, chunks: Range<ChunkNo>) -> bool {
+        self.prune.units.is_outside(chunks)
     }
 
     pub(super) fn exact(&self) -> &Test {

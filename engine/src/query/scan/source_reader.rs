@@ -1,6 +1,6 @@
-//! Reads the rows of one source, batch by batch: from a unit where a chunk stands in one, decoded as far as they are asked for, else from the chunk's records.
+//! Reads the rows of one source in batches: the asked parts from a unit if the chunk is in one, else from the chunk's records.
 //!
-//! Either way, first what decides which rows are left out is read, and the rest of those that remain. Several readers may share a cursor in turns.
+//! It first reads the columns that decide which rows are omitted, and then the rest for the remaining rows. Several readers may share a cursor in turns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use super::chunk_cursor::ChunkCursor;
 use super::column_filter::keep_keys;
 use super::records::{Records, keep, within};
 use crate::error::Result;
-use crate::format::{NumberRange, RangeTotals, Run, Take, Wanted};
+use crate::format::{NumberRange, RangeTotals, Run, Take, Wanted, Zone};
 use crate::log::UnitWanted;
 use crate::memory::{self, NoMemory};
 use crate::proven::at;
 use crate::query::predicate::Test;
+use crate::query::zone_test::Zones;
 use crate::schema::{Layout, Pieces, RangeSet, Slot, Source};
 use crate::types::{Address, ChunkNo, Key, TimeRange};
 
@@ -23,7 +24,7 @@ use crate::types::{Address, ChunkNo, Key, TimeRange};
 pub(crate) struct SourceReader {
     source: Arc<Source>,
     ask: Ask,
-    /// Rows that do not satisfy it are left out, and so are those that arrived outside of a range or stand below an address.
+    /// Omits rows that do not satisfy it, that arrived outside of a range, or that lie below an address.
     test: Test,
     arrived: TimeRange,
     after: Address,
@@ -35,31 +36,31 @@ pub(crate) struct SourceReader {
     found: Found,
 }
 
-/// Where the rows of the last batch are.
+/// The place of the rows of the last batch.
 enum Found {
     Nowhere,
-    /// These of the rows that the cursor's unit has found.
+    /// These rows among those that the cursor's unit found.
     Unit(Range<usize>),
     /// In the cursor's chunk.
     Chunk,
 }
 
-/// What rows of one layout take.
+/// The columns that rows of one layout need.
 struct Prepared {
     layout: Arc<Layout>,
     pieces: Pieces,
-    /// What is asked for, and what the keys and the test need that rows are left out by: of records, whose payloads lie in the chunk.
+    /// The asked columns of records, whose payloads lie in the chunk, and the columns that the keys and the test need.
     asked: Wanted,
     deciding: Wanted,
-    /// The same of units, with what says which rows arrived outside of a range; and both of them.
+    /// The same for units, with the columns that decide about arrivals; and the union of both.
     of_unit: Wanted,
     deciding_of_unit: Wanted,
     read: Wanted,
-    /// The keys and the test as numbers of pieces, where they can be said so.
+    /// The keys and the test as numbers of pieces, where that is possible.
     numbers: Option<Vec<(usize, NumberRange)>>,
 }
 
-/// Which of some rows are not left out.
+/// The rows that remain.
 #[derive(Default)]
 struct Selection {
     passing: Vec<bool>,
@@ -67,7 +68,7 @@ struct Selection {
 }
 
 impl SourceReader {
-    /// Of the rows that satisfy a test, whose times lie in a range and whose addresses are not below one.
+    /// Reads the rows that satisfy a test, with times in a range and addresses from `after` on.
     pub fn new(
         source: &Arc<Source>,
         ask: Ask,
@@ -93,7 +94,7 @@ impl SourceReader {
         }
     }
 
-    /// Of the rows that satisfy a test, from the newest of a chunk to the oldest.
+    /// Reads the rows that satisfy a test, from the newest of a chunk to the oldest.
     pub fn newest_first(source: &Arc<Source>, ask: Ask, test: Test) -> SourceReader {
         SourceReader {
             newest_first: true,
@@ -101,7 +102,7 @@ impl SourceReader {
         }
     }
 
-    /// Leaves out the rows below an address too. Nothing was read.
+    /// Also omits the rows below an address. Nothing may have been read.
     pub fn begin_at(&mut self, after: Address) {
         assert!(
             !self.newest_first,
@@ -110,7 +111,7 @@ impl SourceReader {
         self.after = after;
     }
 
-    /// Has fetched what is read of some chunks soon that stand alone.
+    /// Prefetches the needed parts of isolated chunks.
     pub fn expect(&self, cursor: &ChunkCursor, chunks: impl Iterator<Item = ChunkNo>) {
         let wanted = UnitWanted::Columns {
             source: self.source.id,
@@ -121,10 +122,10 @@ impl SourceReader {
         cursor.expect(chunks, wanted);
     }
 
-    /// Reads the rows of the first of some chunks that are wanted in a row, and of as many behind it as can be taken together. Returns the end of these.
+    /// Reads the rows of the first of some wanted consecutive chunks, and of as many behind it as it can take together. Returns the end of these.
     ///
     /// # Errors
-    /// What is needed does not verify, or retention removed it meanwhile.
+    /// Fails if a needed part does not verify, or retention removed it in the meantime.
     pub fn read(&mut self, cursor: &mut ChunkCursor, chunks: Range<ChunkNo>) -> Result<ChunkNo> {
         if let Some(end) = self.read_unit(cursor, chunks.clone())? {
             return Ok(end);
@@ -133,7 +134,7 @@ impl SourceReader {
         Ok(ChunkNo(chunks.start.0 + 1))
     }
 
-    /// The same of a chunk that stands in no unit; the others are read next.
+    /// Reads the first chunk, which is in no unit; the others are read next.
     ///
     /// # Errors
     /// As [`SourceReader::read`].
@@ -144,8 +145,8 @@ impl SourceReader {
         self.take_runs(cursor, cursor.runs())
     }
 
-    /// The same of the records at some offsets in a chunk that stands in no unit. False: the offsets say too little. `span` is the arrival of the
-    /// chunk's first and last record.
+    /// Reads the records at some offsets in a chunk that is in no unit. Returns false if the offsets do not suffice. `span` is the arrival of the chunk's first
+    /// and last record.
     ///
     /// # Errors
     /// As [`SourceReader::read`].
@@ -169,7 +170,7 @@ impl SourceReader {
         self.found = Found::Nowhere;
     }
 
-    /// What was read last.
+    /// Returns the rows that were read last.
     pub fn batch<'a>(&'a self, cursor: &'a ChunkCursor) -> Batch<'a> {
         let rows = match &self.found {
             Found::Nowhere => BatchRows::Nowhere,
@@ -182,7 +183,7 @@ impl SourceReader {
         self.of.batch(rows)
     }
 
-    /// Takes rows straight from a unit. `None`: the first chunk stands in none, or not as it is asked for.
+    /// Reads rows directly from a unit. `None` means that the first chunk is in none, or that the unit cannot give the asked parts.
     ///
     /// # Errors
     /// As [`SourceReader::read`].
@@ -200,6 +201,9 @@ impl SourceReader {
         let is_cut = base < self.after;
         if is_cut {
             chunks.end = ChunkNo(chunks.start.0 + 1);
+        }
+        if let Some(end) = self.pass_unit(cursor, &chunks)? {
+            return Ok(Some(end));
         }
         let end = self.find_in_unit(cursor, chunks.clone(), is_cut)?;
         let Some(end) = end else {
@@ -227,6 +231,27 @@ impl SourceReader {
             self.found = Found::Unit(range);
         }
         Ok(Some(end))
+    }
+
+    /// Returns the end of the chunks, all of one layout, in which no row is wanted according to the zones of its fields; `None` if one may be.
+    fn pass_unit(
+        &self,
+        cursor: &mut ChunkCursor,
+        chunks: &Range<ChunkNo>,
+    ) -> Result<Option<ChunkNo>> {
+        let asks_of_fields = !self.ask.keys.is_empty() || self.test.needs_fields();
+        if !asks_of_fields {
+            return Ok(None);
+        }
+        let may = |of_fields: &[Zone]| {
+            let zones = Zones {
+                layout: &self.of.layout,
+                of_fields,
+            };
+            let mut keys = self.ask.keys.iter();
+            keys.all(|(field, keys)| zones.may_have(*field, keys)) && self.test.may_pass(zones)
+        };
+        cursor.pass_unit(chunks.clone(), self.of.pieces.template(), may)
     }
 
     fn find_in_unit(
@@ -276,7 +301,7 @@ impl SourceReader {
             let end = unit.columns_where(taken, &take, numbers);
             return Ok(end.map_err(undecoded)?.and_then(end_of));
         }
-        // First what decides: perhaps no row is left, and nothing else is decoded.
+        // Reads the deciding columns first: if no row remains, nothing else is decoded.
         let deciding = Take {
             wanted: &of.deciding_of_unit,
             addresses: false,
@@ -313,10 +338,10 @@ impl SourceReader {
         }
     }
 
-    /// Takes the records of some runs of the cursor's chunk, which are the source's.
+    /// Takes the source's records of some runs of the cursor's chunk.
     ///
     /// # Errors
-    /// A record does not fit its source's fields.
+    /// Fails if a record does not fit its source's fields.
     pub fn take_runs(&mut self, cursor: &ChunkCursor, runs: &[Run]) -> Result<()> {
         self.found = Found::Nowhere;
         let (base, chunk) = (cursor.base(), cursor.bytes());
@@ -330,7 +355,7 @@ impl SourceReader {
         };
         let is_inside = self.arrived.covers(arrived);
         let of = &self.of;
-        // To leave rows out by keys alone does not pay where nothing else is read of them.
+        // Filtering by keys alone does not pay off if nothing else is read of the rows.
         let has_more = !self.ask.keys.is_empty() && !of.deciding.covers(&of.asked);
         let leaves_out = has_more || !matches!(self.test, Test::All);
         let (records, template) = (&mut self.records, of.pieces.template());
@@ -373,7 +398,7 @@ impl SourceReader {
         Ok(())
     }
 
-    /// What the values of the field together are whose keys are asked for, in some chunks, and the end of these. `None`: the rows must be read.
+    /// Sums up the field whose keys are asked for over some chunks, and returns the end of these. `None` means that the rows must be read.
     ///
     /// # Errors
     /// As [`SourceReader::read`].
@@ -396,6 +421,10 @@ impl SourceReader {
         if base < self.after || of.layout.slot(*field).is_none_or(has_nulls) {
             return Ok(None);
         }
+        if let Some(end) = self.pass_unit(cursor, &chunks)? {
+            return Ok(Some((end, RangeTotals::NONE)));
+        }
+        let of = &self.of;
         let count = (chunks.end.0 - chunks.start.0) as usize;
         let wanted = UnitWanted::Columns {
             source: self.source.id,
@@ -416,12 +445,12 @@ impl SourceReader {
         }))
     }
 
-    /// Rows are left out by what their payloads hold, or by own times.
+    /// Reports whether payloads or own times decide about rows.
     fn leaves_out(&self) -> bool {
         !self.ask.keys.is_empty() || !matches!(self.test, Test::All)
     }
 
-    /// From now on rows have the layout of an address.
+    /// Switches to the layout at an address.
     fn enter(&mut self, base: Address) {
         let layout = self.source.layout_at(base);
         if !Arc::ptr_eq(&self.of.layout, layout) {
@@ -474,7 +503,7 @@ impl Prepared {
     }
 }
 
-/// The numbers of pieces that have these keys and satisfy a test; `None` where that takes the keys, or there are none.
+/// Returns the numbers of pieces that have these keys and satisfy a test; `None` if the test is more than keys, or if there are none.
 fn numbers_of(
     layout: &Layout,
     pieces: &Pieces,
@@ -489,7 +518,7 @@ fn numbers_of(
         Some((pieces.of_number(field)?, numbers))
     };
     let by_keys = keys.iter().map(|(field, keys)| number(*field, keys));
-    // The numbers do not say what is NULL, which no test takes for a value.
+    // The numbers do not show NULL, which no test accepts as a value.
     let by_test = test.field_keys()?.into_iter().map(|(field, keys)| {
         let is_number = layout.slot(field)?.null_bit.is_none();
         number(field, keys).filter(|_| is_number)
@@ -499,7 +528,7 @@ fn numbers_of(
 }
 
 impl Selection {
-    /// Those whose fields have the keys and that satisfy the test.
+    /// Selects the rows whose fields have the keys and that satisfy the test.
     fn of(
         &mut self,
         batch: &Batch<'_>,

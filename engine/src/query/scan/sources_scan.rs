@@ -1,7 +1,6 @@
-//! A scan of several sources of one log at once: one walk, and each chunk or unit is read once, however many sources are wanted of it.
+//! A scan of several sources of one log at once: one walk that reads each chunk or unit once for all wanted sources.
 //!
-//! Sources that report in turns, such as the groups of a thousand targets, stand in every chunk side by side: to scan one after the other
-//! would read all of it for each.
+//! Sources that report in turns, such as the groups of a thousand targets, share every chunk: one scan after the other would read all of it for each.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,10 +24,10 @@ use crate::types::{Address, ChunkNo, SourceId, TimeRange};
 
 const NOWHERE: u32 = u32::MAX;
 
-/// One scan of some sources, over one snapshot.
+/// One scan of some sources over one snapshot.
 pub struct SourcesScan {
     sources: Vec<(Arc<Source>, Vec<usize>)>,
-    /// The place of each among `sources`, by its id; [`NOWHERE`] for those that are not.
+    /// The place of each source among `sources`, by its id; [`NOWHERE`] for the others.
     places: Vec<u32>,
     logs: Arc<SnapshotLogs>,
     times: TimeRange,
@@ -41,15 +40,15 @@ struct Turn {
     walk: Walk,
     /// The first chunk of the next claim, which was met at the end of the last one.
     next: Option<ChunkNo>,
-    /// Claims that were found and not handed out.
+    /// Claims that were found but not handed out.
     ahead: VecDeque<UnitChunks>,
 }
 
-/// Some chunks, one at least, that stand in one unit as a rule.
+/// At least one chunk, usually all of one unit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnitChunks {
     pub first: ChunkNo,
-    /// Which of the chunks from the first on they are: a bit for each.
+    /// A bit for each of these chunks, counted from the first.
     mask: u64,
 }
 
@@ -72,18 +71,18 @@ impl UnitChunks {
         all.map(ChunkNo).filter(move |chunk| self.contains(*chunk))
     }
 
-    /// The end of those that follow one another from a chunk on.
+    /// Returns the end of the consecutive chunks from a chunk on.
     fn row_end(&self, chunk: ChunkNo) -> ChunkNo {
         let follow = self.mask >> (chunk.0 - self.first.0);
         ChunkNo(chunk.0 + u64::from(follow.trailing_ones()))
     }
 }
 
-/// What a scan is about to read.
+/// The work ahead of a scan.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ahead {
     pub chunks: u64,
-    /// Those that are not in segments yet, so that other sources' rows are in the way.
+    /// Chunks that are not in segments yet, where other sources' rows are read too.
     pub staged: u64,
     /// There is more.
     pub more: bool,
@@ -124,14 +123,13 @@ impl Visitor for &SourcesScan {
 }
 
 impl SourcesScan {
-    /// Begins a scan of these fields of these sources, which counts its work apart from other queries of the snapshot. Rows outside of `times` may be left out,
-    /// or not.
+    /// Begins a scan of these fields of these sources. It counts its work apart from other queries of the snapshot. Rows outside of `times` may be omitted.
     ///
     /// # Errors
-    /// A source that does not exist.
+    /// An unknown source.
     ///
     /// # Panics
-    /// A source is wanted twice.
+    /// Panics if a source is wanted twice.
     pub fn new(
         snapshot: &Snapshot,
         wanted: impl IntoIterator<Item = (SourceId, Vec<usize>)>,
@@ -176,13 +174,13 @@ impl SourcesScan {
         self.sources.len() > self.logs.tuning().sources_few
     }
 
-    /// Which of the scan's sources one is.
+    /// Returns the place of a source among the scan's.
     fn place(&self, source: SourceId) -> Option<usize> {
         let place = self.places.get(usize::from(source.0))?;
         (*place != NOWHERE).then_some(*place as usize)
     }
 
-    /// The next chunks of one unit that may hold rows, ascending; each is handed out once, whichever thread asks. None: no chunk is left.
+    /// Returns the next chunks of one unit that may hold rows, ascending. Each is handed out once, to any thread. Returns none if no chunk remains.
     ///
     /// # Errors
     /// Damage in the index logs, and [`crate::Error::Interrupted`].
@@ -194,7 +192,7 @@ impl SourcesScan {
         }
     }
 
-    /// Finds what is read first, up to about so many chunks, before it is asked for.
+    /// Finds the first chunks to read, up to about `chunks_most`, before they are asked for.
     ///
     /// # Errors
     /// As [`SourcesScan::next`].
@@ -244,12 +242,12 @@ impl SourcesScan {
         self.logs.counters().stats()
     }
 
-    /// How much of the log is behind the scan, from 0 to 1.
+    /// Returns the fraction of the log behind the scan, from 0 to 1.
     pub fn progress(&self) -> f64 {
         self.stats().progress()
     }
 
-    /// A reader for one thread.
+    /// Creates a reader for one thread.
     pub fn reader(self: &Arc<Self>) -> SourcesReader {
         let logs = Arc::clone(&self.logs);
         let of_source = |(source, fields): &(Arc<Source>, Vec<usize>)| {
@@ -282,27 +280,25 @@ pub struct SourcesReader {
     of: Vec<OneOfMany>,
 }
 
-/// One of the sources.
 struct OneOfMany {
     rows: SourceReader,
-    /// Up to which chunk its rows were taken from units.
+    /// Its rows were taken from units up to this chunk.
     taken_to: ChunkNo,
     /// Its records in the loaded chunk.
     runs: Vec<Run>,
 }
 
 impl SourcesReader {
-    /// Gives `each` the rows of chunks that [`SourcesScan::next`] handed out: the place of a source among those of the scan, and rows of it. The rows of one
-    /// source come in log order.
+    /// Passes the rows of chunks from [`SourcesScan::next`] to `each`, with the place of their source in the scan. The rows of one source come in log order.
     ///
     /// # Errors
-    /// A chunk that does not verify, or that retention removed meanwhile; and those of `each`.
+    /// A chunk that does not verify, or that retention removed in the meantime; and errors of `each`.
     pub fn read(
         &mut self,
         chunks: UnitChunks,
         mut each: impl FnMut(usize, Batch<'_>),
     ) -> Result<()> {
-        // Those between them have no rows that are wanted.
+        // The chunks between them have no wanted rows.
         let all = chunks.first..chunks.end();
         let SourcesReader { scan, cursor, of } = self;
         for (place, source) in of.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
-//! Which chunks of a directory this process has verified, so that each checksum is computed once, and single records that it read of them.
+//! The chunks of a directory that this process has verified, so that each checksum is computed once, and single records from them.
 //!
-//! Pages of bits, made when a chunk of theirs is verified: memory follows what was read, not what a file claims. Records are kept in bounded memory, those
-//! of all directories together: to read one again takes a system call, many times what it takes to find it here.
+//! Pages of bits are allocated when one of their chunks is verified, so memory follows the chunks that were read and not the claims of a file. The records of
+//! all directories share bounded memory: reading a record again takes a system call, which costs many times a look-up here.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::types::{Address, ChunkNo};
 const WORDS: usize = 64;
 const PAGE_CHUNKS: u64 = WORDS as u64 * 64;
 
-/// With what it costs.
+/// The usual bytes of a record with its overhead.
 pub(in crate::query) const RECORD_BYTES_USUAL: u64 = 200;
 
 type Page = Arc<[AtomicU64; WORDS]>;
@@ -29,7 +29,7 @@ impl Kept for Arc<[u8]> {
     }
 }
 
-/// Those of one keeper, whose records are given back with it.
+/// One keeper, which returns its records when it is dropped.
 pub(crate) struct VerifiedChunks {
     pages: RwLock<HashMap<u64, Page>>,
     keeper: Keeper,
@@ -51,12 +51,11 @@ impl VerifiedChunks {
         }
     }
 
-    /// The record at an address, if it was kept.
+    /// Returns the record at an address, if it was kept.
     pub fn record(&self, address: Address) -> Option<Arc<[u8]>> {
         self.records.get(self.keeper, address)
     }
 
-    /// Keeps a record of a verified chunk.
     pub fn keep_record(&self, address: Address, record: &[u8]) {
         self.records.insert(self.keeper, address, record.into());
     }
@@ -67,7 +66,7 @@ impl VerifiedChunks {
             return false;
         };
         let (word, bit) = place(chunk);
-        // Relaxed: the bit says something of bytes that never change, and guards no memory.
+        // Relaxed: the bit is about bytes that never change, and guards no memory.
         at(page.as_slice(), word).load(Ordering::Relaxed) & bit != 0
     }
 
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_inserted_is_verified() {
+    fn only_inserted_chunks_are_verified() {
         let records = Arc::new(SharedCache::of_bytes(0, RECORD_BYTES_USUAL));
         let verified = VerifiedChunks::of(Keeper::unique(), records);
         let inserted = [0, 63, 64, 4095, 4096, 1 << 50];

@@ -1,4 +1,4 @@
-//! The indexed aggregate gives what the oracle gives, however many threads work at it.
+//! The indexed aggregate agrees with the oracle, for any number of threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ fn an_index_given_as_a_closure_answers_its_library_user_alone() {
     assert!(error.to_string().contains("function"), "{error}");
     world.directory.provide_function(index, Arc::new(length));
     let rows = aggregated(&snapshot, &spec);
-    // Lengths 11 to 299, before the index and after it.
+    // The lengths are 11 to 299, before the index and after it.
     assert_eq!((rows[0].count, rows[0].min), (578, Some(Key(11))));
     assert_eq!(rows[0].quantiles, [Some(Key(155))]);
 }
@@ -170,7 +170,7 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
     };
     let poll = Poll::new(&|| true);
     let started = Instant::now();
-    // Asked again until the closure may be asked: the directory is small and the interval not nothing.
+    // Repeated until the closure is called: the directory is small, and the closure is called only after an interval.
     loop {
         match aggregate(&snapshot, &spec, &poll) {
             Err(Error::Interrupted) => break,
@@ -180,7 +180,7 @@ fn an_interrupted_aggregate_says_so_whoever_reads() {
     }
 }
 
-/// Buckets cut chunks; a chunk that is cut is read for both of its buckets at most.
+/// Buckets cut chunks. A chunk that is cut is read for at most both of its buckets.
 #[test]
 fn quantiles_from_bins_cost_no_chunk_that_the_totals_do_not() {
     let batch = |seed| Op::batch(0, 1500, Spread::Skewed, seed);

@@ -1,4 +1,4 @@
-//! The list of chunks is what the records themselves say, live and closed, of one source and of all.
+//! The list of chunks agrees with the records, live and closed, for one source and for all.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a filter leaves of columns and of live rows is what it leaves of records that are looked at one by one.
+//! A filter selects the same records from columns and from live rows as from single records.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::testkit::oracle::Record;
 use crate::testkit::world::{Op, Spread, World};
 use crate::types::{Address, Key, TimeRange, Timestamp, ValueKind, ValueRange};
 
-/// Filters of each kind of test and field: on one, on several, on one that an index is over.
+/// Filters of each kind of test and field: on one field, on several, on one with an index.
 const FILTERS: [(&str, &str); 14] = [
     ("metric", "kind = 2"),
     ("metric", "kind <> 2"),
@@ -32,7 +32,7 @@ const FILTERS: [(&str, &str); 14] = [
     ("event", "level NOT IN (1, 2, -3)"),
 ];
 
-/// Segments in columns, and behind them records that are not.
+/// A world of units and, behind them, records that are not in a unit yet.
 fn world() -> World {
     let batch = |nth: u64| {
         Op::batch(
@@ -44,12 +44,12 @@ fn world() -> World {
     };
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(2)];
     ops.extend((0..90).map(batch));
-    ops.push(Op::Compact);
+    ops.push(Op::Sync);
     ops.extend((90..99).map(batch));
     World::of(&ops)
 }
 
-/// Tests of times, of values, of fields of each type, and all of them together.
+/// The tests are of times, of values, of fields of each type, and of all of them together.
 #[test]
 fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
     let world = world();
@@ -105,7 +105,7 @@ fn a_scan_that_reads_few_fields_gives_the_rows_that_satisfy_everything() {
     assert!(together > 100, "{together}");
 }
 
-/// A function may look at any field; the filter beside it says which it needs.
+/// A function may read any field, while the filter beside it names the fields that it needs.
 #[test]
 fn a_function_and_a_filter_together_give_the_rows_that_satisfy_both() {
     let mut world = world();
@@ -166,7 +166,7 @@ fn a_function_and_a_filter_together_give_the_rows_that_satisfy_both() {
     }
 }
 
-/// Of every index: whole, by bucket, in a part of the time and of the values.
+/// Covers every index: whole, by bucket, in a part of the time and of the values.
 #[test]
 fn summaries_of_filtered_records_agree_with_the_oracle() {
     let world = world();

@@ -1,4 +1,4 @@
-//! Damaged files give an error that names them, or the right answer; never a panic, a wrong answer or an endless loop.
+//! Damaged files give an error that names them, or the right answer, but never a panic, a wrong answer or an endless loop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::query::{
 use crate::testkit::Scene;
 use crate::testkit::asked::{records, scan_of, whole};
 use crate::testkit::world::{Op, Spread, World, open};
-use crate::types::{Address, Key, LogKind, Timestamp, ValueRange};
+use crate::types::{Key, LogKind, Timestamp, ValueRange};
 
-/// Everything that is asked of a directory.
+/// The answers to all questions of this file.
 #[derive(Clone, PartialEq, Debug)]
 struct Answers {
     rows: Vec<AggregateRow>,
@@ -70,7 +70,7 @@ fn world() -> World {
     World::of(&ops)
 }
 
-/// It is closed, and this is what it answers.
+/// A closed directory and its answers.
 fn sound() -> (Scene, PathBuf, Answers) {
     let mut world = world();
     world.close();
@@ -110,11 +110,15 @@ fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let tail = reader.tails().unwrap().tail.records;
     let base = tail.align_down(reader.meta().chunk_bytes.into());
     assert!(base < tail, "the last chunk is not full");
-    let segment_bytes = reader.meta().segment_bytes.records;
     let file = reader.path_of(LogKind::Records, base);
+    assert!(file.ends_with("tail"), "{}", file.display());
     let bytes = fs::read(&file).unwrap();
-    let place = |address: Address| (address.0 % segment_bytes) as usize;
-    for at in (place(base)..place(tail)).step_by(7) {
+    let begins = |at: &usize| {
+        let header = &bytes[*at..];
+        header.starts_with(b"TAIL") && header[16..24] == base.0.to_le_bytes()
+    };
+    let piece = (0..bytes.len() - 24).step_by(8).find(begins).unwrap();
+    for at in (piece..piece + 24 + 8).step_by(3) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
         fs::write(&file, &damaged).unwrap();

@@ -1,4 +1,4 @@
-//! A catalog that is rewritten without what retention gave up, while readers look.
+//! A catalog is rewritten without the sources that retention removed, while readers read.
 
 use std::fs;
 
@@ -66,7 +66,7 @@ impl Live {
         writer.sync_durable().unwrap();
     }
 
-    /// Gives up the oldest segments, and rewrites the catalog once that is durable.
+    /// Evicts the oldest segments, and rewrites the catalog once that is durable.
     fn forget(&mut self) {
         let limits = Limits {
             bytes_max: Some(256 << 10),
@@ -105,7 +105,7 @@ fn a_reader_that_looked_before_sees_no_old_record_in_the_place_of_a_new_source()
     assert_eq!(again, gone);
     live.writer().push(gone, &77u64.to_le_bytes()).unwrap();
     live.writer().sync().unwrap();
-    // The tails of before, the catalog of now.
+    // The earlier tails meet the later catalog.
     let late = directory.snapshot_of(tails, tails.tail.records).unwrap();
     assert_eq!(late.source("gone").unwrap().fields[0].name, "after");
     assert_eq!(numbers(&late, gone).unwrap(), [0; 0]);
@@ -116,7 +116,7 @@ fn a_reader_that_looked_before_sees_no_old_record_in_the_place_of_a_new_source()
         directory.snapshot_at(tails.begin.records.0),
         Err(Error::Evicted { .. })
     ));
-    // A snapshot that has its catalog still knows what its records were.
+    // A snapshot that still has its catalog knows the fields of its records.
     assert_eq!(early.source("gone").unwrap().fields[0].name, "before");
     match numbers(&early, gone) {
         Ok(found) => assert_eq!(found, [0, 1, 2, 3, 4]),
@@ -154,7 +154,7 @@ fn what_is_defined_or_grows_above_what_is_given_up_stays() {
         .map(|source| &*source.name)
         .collect();
     assert_eq!(names, ["gone", "goes_on", "late"]);
-    // One record that is not in a sealed chunk yet keeps its source.
+    // A single record that is not in a sealed chunk yet keeps its source.
     let gone = writer.catalog().find("gone").unwrap().id;
     live.fill();
     live.writer().push(gone, &[0; 9]).unwrap();

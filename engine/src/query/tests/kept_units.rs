@@ -1,4 +1,4 @@
-//! What is kept between questions, and how much of it.
+//! The caches between questions, and their size.
 
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ fn rows(snapshot: &Snapshot, source: SourceId) -> Result<Vec<(Address, Vec<u8>)>
 fn a_second_question_reads_no_unit_again() {
     let batch = |nth: u64| Op::batch(nth as usize % 3, 600, Spread::Skewed, nth);
     let mut world = World::of(&(0..60).map(batch).collect::<Vec<_>>());
-    world.compact();
+    world.close();
     let first = rows(&world.snapshot(), world.sources[0]).unwrap();
     assert!(first.len() > 1000);
-    let columns = world.columns();
-    for path in &columns {
-        // All but the directory of units at its end.
+    let segments = world.finished();
+    for path in &segments {
+        // Overwrites everything except the directory of units at the end.
         world.scene.change(path, |bytes| {
             let units = bytes.len() - 4096;
             bytes[..units].fill(0xA5);
         });
     }
-    assert!(!columns.is_empty());
-    // What was verified is not looked for on the disk; whoever never read it finds the damage.
+    assert!(!segments.is_empty());
+    // Verified units are not read from the disk again. A reader that never read them finds the damage.
     assert!(rows(&world.snapshot(), world.sources[0]).unwrap() == first);
     let stranger = world.scene.directory();
     let error = rows(&stranger.snapshot().unwrap(), world.sources[0]).unwrap_err();
@@ -68,10 +68,10 @@ fn several_directories_share_one_budget_and_answer_as_with_room_for_all() {
     let world = |first: u64| {
         let batch = |nth: u64| Op::batch(nth as usize % 3, 600, Spread::Skewed, first + nth);
         let mut world = World::of(&(0..45).map(batch).collect::<Vec<_>>());
-        // Half of the directories stand in rows.
+        // Half of the directories have a writer.
         match first % 2 {
-            0 => assert!(world.compact_closed() > 0),
-            _ => world.close(),
+            0 => world.close(),
+            _ => world.sync(),
         }
         world
     };

@@ -1,4 +1,4 @@
-//! Snapshots while a writer runs: each is exact, and says the same when its position is asked for again.
+//! Snapshots while a writer runs: each is exact, and gives the same answers when its position is asked for again.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

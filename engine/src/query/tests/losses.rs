@@ -1,4 +1,4 @@
-//! What is reported of missing records: the ledger's own, gaps after lost staging, chunks that were found damaged.
+//! The reports of missing records: the ledger's own, gaps after lost staging, and chunks that were found damaged.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,6 @@ use crate::query::losses::missing::missing_runs;
 use crate::query::{Loss, Poll, Snapshot, pending_since};
 use crate::schema::{LossEncoder, LossReason, LossRecord, losses_source, parse_sources};
 use crate::testkit::Scene;
-use crate::testkit::scene::CHUNK;
 use crate::testkit::world::{Op, Spread, World};
 use crate::types::{ChunkNo, LogKind, SourceId, TimeRange, Timestamp};
 
@@ -45,7 +44,7 @@ fn complete(snapshot: &Snapshot, source: SourceId, first: i64, last: i64) -> Res
     snapshot.require_complete(source, TimeRange { first, last }, &Poll::never())
 }
 
-/// Every chunk without a summary, one entry after the other.
+/// Every chunk without a summary, found by reading one entry after the other.
 fn naive_missing(snapshot: &Snapshot) -> Vec<(u64, bool)> {
     let logs = snapshot.logs();
     let mut reader = CachedNodes::new(logs.clone());
@@ -71,7 +70,7 @@ fn where_nothing_is_missing_only_the_roots_are_looked_at() {
     let snapshot = world.snapshot();
     assert_eq!(losses(&snapshot), []);
     let stats = snapshot.stats();
-    // One root of level 2, six of level 1, and entries alone below those.
+    // One root of level 2, six of level 1, and below those only entries.
     assert!(stats.nodes_opened < 20, "{stats:?}");
     let [metric, event] = sources(&snapshot);
     for source in [metric, event] {
@@ -128,7 +127,7 @@ fn recorded_losses_are_told_and_make_their_source_incomplete_in_their_time_alone
         .unwrap_err()
         .to_string();
     assert!(error.contains("unknown number"), "{error}");
-    // An own time says nothing about arrival: whatever its source lost counts.
+    // An own time says nothing about arrival, so any loss of its source counts.
     complete(event, 5, 6).unwrap_err();
     complete(event, 6, 5).unwrap();
 }
@@ -186,13 +185,13 @@ fn what_was_lost_with_staging_is_a_gap_between_the_records_around_it() {
     world.writer().sync_durable().unwrap();
     let before = world.snapshot().newest_ts().unwrap().unwrap();
     world.lose_staging();
-    // A reader reports it before the next writer leaves it out.
+    // A reader reports the gap before the next writer skips it.
     let foretold = world.scene.losses();
     world.reopen();
     let snapshot = world.snapshot();
     assert_eq!(losses(&snapshot), foretold);
     let [gap] = losses(&snapshot).try_into().unwrap();
-    // Losses that were pending are gone with staging: the gap stands for them too.
+    // Losses that were pending are lost with staging, so the gap stands for them too.
     let pending = pending_since(Some(before));
     assert!(pending < before);
     assert_eq!((gap.from, gap.to), (pending, Timestamp::MAX));
@@ -245,17 +244,15 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     }
     world.close();
     let path = world.scene.segment(LogKind::Records, 0);
-    world.scene.change(&path, |bytes| {
-        for chunk in [3, 4, 77] {
-            bytes[chunk * CHUNK as usize + 20] ^= 1;
-        }
-    });
+    for unit in [1, 3] {
+        world.scene.flip_unit(&path, unit);
+    }
     world.scene.rebuild();
 
     let snapshot = world.scene.snapshot();
     assert_eq!(found_missing(&snapshot), naive_missing(&snapshot));
-    let told = losses(&snapshot);
-    let damaged: Vec<&str> = told
+    let listed = losses(&snapshot);
+    let damaged: Vec<&str> = listed
         .iter()
         .filter(|loss| loss.stage == "log")
         .map(|loss| loss.reason.as_str())
@@ -263,17 +260,20 @@ fn gaps_of_several_crashes_and_damaged_chunks_are_each_told() {
     assert_eq!(
         damaged,
         [
-            "damaged from address 12288 to 20480",
-            "damaged from address 315392 to 319488"
+            "damaged from address 65536 to 131072",
+            "damaged from address 196608 to 262144"
         ]
     );
-    assert_eq!(told.iter().filter(|loss| loss.stage == "crash").count(), 3);
-    assert!(told.iter().all(|loss| loss.from <= loss.to));
+    assert_eq!(
+        listed.iter().filter(|loss| loss.stage == "crash").count(),
+        3
+    );
+    assert!(listed.iter().all(|loss| loss.from <= loss.to));
     let report = world.scene.report();
     assert_eq!((report.is_sound(), report.gap_chunks > 0), (false, true));
 }
 
-/// Has each index segment removed, cut and blanked in turn, asks a reader that opens the directory then, and puts it back.
+/// Removes, cuts and blanks each index segment in turn, calls `ask` with a reader that opens the directory then, and restores the segment.
 fn with_each_index_damage(scene: &Scene, mut ask: impl FnMut(LogKind, &Path, Snapshot)) {
     for log in [LogKind::Chunks, LogKind::Times] {
         for file in scene.segments(log) {
@@ -294,7 +294,7 @@ fn with_each_index_damage(scene: &Scene, mut ask: impl FnMut(LogKind, &Path, Sna
     }
 }
 
-/// So many records of `metric` are lost now.
+/// This many records of `metric` are lost now.
 fn overload(world: &mut World, records: u64) {
     let now = world.writer().now();
     let loss = LossRecord {
@@ -346,22 +346,22 @@ fn where_gaps_are_a_damaged_index_tells_them_or_names_what_it_cannot_tell() {
     world.close();
     let before = world.scene.losses();
     assert_eq!(before.len(), 3);
-    let (mut told, mut untold) = (0, 0);
+    let (mut listed, mut unlisted) = (0, 0);
     with_each_index_damage(&world.scene, |log, file, snapshot| {
         match snapshot.losses(&Poll::never()) {
             Ok(losses) => {
                 assert_eq!(losses, before, "{}", file.display());
-                told += 1;
+                listed += 1;
             }
-            // Of a gap whose entry is gone nothing is left that could say so.
+            // Nothing is left that could report a gap whose entry is lost.
             Err(error) => {
                 assert!(log == LogKind::Times && error.is_damage(), "{error}");
                 assert!(error.to_string().contains("records"), "{error}");
-                untold += 1;
+                unlisted += 1;
             }
         }
     });
-    assert!(told >= 17 && untold > 0, "{told} {untold}");
+    assert!(listed >= 17 && unlisted > 0, "{listed} {unlisted}");
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn folders_in_place_of_segments_cost_their_records_and_no_start() {
         let damaged: Vec<(u64, bool)> = (256..512).map(|chunk| (chunk, true)).collect();
         assert_eq!(found_missing(&snapshot), damaged);
         assert_eq!(naive_missing(&snapshot), damaged);
-        // Each by its bytes and by its entry.
+        // Each chunk counts by its bytes and by its entry.
         assert_eq!(scene.report().damage_count, 2 * 256);
     }
     assert!(displaced.iter().all(|segment| segment.is_dir()));

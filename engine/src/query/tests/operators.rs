@@ -1,4 +1,4 @@
-//! Every operator gives what the oracle gives: any windows, values, buckets, positions, live and closed.
+//! Every operator agrees with the oracle: any windows, values, buckets and positions, live and closed.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -73,7 +73,7 @@ fn check(world: &World, asks: &[Ask]) {
                 count.is_none_or(|count| count == rows.len() as u64),
                 "{exact:?}"
             );
-            // From any address: where a record begins, within one, at a chunk's edge, past the end.
+            // The address is where a record begins, inside one, at a chunk's edge, or past the end.
             let after = match random.next() % 4 {
                 0 => all
                     .get((random.next() % all.len().max(1) as u64) as usize)
@@ -97,7 +97,7 @@ fn check(world: &World, asks: &[Ask]) {
                 count.is_none_or(|count| count == rows.len() as u64),
                 "{exact:?} from {after} on"
             );
-            // What only prunes may leave out nothing that it holds for.
+            // A predicate that only prunes may not leave out a record that it holds for.
             let (rows, _) = scanned(
                 &question.snapshot,
                 question.source,
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// Enough chunks for roll-ups of roll-ups, with windows that cut them anywhere.
+/// There are enough chunks for roll-ups of roll-ups, with windows that cut them anywhere.
 #[test]
 fn windows_over_thousands_of_chunks_agree_with_the_oracle() {
     let mut ops = vec![Op::Define(0), Op::Define(1), Op::Define(3)];

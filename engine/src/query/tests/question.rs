@@ -1,4 +1,4 @@
-//! Questions drawn at random over what a world holds, and the rows that answer them.
+//! Random questions over a world's records, and the rows that answer them.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -15,7 +15,7 @@ pub type Found = (u64, i64, Vec<u8>);
 
 const QUANTILES: [f64; 8] = [0.0, 0.01, 0.5, 0.9, 0.99, 0.9999, 1.0, 0.25];
 
-/// Parts of a question, as places in what the world holds.
+/// Parts of a question, as places among the world's records and values.
 #[derive(Clone, Debug)]
 pub struct Ask {
     source: usize,
@@ -23,11 +23,11 @@ pub struct Ask {
     times: Option<[Index; 2]>,
     keys: Option<[Index; 2]>,
     nudges: [i8; 4],
-    /// Of the window's length, or months.
+    /// A width in parts of the window's length, or in months.
     bucket: Option<(bool, u8)>,
     pub quantiles: u8,
     position: Option<(Index, u8)>,
-    /// A seed.
+    /// The seed of a random filter.
     filter: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub fn any_ask() -> impl Strategy<Value = Ask> {
         )
 }
 
-/// An `Ask` made concrete.
+/// A question made from an `Ask`.
 pub struct Question {
     pub snapshot: Snapshot,
     pub visible: Vec<Record>,
@@ -71,7 +71,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// About all of a source.
+    /// A question about all records of a source.
     pub fn plain(snapshot: &Snapshot, visible: &[Record], source: SourceId) -> Question {
         Question {
             snapshot: snapshot.clone(),
@@ -90,7 +90,7 @@ impl Question {
         let source = world.sources[ask.source];
         let snapshot = match &ask.position {
             Some((at, words)) if !all.is_empty() => {
-                // Any multiple of 8: in mid-record too.
+                // Any multiple of 8, even inside a record.
                 let record = at.get(all);
                 let position =
                     (record.address.0 + 8 * u64::from(*words)).min(all[all.len() - 1].end().0);
@@ -128,7 +128,7 @@ impl Question {
             let mut ends = places.map(|place| place.get(&keys).0);
             ends.sort_unstable();
             value.min = Key(ends[0].saturating_add_signed(ask.nudges[2].into()));
-            // A bound above everything is the usual one.
+            // A bound above everything is the most frequent one.
             if ask.nudges[3] != 0 {
                 value.max = Key(ends[1]);
             }
@@ -174,7 +174,7 @@ impl Question {
         }
     }
 
-    /// The filter as operators take it.
+    /// The filter in the form that operators take.
     pub fn passing(&self) -> Predicate {
         let source = self.snapshot.source_by_id(self.source).unwrap();
         let filter = self.filter.as_ref();
@@ -192,7 +192,7 @@ impl Question {
     }
 }
 
-/// A filter over the fields of a source, from random numbers; `None` of a source without fields.
+/// A random filter over the fields of a source; `None` if the source has no fields.
 pub fn random_filter(random: &mut Random, source: &Source) -> Option<Filter> {
     let text = filter_text(random, source, 3)?;
     Some(Filter::parse(&text, &source.fields).unwrap_or_else(|error| panic!("{error}")))
@@ -241,7 +241,7 @@ fn literal(random: &mut Random, ty: FieldType) -> String {
     }
 }
 
-/// A predicate over times and indexes, from random numbers.
+/// A random predicate over times and indexes.
 pub fn predicate(question: &Question, random: &mut Random, depth: u32) -> Predicate {
     let own: Vec<&Record> = question
         .visible

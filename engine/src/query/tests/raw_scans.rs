@@ -1,4 +1,4 @@
-//! The raw scan and its steps give what the oracle gives, from the newest to the oldest.
+//! The raw scan and its steps agree with the oracle, from the newest record to the oldest.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,8 @@ pub fn check_raw_scan(question: &Question) {
     );
 }
 
-/// Steps of a scan without bounds: log order backwards, whatever times the records bring; of all records, and of those that pass a filter.
+/// The steps of a scan without bounds go backward in log order, whatever the records' times: over all records, and over those that pass a
+/// filter.
 pub fn check_latest(question: &Question) {
     check_steps(question, None, &Predicate::All);
     check_steps(question, question.filter.as_ref(), &question.passing());
@@ -56,7 +57,7 @@ fn check_steps(question: &Question, filter: Option<&Filter>, wanted: &Predicate)
     assert_eq!(found, expected, "latest");
 }
 
-/// How many records a scan gives.
+/// The number of records that a scan gives.
 fn count(scan: &mut RawScan) -> usize {
     let steps = std::iter::from_fn(|| Some(scan.next(&Poll::never()).unwrap()?.count()));
     steps.sum()
@@ -79,7 +80,7 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
         let mut scan = RawScan::new(&snapshot, of, &Predicate::All, Ask::default()).unwrap();
         assert_eq!(count(&mut scan), 6);
         let stats = scan.stats();
-        // Three chunks hold it; what lies past the last summary is looked through besides.
+        // Three chunks hold the source; chunks past the last summary are read too.
         assert!(
             stats.chunks_read <= 6 && stats.chunks_total >= 900,
             "{stats:?}"
@@ -89,7 +90,8 @@ fn the_latest_records_of_a_rare_source_are_found_by_its_chain() {
     }
 }
 
-/// Where the walk can look at no node, summaries that were read before may still be known: a chunk without the source breaks no chain, for none led there.
+/// If the walk can read no node, summaries that were read before may still be cached. A chunk without the source breaks no chain, because
+/// no chain leads there.
 #[test]
 fn what_is_known_of_damaged_nodes_breaks_no_chain() {
     let rare = |seed| Op::push(0, 2, Spread::Few, seed);

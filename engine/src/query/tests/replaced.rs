@@ -1,4 +1,4 @@
-//! A directory that is removed and created again at the same path while a reader has it open: by its UUID it is another one.
+//! A directory is removed and created again at the same path while a reader has it open. Its UUID shows that it is another one.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::testkit::world::{Op, Spread, World};
 
 const RECORDS: u16 = 800;
 
-/// Several chunks with `RECORDS` of `metric`, and no writer.
+/// Several chunks with `RECORDS` records of `metric`, and no writer.
 fn stopped(seed: u64) -> World {
     let push = Op::push(0, RECORDS, Spread::Skewed, seed);
     let mut world = World::of(&[push, Op::Fill(30)]);
@@ -18,7 +18,7 @@ fn stopped(seed: u64) -> World {
     world
 }
 
-/// How many records of `metric` there are.
+/// The number of records of `metric`.
 fn count(world: &World, snapshot: &Snapshot) -> Result<u16> {
     Ok(records(snapshot, world.sources[0])?.len() as u16)
 }
@@ -80,7 +80,7 @@ fn a_directory_that_is_gone_is_an_error() {
     assert!(matches!(error, Some(Error::NotLoom { .. })), "{error:?}");
 }
 
-/// Of a copy that went on by itself, addresses and nodes are known that hold others there.
+/// In a copy that went on by itself, addresses and nodes hold other data than the reader has cached.
 #[test]
 fn a_copy_in_the_place_of_a_directory_is_another() {
     let world = stopped(7);

@@ -1,4 +1,4 @@
-//! Rows as readers of scans give them, and the same from records that are looked at one by one.
+//! Rows as readers of scans give them, and the expected rows, made from single records.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::schema::{Filter, Layout, Place};
 use crate::testkit::asked::chunks_of;
 use crate::testkit::oracle::Record;
 
-/// The time, the address, the values of some fields, and the payload; 0 and nothing of what is not read.
+/// The time, the address, the values of some fields, and the payload. Parts that are not read are 0 or empty.
 pub type Row = (i64, u64, Vec<Option<Vec<u8>>>, Vec<u8>);
 
-/// What a reader gave.
+/// The rows that a reader gave.
 #[derive(Default)]
 pub struct Found {
     pub rows: Vec<Row>,
-    /// So many chunks came together with the one before.
+    /// The number of chunks that came together with the one before them.
     pub together: usize,
 }
 
-/// Reads what a scan finds, so many chunks at a time.
+/// Reads the rows of a scan, `at_once` chunks at a time.
 pub fn read(scan: &Arc<Scan>, ask: &Ask, at_once: usize) -> Found {
     let mut reader = scan.reader(ask.clone());
     let mut found = Found::default();
@@ -47,7 +47,7 @@ pub fn read(scan: &Arc<Scan>, ask: &Ask, at_once: usize) -> Found {
     found
 }
 
-/// What the oracle finds of records that pass a filter, if there is one.
+/// The oracle's rows of the records that pass a filter, if there is one.
 pub fn expected<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     spec: &ScanSpec,
@@ -63,7 +63,7 @@ pub fn expected<'a>(
     wanted.map(|record| row_of(record, ask)).collect()
 }
 
-/// What is read of a record.
+/// The row that a reader gives for a record.
 pub fn row_of(record: &Record, ask: &Ask) -> Row {
     let of = |field: &usize| value(&record.layout, *field, &record.payload);
     (
@@ -77,7 +77,7 @@ pub fn row_of(record: &Record, ask: &Ask) -> Row {
     )
 }
 
-/// What a field of a record holds; `None` is NULL.
+/// The value of a record's field; `None` is NULL.
 pub fn value(layout: &Layout, field: usize, payload: &[u8]) -> Option<Vec<u8>> {
     let slot = layout
         .slot(field)
@@ -90,7 +90,7 @@ pub fn value(layout: &Layout, field: usize, payload: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The same of a row of a batch.
+/// The value of a field in a row of a batch; `None` is NULL.
 pub fn column_value(batch: &Batch<'_>, field: usize, row: usize) -> Option<Vec<u8>> {
     let is_null = batch.nulls(field).is_some_and(|nulls| nulls(row));
     let column = batch.field(field).filter(|_| !is_null)?;

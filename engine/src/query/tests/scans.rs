@@ -1,4 +1,4 @@
-//! The indexed scan, and the scan that threads share, give what the oracle gives.
+//! The indexed scan, and the scan that threads share, agree with the oracle.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub fn scanned(
     (rows, count)
 }
 
-/// The next chunk of a scan, or the next claim of so many.
+/// The next chunk of a scan if `least` is 0, otherwise the next claim of at least that many.
 fn claimed(scan: &Scan, least: usize) -> Vec<ChunkNo> {
     let poll = Poll::never();
     let mut chunks = Vec::new();
@@ -125,7 +125,7 @@ fn claims_end_where_units_do_and_leave_nothing_out() {
             let behind = all.get(found.len() + chunks.len());
             assert!(behind.is_none_or(|behind| behind.0 / UNIT_CHUNKS > last.0 / UNIT_CHUNKS));
             found.extend(chunks);
-            // Who asks for one gets the next.
+            // A thread that takes single chunks gets the next one.
             found.extend(scan.next(&Poll::never()).unwrap());
         }
         assert_eq!(found, all);
@@ -135,7 +135,7 @@ fn claims_end_where_units_do_and_leave_nothing_out() {
 #[test]
 fn an_index_that_is_named_applies_its_filter_before_and_after_it_began() {
     let push = |seed| Op::batch(0, 600, Spread::Skewed, seed);
-    // `large` takes a nullable value where kind is 2 or 3, `ones` counts where kind is 1.
+    // `large` holds a nullable value if kind is 2 or 3; `ones` counts the records of kind 1.
     let world = World::of(&[push(1), Op::Define(1), Op::Define(2), push(2), push(3)]);
     let all = world.records();
     let snapshot = world.snapshot();
@@ -172,7 +172,7 @@ fn an_interrupted_query_says_so() {
     let stop = || true;
     let poll = Poll::new(&stop);
     let started = Instant::now();
-    // Asked again until the closure may be asked: the directory is small and the interval not nothing.
+    // Repeated until the closure is called: the directory is small, and the closure is called only after an interval.
     loop {
         let seen = raw_scan(&snapshot, world.sources[2], TimeRange::ALL, &poll, |_| {
             ControlFlow::Continue(())

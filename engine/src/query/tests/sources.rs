@@ -1,4 +1,4 @@
-//! A scan of several sources at once against what was written of each.
+//! A scan of several sources at once agrees with the records that were written of each.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, 
 use crate::testkit::world::{Op, World, any_ops};
 use crate::types::{SourceId, TimeRange, Timestamp};
 
-/// A row: its time, and what its fields hold.
+/// The time of a row and the values of its fields.
 type Found = (Timestamp, Vec<Option<Vec<u8>>>);
 
-/// The rows of each source within `times`, by one scan of all of them that first looks for so many chunks.
+/// The rows of each source within `times`, by one scan of all of them that first looks `ahead_chunks` ahead.
 fn scanned(
     world: &World,
     wanted: &[(SourceId, Vec<usize>)],
@@ -25,7 +25,7 @@ fn scanned(
     let scan = SourcesScan::new(&snapshot, wanted.to_vec(), times).unwrap();
     let ahead = scan.look_ahead(ahead_chunks, &poll).unwrap();
     let mut chunks_read = 0;
-    // Two readers in turns, as two threads have them.
+    // Two readers take turns, like two threads.
     let mut readers = [scan.reader(), scan.reader()];
     let mut found: BTreeMap<SourceId, Vec<Found>> = BTreeMap::new();
     let mut turn = 0;
@@ -53,7 +53,7 @@ fn scanned(
     found
 }
 
-/// The same from the records one by one.
+/// The expected rows, from single records.
 fn expected(
     world: &World,
     wanted: &[(SourceId, Vec<usize>)],
@@ -79,10 +79,10 @@ fn expected(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, compacts in any::<bool>(), third in any::<bool>(), ahead in 0u64..60) {
+    fn several_sources_at_once_have_the_rows_of_each(ops in any_ops(), one_in in 1usize..3, is_closed in any::<bool>(), third in any::<bool>(), ahead in 0u64..60) {
         let mut world = World::of(&ops);
-        if compacts {
-            world.apply(&Op::CompactClosed);
+        if is_closed {
+            world.apply(&Op::Reopen);
         }
         let snapshot = world.snapshot();
         let wanted: Vec<(SourceId, Vec<usize>)> = snapshot
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Sources that report in turns, as the targets of a scrape do: their nodes are narrow, and in columns they are families.
+/// Sources that report in turn, like the targets of a scrape: their nodes are narrow, and in columns they are families.
 #[test]
 fn many_sources_with_few_records_each_have_all_their_rows() {
     const SOURCES: i64 = 70;
@@ -145,9 +145,9 @@ fn many_sources_with_few_records_each_have_all_their_rows() {
         first: ts(100, 3),
         last: ts(180, 40),
     };
-    for is_columns in [false, true] {
-        if is_columns {
-            assert!(world.compact_closed() > 0);
+    for is_closed in [false, true] {
+        if is_closed {
+            world.close();
         }
         for times in [TimeRange::ALL, part] {
             for wanted in [&wanted[..], &wanted[7..8], &wanted[20..60]] {

@@ -25,12 +25,12 @@ pub struct Place<'a> {
     pub snapshot: Snapshot,
     pub source: SourceId,
     pub index: IndexId,
-    /// Which records are asked for.
+    /// Only records that pass this filter are asked for.
     pub filter: Option<Filter>,
     pub passing: Predicate,
 }
 
-/// The latest index of a name, where a world has one, and the records that pass a filter, which a seed chooses.
+/// The latest index of a name, if the world has one, and the records that pass a filter made from a seed.
 fn place<'a>(world: &'a World, source: &str, index: &str, seed: Option<u64>) -> Option<Place<'a>> {
     let snapshot = world.snapshot();
     let found = snapshot.source(source).unwrap();
@@ -57,7 +57,7 @@ impl Place<'_> {
     }
 }
 
-/// The indexes, as operators take them.
+/// The indexes in the form that operators take.
 fn asked<'a>(places: &'a [Place<'_>]) -> Vec<IndexAsked<'a>> {
     let asked = |place: &'a Place<'_>| IndexAsked {
         snapshot: &place.snapshot,
@@ -156,7 +156,7 @@ fn check_histogram(places: &[Place<'_>], time: TimeRange, bucket: Option<Bucket>
     assert_eq!(found.next(), None);
 }
 
-/// Records by bucket, of any value or none.
+/// Checks the count of records by bucket, with any value or none.
 pub fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
     let mut expected: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for place in places {
@@ -189,7 +189,7 @@ pub fn check_counts(places: &[Place<'_>], time: TimeRange, bucket: Bucket) {
     }
 }
 
-/// The records with the greatest and the least values, with equal values in log order.
+/// Checks the records with the greatest and the least values. Equal values come in log order.
 pub fn check_top(places: &[Place<'_>], time: TimeRange, rows: u64) {
     let mut all = Vec::new();
     for (part, place) in places.iter().enumerate() {
@@ -239,7 +239,7 @@ fn check(places: &[Place<'_>]) {
             check_top(places, time, rows);
         }
         for bucket in buckets {
-            // Times of any value at all are too far apart for short buckets of all of them to be few.
+            // The times of any values at all are so far apart that short buckets would be too many.
             if time == TimeRange::ALL && bucket.is_some_and(|bucket| bucket != Bucket::Months(5)) {
                 continue;
             }
@@ -276,7 +276,7 @@ proptest! {
             ("metric", "change", "change"),
             ("metric", "large", "large"),
             ("metric", "ones", "ones"),
-            // The same field under other bins.
+            // The same field with other bins.
             ("event", "level", "fine"),
             ("event", "level", "level"),
         ];

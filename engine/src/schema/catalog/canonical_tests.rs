@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::tests::{UUID, act, any_action, at, decoded, def, redis, told};
+use super::tests::{UUID, act, any_action, at, content, decoded, def, redis};
 use super::*;
 use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::layout::TimeKind;
@@ -92,17 +92,17 @@ fn a_forgotten_source_keeps_its_id_and_is_defined_again_as_another() {
     // This holds however often the catalog is rewritten.
     again = rewritten(&again, at(8), &[]);
     let other = def("gone", &[("b", FieldType::Utf8), ("c", FieldType::I8)]);
-    let before = told(&again);
+    let before = content(&again);
     let planned = again
         .plan(|catalog| catalog.define_source(&other, at(9)))
         .unwrap();
-    assert_eq!(told(&again), before, "a plan changes nothing");
+    assert_eq!(content(&again), before, "a plan changes nothing");
     let own = SourceDef {
         time: TimeKind::Own,
         ..other.clone()
     };
     assert!(again.define_source(&own, at(9)).is_err());
-    assert_eq!(told(&again), before, "a refusal changes nothing");
+    assert_eq!(content(&again), before, "a refusal changes nothing");
     let (id, events) = again.define_source(&other, at(9)).unwrap();
     assert_eq!((id, &events), (planned.0, &planned.1));
     assert_eq!((id, events.len()), (gone, 1));

@@ -91,7 +91,7 @@ fn is_torn(line: &[u8]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{UUID, at, decoded, def, file_of, redis, told};
+    use super::super::tests::{UUID, at, content, decoded, def, file_of, redis};
     use super::*;
     use crate::schema::field::FieldType;
     use crate::types::{Address, IndexId, SourceId};
@@ -132,7 +132,7 @@ mod tests {
         }
         let (whole, lines, bytes) = decoded(file.as_bytes()).unwrap();
         assert_eq!((lines, bytes), (5, file.len()));
-        assert_eq!(told(&whole), told(&catalog));
+        assert_eq!(content(&whole), content(&catalog));
         let zeroed = [&file.as_bytes()[..last], &[0; 40], b"half\n"].concat();
         assert_eq!(decoded(&zeroed).unwrap().2, last);
         assert_eq!(decoded(&[0; 100]).unwrap().1, 0);

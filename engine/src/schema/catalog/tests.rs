@@ -67,7 +67,7 @@ pub(super) fn decoded(text: &[u8]) -> Result<(Catalog, usize, usize)> {
 }
 
 /// The whole content of a catalog, as text.
-pub(super) fn told(catalog: &Catalog) -> String {
+pub(super) fn content(catalog: &Catalog) -> String {
     format!(
         "{:?} {:?} {}",
         catalog.sources, catalog.index_sources, catalog.event_count
@@ -114,14 +114,14 @@ fn indexes_give_keys_of_what_they_cover() {
 #[test]
 fn the_same_definition_again_changes_nothing() {
     let (mut catalog, id) = of_redis();
-    let before = told(&catalog);
+    let before = content(&catalog);
     let mut again = redis();
     again.indexes[1].filter = Some("'SET' = op".to_owned());
     again.fields[1].labels.remove(&1);
     assert_eq!(catalog.define_source(&again, at(9)).unwrap(), (id, vec![]));
     again.indexes.clear();
     assert_eq!(catalog.define_source(&again, at(9)).unwrap(), (id, vec![]));
-    assert_eq!(told(&catalog), before);
+    assert_eq!(content(&catalog), before);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn fields_at_the_end_begin_a_layout() {
 #[test]
 fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
     let (mut catalog, _) = of_redis();
-    let before = told(&catalog);
+    let before = content(&catalog);
     let mut refused = |change: fn(&mut SourceDef), part: &str| {
         let mut other = redis();
         change(&mut other);
@@ -186,14 +186,14 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
         },
         "close it first",
     );
-    assert_eq!(told(&catalog), before);
+    assert_eq!(content(&catalog), before);
     let mut new = SourceDef {
         name: "new".to_owned(),
         ..redis()
     };
     let index = catalog.find("redis").unwrap().index("sets").unwrap().id;
     catalog.close_index(index, at(1)).unwrap();
-    let before = told(&catalog);
+    let before = content(&catalog);
     new.fields
         .extend((0..998).map(|i| FieldDef::new(format!("f{i}"), FieldType::U8)));
     assert!(
@@ -201,13 +201,13 @@ fn another_source_of_the_same_name_is_refused_and_changes_nothing() {
             .define_source(&new, at(0))
             .is_err_and(|error| error.to_string().contains("stands after"))
     );
-    assert_eq!(told(&catalog), before);
+    assert_eq!(content(&catalog), before);
     new.fields.truncate(2);
     new.indexes.push(IndexDef::new("more", None));
     catalog.parts = PARTS_MAX - 4;
-    let before = told(&catalog);
+    let before = content(&catalog);
     assert!(refusal(&mut catalog, &new).contains("bin edges"));
-    assert_eq!(told(&catalog), before);
+    assert_eq!(content(&catalog), before);
     catalog.parts = 0;
     let raw = SourceDef::new("raw");
     catalog.define_source(&raw, at(1)).unwrap();
@@ -330,7 +330,7 @@ fn limits_hold() {
 
 // case Network and input: very many sources
 #[test]
-fn what_a_catalog_allocates_is_limited() {
+fn the_memory_of_a_catalog_is_limited() {
     let mut catalog = Catalog::new();
     let mut wide = def("x", &[]);
     wide.fields = (0..1000)
@@ -403,7 +403,7 @@ fn a_name_that_is_like_no_other_lists_what_there_is() {
 fn events_that_cannot_follow_are_refused() {
     let mut catalog = Catalog::new();
     let (id, events) = catalog.define_source(&redis(), at(4)).unwrap();
-    let before = told(&catalog);
+    let before = content(&catalog);
     for event in events {
         assert!(catalog.apply(&event).is_err(), "{event:?} twice");
     }
@@ -443,7 +443,7 @@ fn events_that_cannot_follow_are_refused() {
         at: at(4),
         on_overload: Overload::Block,
     });
-    assert_eq!(told(&catalog), before);
+    assert_eq!(content(&catalog), before);
 }
 
 #[derive(Clone, Debug)]
@@ -505,20 +505,20 @@ proptest! {
         let mut catalog = Catalog::new();
         let mut events = Vec::new();
         for (chunk, action) in actions.iter().enumerate() {
-            let before = told(&catalog);
+            let before = content(&catalog);
             let planned = catalog.plan(|catalog| act(catalog, action, at(chunk as u64)));
-            prop_assert_eq!(&told(&catalog), &before, "a plan changes nothing");
+            prop_assert_eq!(&content(&catalog), &before, "a plan changes nothing");
             match act(&mut catalog, action, at(chunk as u64)) {
                 Ok(made) => {
                     prop_assert_eq!(planned.unwrap(), made.as_slice());
                     events.extend(made);
                 }
-                Err(_) => prop_assert_eq!(told(&catalog), before, "a refusal changes nothing"),
+                Err(_) => prop_assert_eq!(content(&catalog), before, "a refusal changes nothing"),
             }
         }
         let file = file_of(&events);
         let (replayed, lines, bytes) = decoded(file.as_bytes()).unwrap();
-        prop_assert_eq!(told(&replayed), told(&catalog));
+        prop_assert_eq!(content(&replayed), content(&catalog));
         prop_assert_eq!((lines as u64, bytes), (catalog.event_count(), file.len()));
         prop_assert_eq!(replayed.latest_at(), events.last().map_or(Address::ZERO, Event::at));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::tests::{at, def, redis, told};
+use super::tests::{at, content, def, redis};
 use super::*;
 use crate::schema::field::{FieldDef, FieldType};
 use crate::schema::index::IndexDef;
@@ -23,7 +23,7 @@ fn a_plan_leaves_no_trace_and_copies_no_other_source() {
     catalog.define_source(&redis(), at(0)).unwrap();
     let other = def("packet", &[("bytes", FieldType::U64)]);
     catalog.define_source(&other, at(0)).unwrap();
-    let (before, stood) = (told(&catalog), places(&catalog));
+    let (before, stood) = (content(&catalog), places(&catalog));
     let kept = Arc::clone(catalog.find("packet").unwrap());
 
     let mut amended = redis();
@@ -41,7 +41,10 @@ fn a_plan_leaves_no_trace_and_copies_no_other_source() {
     };
     let events = catalog.plan(plan).unwrap();
     assert_eq!(events.len(), 6);
-    assert_eq!((told(&catalog), places(&catalog)), (before.clone(), stood));
+    assert_eq!(
+        (content(&catalog), places(&catalog)),
+        (before.clone(), stood)
+    );
     assert!(catalog.find("syscall").is_none());
     assert_eq!(catalog.latest_at(), at(0));
 
@@ -52,7 +55,7 @@ fn a_plan_leaves_no_trace_and_copies_no_other_source() {
         catalog.define_source(&otherwise, at(3)).map(drop)
     });
     assert!(refused.is_err());
-    assert_eq!((told(&catalog), places(&catalog)), (before, stood));
+    assert_eq!((content(&catalog), places(&catalog)), (before, stood));
 
     for event in &events {
         catalog.apply(event).unwrap();

@@ -146,7 +146,7 @@ fn comparisons_match_as_in_sql() {
 }
 
 #[test]
-fn what_is_false_or_null_does_not_match() {
+fn false_and_null_do_not_match() {
     let nulls = Record {
         u: None,
         i: None,

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 /// The socket's name in its directory.
 pub const SOCKET_NAME: &str = "ingest.sock";
-/// A socket address has 108 bytes, with the closing NUL.
-const PATH_BYTES_MAX: usize = 107;
+/// A socket address has 108 bytes, with the closing NUL. Until a socket listens, `.tmp` follows its name.
+const PATH_BYTES_MAX: usize = 107 - ".tmp".len();
 
 /// Calls `f` with a path to the directory's socket that fits a socket address.
 ///

@@ -9,8 +9,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
-    Capture, NAME_BYTES_MAX, Packets, Syscalls, blockio, json, lines, number_of, pagecache,
-    syscalls,
+    Capture, Cgroup, NAME_BYTES_MAX, Packets, Processes, Sched, Selection, Syscalls, Tcp, blockio,
+    json, lines, number_of, pagecache, process, sched, syscalls, tcp,
 };
 
 use crate::cli::declared::declared;
@@ -30,6 +30,40 @@ pub(super) struct Whole {
     pub(super) patience: Option<Span>,
 }
 
+/// The threads to record; all if no option is given.
+#[derive(clap::Args, Debug)]
+pub(super) struct Who {
+    /// Process to record, by its id; may be repeated
+    #[arg(long = "pid", value_name = "PID")]
+    pids: Vec<u32>,
+    /// Name of a process or thread to record, with all threads of the process; the kernel keeps 15 bytes of a name. May be repeated
+    #[arg(long = "comm", value_name = "NAME", value_parser = name_of_task)]
+    names: Vec<String>,
+    /// Also record the processes that a recorded process starts
+    #[arg(long)]
+    follow: bool,
+    /// Control group to record, with those below it: its folder, or its path as /proc/PID/cgroup shows it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+}
+
+impl Who {
+    fn selection(self) -> anyhow::Result<Selection> {
+        let Who {
+            pids,
+            names,
+            follow,
+            cgroup,
+        } = self;
+        Ok(Selection {
+            pids,
+            names,
+            follow,
+            cgroup: cgroup.map(|path| Cgroup::find(&path)).transpose()?,
+        })
+    }
+}
+
 /// One capture.
 #[derive(Parser, Debug)]
 #[command(
@@ -43,23 +77,56 @@ pub(super) enum What {
         after_help = "Example:\n  ingestd record live.loom syscalls --comm redis-server --min-latency 1ms"
     )]
     Syscalls {
-        /// Process to record, by its id; may be repeated
-        #[arg(long = "pid", value_name = "PID")]
-        pids: Vec<u32>,
-        /// Name of a process or thread to record, with all threads of the process; the kernel keeps 15 bytes of a name. May be repeated
-        #[arg(long = "comm", value_name = "NAME", value_parser = name_of_task)]
-        names: Vec<String>,
+        #[command(flatten)]
+        who: Who,
         /// System call to record, such as 'read'; may be repeated
         #[arg(long = "syscall", value_name = "NAME", value_parser = syscall_number)]
         numbers: Vec<u16>,
         /// Record only calls that took at least this long, such as 1ms
         #[arg(long, value_name = "TIME")]
         min_latency: Option<Span>,
-        /// Also record the processes that a recorded process starts
-        #[arg(long)]
-        follow: bool,
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "syscall")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record when threads run and wait for a processor, one record when a run ends
+    #[command(after_help = "Example:\n  ingestd record live.loom sched --comm redis-server")]
+    Sched {
+        #[command(flatten)]
+        who: Who,
+        /// Record only runs before which the thread was off the processors for at least this long, such as 1ms
+        #[arg(long, value_name = "TIME")]
+        min: Option<Span>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "sched")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record processes that begin, execute a program or end
+    #[command(after_help = "Example:\n  ingestd record live.loom process --seconds 60")]
+    Process {
+        #[command(flatten)]
+        who: Who,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "process")]
+        source: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
+    /// Record changes of TCP connections, segments that are sent again, and resets
+    #[command(after_help = "Example:\n  ingestd record live.loom tcp --port 6379")]
+    Tcp {
+        /// Port of either end; may be repeated
+        #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+        ports: Vec<u16>,
+        /// Process that connected or listened, by its id; may be repeated
+        #[arg(long = "pid", value_name = "PID")]
+        pids: Vec<u32>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "tcp")]
         source: String,
         #[command(flatten)]
         whole: Whole,
@@ -156,6 +223,9 @@ impl What {
     pub(super) fn whole(&self) -> &Whole {
         match self {
             What::Syscalls { whole, .. }
+            | What::Sched { whole, .. }
+            | What::Process { whole, .. }
+            | What::Tcp { whole, .. }
             | What::Blockio { whole, .. }
             | What::Pagecache { whole, .. }
             | What::Packets { whole, .. }
@@ -167,22 +237,43 @@ impl What {
     pub(super) fn open(self, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
         match self {
             What::Syscalls {
-                pids,
-                names,
+                who,
                 numbers,
                 min_latency,
-                follow,
                 source,
                 ..
             } => {
                 let filter = Syscalls {
-                    pids,
-                    names,
+                    selection: who.selection()?,
                     numbers,
-                    follow,
                     latency_min: min_latency.map_or(Duration::ZERO, |Span(time)| time),
                 };
                 syscalls(&filter, source)
+            }
+            What::Sched {
+                who, min, source, ..
+            } => {
+                let filter = Sched {
+                    selection: who.selection()?,
+                    off_min: min.map_or(Duration::ZERO, |Span(time)| time),
+                };
+                sched(&filter, source)
+            }
+            What::Process { who, source, .. } => {
+                let selection = who.selection()?;
+                process(&Processes { selection }, source)
+            }
+            What::Tcp {
+                ports,
+                pids,
+                source,
+                ..
+            } => {
+                let selection = Selection {
+                    pids,
+                    ..Selection::default()
+                };
+                tcp(&Tcp { selection, ports }, source)
             }
             What::Blockio { device, source, .. } => blockio(device.as_deref(), source, dir),
             What::Pagecache { source, .. } => pagecache(source, dir),

@@ -255,31 +255,22 @@ impl Taker for Spanning<'_> {
 
     fn miss(&mut self, gap: copy::Gap) {
         let copy::Gap { from, to, cause } = gap;
-        let bytes = to.0 - from.0;
-        let chunks = bytes.div_ceil(u64::from(self.archive.directory.chunk_bytes()));
-        let name = &self.source.name;
-        let (reason, what, said) = match cause {
-            Cause::Retention => (
-                "retention",
-                None,
-                format!(
-                    "retention removed records before they were archived: source '{name}', addresses {from} to {to}, {bytes} bytes of all sources in {chunks} chunks; archive more often, or keep more with max_bytes and max_age"
-                ),
-            ),
-            Cause::Damage(what) => (
-                "damage",
-                Some(what.clone()),
-                format!(
-                    "damaged records are not archived: source '{name}', addresses {from} to {to}: {what}"
-                ),
-            ),
+        let (reason, what) = match cause {
+            Cause::Retention => ("retention", None),
+            Cause::Damage(what) => ("damage", Some(what)),
         };
-        self.passed.gaps.push(said);
+        let neighbour = self.gaps.last_mut();
+        let neighbour = neighbour.filter(|last| last.reason == reason && from <= last.to);
+        if let Some(last) = neighbour {
+            last.to = to.max(last.to);
+            last.to_ts_ns = None;
+            return;
+        }
         self.gaps.push(NotedGap {
             from,
             to,
-            bytes,
-            chunks,
+            bytes: 0,
+            chunks: 0,
             reason: reason.to_owned(),
             what,
             to_ts_ns: None,
@@ -287,15 +278,41 @@ impl Taker for Spanning<'_> {
     }
 }
 
+/// Tells of a gap as it was noted.
+fn tell(source: &str, gap: &NotedGap) -> String {
+    let NotedGap {
+        from,
+        to,
+        bytes,
+        chunks,
+        ..
+    } = gap;
+    match &gap.what {
+        None => format!(
+            "retention removed records before they were archived: source '{source}', addresses {from} to {to}, {bytes} bytes of all sources in {chunks} chunks; archive more often, or keep more with max_bytes and max_age"
+        ),
+        Some(what) => format!(
+            "damaged records are not archived: source '{source}', addresses {from} to {to}: {what}"
+        ),
+    }
+}
+
 impl Spanning<'_> {
     /// Commits the files that are written, and the gaps so far, if there are any.
     fn commit(&mut self, position: Address) -> anyhow::Result<()> {
         let files = self.span.move_in(&self.archive.path)?;
-        let gaps = std::mem::take(&mut self.gaps);
+        let mut gaps = std::mem::take(&mut self.gaps);
         if files.is_empty() && gaps.is_empty() {
             return Ok(());
         }
         let passed = &mut self.passed;
+        for gap in &mut gaps {
+            gap.bytes = gap.to.0 - gap.from.0;
+            gap.chunks = gap
+                .bytes
+                .div_ceil(u64::from(self.archive.directory.chunk_bytes()));
+            passed.gaps.push(tell(&self.source.name, gap));
+        }
         let count = files.len() as u64;
         let records: u64 = files.iter().map(|file| file.records).sum();
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();

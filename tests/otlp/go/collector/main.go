@@ -1,5 +1,5 @@
-// An OpenTelemetry Collector with no more than the tests need: OTLP in, batches, OTLP out over gRPC or HTTP.
-// It runs with the configuration FILE until SIGTERM, and then sends what it has.
+// An OpenTelemetry Collector with only the parts that the tests need: OTLP in, batches, OTLP out over gRPC or HTTP.
+// It runs with the configuration FILE until SIGTERM, and then sends the rest.
 //
 //	collector FILE
 package main
@@ -33,7 +33,7 @@ func main() {
 }
 
 func run(files []string) error {
-	// The Collector's own handler stands only after it says that it is ready.
+	// The Collector installs its own handler only after it reports that it is ready.
 	untilSignal, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	collector, err := otelcol.NewCollector(otelcol.CollectorSettings{

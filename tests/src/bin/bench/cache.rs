@@ -1,4 +1,4 @@
-//! The page cache, emptied of single files, so that a query can be measured cold without root.
+//! Drops single files from the page cache, so that a query can be measured cold without root.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::{Advice, fadvise};
 
-/// Forgets what is cached of a file, or of all files below a folder.
+/// Drops a file, or all files below a folder, from the page cache.
 pub fn drop_cached(path: &Path) -> Result<()> {
     let metadata = path
         .symlink_metadata()

@@ -1,4 +1,4 @@
-//! The charts of a dashboard, live: each on Loom's functions beside the same chart on a plain view, and the chunks that both read.
+//! The charts of a dashboard, live: each with Loom's functions beside the same chart on a plain view, and the chunks that both read.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::peer::{Peer, System};
 use super::producer::Producer;
 use super::table::{Line, Times};
 
-/// Records a second that come in meanwhile.
+/// Records pushed a second meanwhile.
 const RATE: u64 = 1_000_000;
-/// Before the newest record: what is published after the window is chosen.
+/// The distance of the window from the newest record, for records that are published after the window is chosen.
 const MARGIN_US: i64 = 500_000;
 
-/// One chart in both forms. Each answers its number of points, the records in them, and what of its values is exact.
+/// One chart in both forms. Each form returns the number of points, the number of records in them, and the exact ones of its values.
 pub struct Chart {
     name: &'static str,
     pub loom: String,
@@ -108,14 +108,14 @@ pub fn charts(dir: &Path, window: Span) -> Vec<Chart> {
     ]
 }
 
-/// All charts in turns with their peers over one window, while records come in.
+/// All charts in turn with their peers over one window, while records are pushed.
 pub fn live_beside_a_view(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
     let dir = place.path().join("live.loom");
     let toml = sources_toml(1, 1, RECORD_BYTES);
     let producer = Producer::start(&dir, &toml, pool(), RATE, u64::MAX)?;
     let seconds = sizes.chart_seconds;
-    // A few seconds before the window, so that it begins within the directory.
+    // Waits a few seconds longer than the window, so that the directory begins before it.
     while producer.is_running() && producer.pushed() < RATE * (seconds + 3) {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -167,7 +167,7 @@ fn measure(duckdb: &mut Peer, chart: &Chart, sizes: &Sizes) -> Result<Line> {
     Ok(line.with_times(loom, Some(("the same on a view of `loom_attach`", view))))
 }
 
-/// Of the latest scan.
+/// The chunks that the latest scan read.
 fn chunks_read(duckdb: &mut Peer) -> Result<String> {
     let stats = duckdb.query(
         "SELECT chunks_read || ' of ' || chunks_total FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1",

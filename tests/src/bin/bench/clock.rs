@@ -1,21 +1,21 @@
-//! Wall time and CPU time of a stretch of work.
+//! Wall time and CPU time of a piece of work.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a stretch of work took.
+/// The cost of a piece of work.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// Of the thread that did it.
+    /// CPU time of the thread that did the work.
     pub thread_cpu: Duration,
-    /// Of all threads of this process.
+    /// CPU time of all threads of this process.
     pub process_cpu: Duration,
 }
 
 impl Cost {
-    /// Of the thread.
+    /// CPU time of the thread for each record.
     pub fn as_nanos_a_record(&self, records: u64) -> f64 {
         self.thread_cpu.as_nanos() as f64 / records as f64
     }

@@ -1,9 +1,8 @@
-//! C1 to C7: a directory as rows and compacted, side by side, and the same rows in DuckDB and ClickHouse: what they take, and what questions cost.
+//! C1, C2 and C4 to C7: a directory, and the same rows in DuckDB and ClickHouse: their sizes, and the cost of questions.
 //!
-//! The demo's three sources, a host's gauges, and numbers that nothing compresses.
+//! The data are the demo's three sources, a host's gauges, and numbers that cannot be compressed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -12,21 +11,18 @@ use ingestd::client::Client;
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use ingestd::demo::{self, DemoOptions};
-use loom_engine::compact::Compactor;
-use loom_engine::log::ColumnSegments;
-use loom_engine::log::storage::OsStorage;
+use loom_engine::log::RecordSegments;
 use loom_engine::query::Directory;
 use loom_tests::seed::Seed;
 
 use super::cache::drop_cached;
-use super::clock::Stopwatch;
 use super::figures::rounded;
 use super::ingest::{LOGS, files_in, open_writer, place_in};
 use super::options::Sizes;
 use super::peer::{Peer, System};
 use super::table::{Line, Times};
 
-const LOG: &str = "[log]\nsegment = '32MiB'\nblock = '8MiB'\ncompact = 'off'\n";
+const LOG: &str = "[log]\nsegment = '32MiB'\nblock = '8MiB'\n";
 const RATE: u64 = 2_000_000;
 const GAUGES: &str = r#"[[source]]
 name = "gauges"
@@ -38,25 +34,22 @@ name = "random"
 field = [{ name = "a", type = "u64" }, { name = "b", type = "u64" }, { name = "c", type = "u64" }, { name = "d", type = "u64" }, { name = "e", type = "u64" }, { name = "f", type = "u64" }]
 index = [{ name = "a", value = "a" }]
 "#;
-/// What a host counts grows by at most so much from one record to the next.
+/// The most by which a host's counter grows from one record to the next.
 const COUNTED_MOST: u64 = 100_000;
 const HOSTS: usize = 64;
 
-/// One set of records in all its forms.
+/// One set of records in all systems.
 struct Set {
     name: &'static str,
     sources: Vec<&'static str>,
     records: u64,
-    rows: PathBuf,
-    columns: PathBuf,
-    compacted: ColumnSegments,
-    /// Of the thread that compacted.
-    cpu: Duration,
+    dir: PathBuf,
+    units: RecordSegments,
     duckdb: PathBuf,
     parquet_bytes: u64,
 }
 
-/// What is asked of one source of the demo. `DIR` stands for a directory.
+/// A question about one source of the demo. `DIR` is replaced by a directory.
 struct Question {
     target: &'static str,
     measure: &'static str,
@@ -67,15 +60,14 @@ struct Question {
     is_cold_too: bool,
 }
 
-/// All of it.
-pub fn both_forms(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+/// Runs the whole part.
+pub fn of_units(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
     let records = sizes.column_records;
     let demo = place.path().join("demo.loom");
     make_demo(&demo, records)?;
     let demo = Set::of("demo", demo, vec!["redis_request", "syscall", "packet"])?;
-    let mut lines = vec![compaction(&demo)];
-    lines.extend(sizes_of(&demo, "≤ 11")?);
+    let mut lines = sizes_of(&demo, "≤ 11")?;
     for (name, toml, owed) in [
         ("gauges", GAUGES, "≤ 18"),
         ("random", RANDOM, "≤ 1.01 × rows"),
@@ -88,7 +80,7 @@ pub fn both_forms(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// So many records of the demo, by a daemon.
+/// Records the demo with a daemon.
 fn make_demo(dir: &Path, records: u64) -> Result<()> {
     let config = Config::parse(LOG).map_err(anyhow::Error::msg)?;
     let daemon = Daemon::start(dir, &config, false)?;
@@ -105,7 +97,7 @@ fn make_demo(dir: &Path, records: u64) -> Result<()> {
     Ok(daemon.stop()?)
 }
 
-/// So many records of a source that is drawn here.
+/// Writes `records` records of a random source.
 fn make(dir: &Path, toml: &str, name: &str, records: u64) -> Result<()> {
     let (mut writer, sources) = open_writer(dir, &format!("{LOG}{toml}"))?;
     let source = *sources.first().context("no source")?;
@@ -145,22 +137,10 @@ fn make(dir: &Path, toml: &str, name: &str, records: u64) -> Result<()> {
 }
 
 impl Set {
-    /// Compacts a copy, and gives the rows to DuckDB.
-    fn of(name: &'static str, rows: PathBuf, sources: Vec<&'static str>) -> Result<Set> {
-        let columns = rows.with_extension("columns.loom");
-        let copied = Command::new("cp")
-            .arg("-a")
-            .arg(&rows)
-            .arg(&columns)
-            .status()?;
-        ensure!(copied.success(), "copying {}: {copied}", rows.display());
-        let watch = Stopwatch::start();
-        let mut compactor = Compactor::open(&columns, OsStorage::default())?;
-        let durable = compactor.durable()?;
-        while compactor.step(durable, || true)?.is_some() {}
-        let cpu = watch.cost().thread_cpu;
-        let directory = Directory::open(&columns)?;
-        let compacted = directory.status()?.columns;
+    /// Copies the rows to DuckDB.
+    fn of(name: &'static str, dir: PathBuf, sources: Vec<&'static str>) -> Result<Set> {
+        let directory = Directory::open(&dir)?;
+        let units = directory.status()?.record_segments;
         let snapshot = directory.snapshot()?;
         let mut records = 0;
         for source in &sources {
@@ -169,26 +149,25 @@ impl Set {
         let mut set = Set {
             name,
             records,
-            duckdb: rows.with_extension("duckdb"),
-            rows,
-            columns,
+            duckdb: dir.with_extension("duckdb"),
+            dir,
             sources,
-            compacted,
-            cpu,
+            units,
             parquet_bytes: 0,
         };
         set.share()?;
         Ok(set)
     }
 
-    /// A table and a Parquet file of each source, with all that a scan gives but what is the same in every row or another form of the time.
+    /// Makes a table and a Parquet file of each source, with all columns of a scan except those that are equal in every row or another form
+    /// of the time.
     fn share(&mut self) -> Result<()> {
         let mut duckdb = Peer::start(System::DuckDb, &self.duckdb)?;
         for source in &self.sources {
-            let scan = scan(&self.rows, source);
+            let scan = scan(&self.dir, source);
             let rows = format!("SELECT * EXCLUDE (dir, source, ts) FROM {scan}");
             duckdb.query(&format!("CREATE TABLE {source} AS {rows}"))?;
-            let file = self.rows.with_extension(format!("{source}.parquet"));
+            let file = self.dir.with_extension(format!("{source}.parquet"));
             let to = file.display();
             duckdb.query(&format!(
                 "COPY ({rows}) TO '{to}' (FORMAT parquet, COMPRESSION zstd)"
@@ -204,46 +183,22 @@ impl Set {
     }
 
     fn log_bytes(&self, log: &str) -> Result<u64> {
-        let files = files_in(&self.rows.join(log))?;
+        let files = files_in(&self.dir.join(log))?;
         Ok(files.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Bytes of all logs a record, as rows and as columns; and of the record log alone, as columns.
+    /// The bytes of all logs for each record, in the record log's addresses and on the disk; and those of the record log alone, on the
+    /// disk.
     fn forms(&self) -> Result<(f64, f64, f64)> {
         let [records, chunks, times] = LOGS.map(|log| self.log_bytes(log));
-        let (records, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
-        // What nothing compresses stays rows.
-        let ratio = match self.compacted.rows_bytes {
-            0 => 1.0,
-            rows_bytes => self.compacted.bytes as f64 / rows_bytes as f64,
-        };
-        let columns = records * ratio;
-        Ok((records + indexes, columns + indexes, columns))
+        let (alone, indexes) = (self.a_record(records?), self.a_record(chunks? + times?));
+        let rows = self.a_record(self.units.encoded_bytes);
+        Ok((rows + indexes, alone + indexes, alone))
     }
 }
 
 fn scan(dir: &Path, source: &str) -> String {
     format!("loom_scan('{}', '{source}')", dir.display())
-}
-
-fn compaction(set: &Set) -> Line {
-    let bytes = set.compacted.rows_bytes as f64;
-    // A record of the demo and its share of a chunk's header and trailer.
-    let records = bytes / 56.0;
-    Line {
-        target: "C3",
-        measure: "compaction, one thread".to_owned(),
-        loom: format!(
-            "{} M records/s of CPU",
-            rounded(records / 1e6 / set.cpu.as_secs_f64())
-        ),
-        owed: "≥ 12 M/s".to_owned(),
-        how: format!(
-            "{} segments of 32 MiB of the demo, synced",
-            set.compacted.segments
-        ),
-        ..Line::default()
-    }
 }
 
 fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
@@ -273,41 +228,37 @@ fn sizes_of(set: &Set, owed: &str) -> Result<Vec<Line>> {
     Ok(peers.map(line).into())
 }
 
-/// Questions to both forms and to DuckDB in turns, once all three agree.
+/// Sends questions to Loom, DuckDB and ClickHouse in turn, once all agree.
 fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
-    let mut loom = Peer::start(System::Loom, &set.rows)?;
+    let mut loom = Peer::start(System::Loom, &set.dir)?;
     let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
-    let mut clickhouse = Peer::start(System::ClickHouse, &set.rows.with_extension("clickhouse"))?;
+    let mut clickhouse = Peer::start(System::ClickHouse, &set.dir.with_extension("clickhouse"))?;
     clickhouse.query(&format!(
         "CREATE TABLE bench.syscall ENGINE = MergeTree ORDER BY ts_ns AS SELECT * FROM file('{}', 'Parquet') SETTINGS schema_inference_make_columns_nullable = 0",
-        set.rows.with_extension("syscall.parquet").display()
+        set.dir.with_extension("syscall.parquet").display()
     ))?;
     let mut lines = Vec::new();
     for question in questions(&mut duckdb)? {
         eprintln!("  {}", question.measure);
-        let of_form = |dir: &Path| question.loom.replace("DIR", &dir.display().to_string());
-        let forms = [of_form(&set.columns), of_form(&set.rows)];
+        let own = question.loom.replace("DIR", &set.dir.display().to_string());
         let expected = duckdb.query(&question.duckdb)?.rows;
-        for sql in &forms {
-            let found = loom.query(sql)?.rows;
-            ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
-        }
+        let found = loom.query(&own)?.rows;
+        ensure!(found == expected, "{own}: {found:?}, not {expected:?}");
         if let Some(sql) = &question.clickhouse {
             let found = clickhouse.query(sql)?.rows;
             ensure!(found == expected, "{sql}: {found:?}, not {expected:?}");
         }
-        let mut times: [Times; 4] = Default::default();
+        let mut times: [Times; 3] = Default::default();
         for _ in 0..sizes.runs {
-            let [columns, rows, of_duckdb, of_clickhouse] = &mut times;
-            columns.push(&loom.query(&forms[0])?);
-            rows.push(&loom.query(&forms[1])?);
+            let [columns, of_duckdb, of_clickhouse] = &mut times;
+            columns.push(&loom.query(&own)?);
             of_duckdb.push(&duckdb.query(&question.duckdb)?);
             if let Some(sql) = &question.clickhouse {
                 of_clickhouse.push(&clickhouse.query(sql)?);
             }
         }
-        let peers = ["its rows", System::DuckDb.name(), System::ClickHouse.name()];
-        let asked = 2 + usize::from(question.clickhouse.is_some());
+        let peers = [System::DuckDb.name(), System::ClickHouse.name()];
+        let asked = 1 + usize::from(question.clickhouse.is_some());
         lines.extend(lines_of(
             &question,
             &times,
@@ -317,21 +268,21 @@ fn ask(set: &Set, sizes: &Sizes) -> Result<Vec<Line>> {
         if question.is_cold_too && sizes.cold_runs > 0 {
             let mut times: [Times; 2] = Default::default();
             for _ in 0..sizes.cold_runs {
-                for ((dir, sql), times) in
-                    [&set.columns, &set.rows].iter().zip(&forms).zip(&mut times)
-                {
-                    let mut loom = Peer::start(System::Loom, dir)?;
-                    drop_cached(dir)?;
-                    times.push(&loom.query(sql)?);
-                }
+                let [columns, of_duckdb] = &mut times;
+                let mut loom = Peer::start(System::Loom, &set.dir)?;
+                drop_cached(&set.dir)?;
+                columns.push(&loom.query(&own)?);
+                let mut duckdb = Peer::start(System::DuckDb, &set.duckdb)?;
+                drop_cached(&set.duckdb)?;
+                of_duckdb.push(&duckdb.query(&question.duckdb)?);
             }
-            lines.extend(lines_of(&question, &times, "cold", &["its rows"]));
+            lines.extend(lines_of(&question, &times, "cold", &peers));
         }
     }
     Ok(lines)
 }
 
-/// The first of the times is of columns, and each other has a line beside it.
+/// The first of the times is Loom's. Each other one has a line with it.
 fn lines_of(question: &Question, times: &[Times], cache: &str, peers: &[&str]) -> Vec<Line> {
     let Some((columns, others)) = times.split_first() else {
         return Vec::new();
@@ -427,7 +378,7 @@ fn questions(duckdb: &mut Peer) -> Result<Vec<Question>> {
     ])
 }
 
-/// Half of the time, in µs: of all of it a table knows its greatest values without a look.
+/// The middle half of the time, in µs. A table knows the greatest values of its whole time without a scan.
 fn middle(duckdb: &mut Peer) -> Result<(i64, i64)> {
     let rows = duckdb
         .query("SELECT min(ts_ns) // 1000, max(ts_ns) // 1000 FROM syscall")?
@@ -443,7 +394,7 @@ fn middle(duckdb: &mut Peer) -> Result<(i64, i64)> {
     Ok((first + quarter, last - quarter))
 }
 
-/// Something of each field.
+/// An aggregate of each field.
 fn sums() -> String {
     let numbers = [
         "ts_ns",

@@ -1,4 +1,4 @@
-//! The directory that queries are measured on: records that came at a steady rate, in two indexes, and the same rows in the peers.
+//! The directory for the queries: records that arrived at a steady rate, in two indexes, and the same rows in the peers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::payloads::{Expected, Payloads, RECORD_BYTES, SOURCE, sources_toml};
 use super::peer::{Peer, System};
 use super::producer::Producer;
 
-/// So many payloads repeat: more than the processor's cache holds.
+/// The number of payloads before they repeat; they are larger than the processor's cache.
 const POOL_RECORDS: usize = 1 << 20;
-/// The index of the few records that failed: one bin for a match.
+/// The index of the few failed records: one bin for a match.
 pub const FAILED_INDEX: &str = "failed";
 
 const CLICKHOUSE_COLUMNS: &str = "source String, ts_ns Int64, latency_ns UInt64, request UInt64, key_hash UInt64, client UInt64, bytes UInt32, thread UInt32, op UInt32, status UInt32, addr UInt64";
@@ -24,7 +24,7 @@ pub struct Dataset {
     place: Place,
     pub records: u64,
     pub expected: Expected,
-    /// Arrival of the first and of the last record.
+    /// Arrivals of the first and the last record.
     pub first_ns: i64,
     pub last_ns: i64,
 }
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-/// Times from one to another, in µs since the epoch, half open.
+/// A half-open range of times, in µs since the epoch.
 #[derive(Copy, Clone, Debug)]
 pub struct Span {
     pub from_us: i64,
@@ -62,13 +62,13 @@ pub fn toml() -> String {
     )
 }
 
-/// Of a scan what the peers have too: all but the directory, which says the same of every row.
+/// The columns of a scan that the peers have too: all except the directory, which is equal in every row.
 pub fn shared_columns(scan: &str) -> String {
     format!("(SELECT * EXCLUDE (dir) FROM {scan})")
 }
 
 impl Dataset {
-    /// Records so many, with a clean stop. What an earlier run kept at `kept` is taken as it is.
+    /// Records the directory and stops cleanly. A directory that an earlier run kept at `kept` is used as it is.
     pub fn make(folder: &Path, kept: Option<&Path>, sizes: &Sizes) -> Result<Dataset> {
         let place = match kept {
             Some(kept) => {
@@ -103,7 +103,7 @@ impl Dataset {
         self.place.path().join("bench.loom")
     }
 
-    /// What a system reads.
+    /// The path of a system's data.
     pub fn path(&self, system: System) -> PathBuf {
         match system {
             System::Loom => self.loom_dir(),
@@ -111,12 +111,12 @@ impl Dataset {
         }
     }
 
-    /// A system that has the rows.
+    /// Starts a system that has the rows.
     pub fn open(&self, system: System) -> Result<Peer> {
         Peer::start(system, &self.path(system))
     }
 
-    /// Gives the rows of `loom_scan`, all its columns, to the peers.
+    /// Copies the rows of `loom_scan`, with all columns, to the peers.
     pub fn share(&self) -> Result<()> {
         if self.path(System::ClickHouse).exists() {
             return Ok(());
@@ -147,7 +147,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// A part of the time that the records span, in thousandths of it. It begins and ends within chunks.
+    /// A part of the time of the records, in thousandths. It begins and ends within chunks.
     pub fn part(&self, from: i64, to: i64) -> Span {
         let at = |thousandths: i64| {
             let span_ns = i128::from(self.last_ns - self.first_ns);
@@ -171,7 +171,7 @@ impl Dataset {
 }
 
 impl Span {
-    /// As parameters of Loom's functions.
+    /// The range as parameters of Loom's functions.
     pub fn parameters(self) -> String {
         format!(
             "t_from := make_timestamptz({}::BIGINT), t_to := make_timestamptz({}::BIGINT)",
@@ -179,7 +179,7 @@ impl Span {
         )
     }
 
-    /// As a condition on `ts_ns`.
+    /// The range as a condition on `ts_ns`.
     pub fn condition(self) -> String {
         format!("ts_ns >= {}000 AND ts_ns < {}000", self.from_us, self.to_us)
     }

@@ -1,7 +1,7 @@
-//! Hosts that report their CPU every ten seconds, as the benchmark TSBS has them (its use case "devops", CPU alone): the same samples as groups of Loom, as blocks of
-//! Prometheus and as a Parquet file.
+//! Hosts that report their CPU every ten seconds, as in the benchmark TSBS (its use case "devops", CPU only): the same samples as groups of
+//! Loom, as blocks of Prometheus and as a Parquet file.
 //!
-//! Samples stand 5 s after full ten seconds and some ms more, so none lies on an edge of a question's window.
+//! Samples are 5 s and some ms after full ten seconds, so none is on an edge of a question's window.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,8 +13,6 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use loom_engine::Timestamp;
-use loom_engine::compact::Compactor;
-use loom_engine::log::storage::OsStorage;
 use loom_engine::schema::{FieldDef, FieldType, FieldValue, PayloadEncoder, SourceDef, TimeKind};
 use loom_tests::daemon::wait_until;
 use loom_tests::seed::Seed;
@@ -36,12 +34,12 @@ pub const METRICS: [&str; 10] = [
     "usage_guest_nice",
 ];
 const EVERY_S: i64 = 10;
-/// What a block of Prometheus covers.
+/// The span of a block of Prometheus.
 const BLOCK_S: i64 = 7200;
-/// Between two hosts; Prometheus has whole milliseconds.
+/// Hosts report a millisecond apart, because Prometheus has whole milliseconds.
 const PHASES: i64 = 1000;
 
-/// How many hosts report, for how long, up to now.
+/// The number of hosts, and the time over which they report, up to now.
 #[derive(Copy, Clone, Debug)]
 pub struct Shape {
     pub hosts: usize,
@@ -60,7 +58,7 @@ impl Shape {
         self.first_s + self.hours * 3600
     }
 
-    /// When a host is looked at, in ms.
+    /// The times at which a host reports, in ms.
     fn times_ms(&self, host: usize) -> impl Iterator<Item = i64> {
         let phase = host as i64 % PHASES;
         (self.first_s..self.end_s())
@@ -100,7 +98,7 @@ impl Devops {
     }
 }
 
-/// What the files in a folder and below take on the disk.
+/// The bytes that the files in a folder and below take on the disk.
 fn bytes_under(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
@@ -114,7 +112,7 @@ fn bytes_under(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The labels that a host has besides its name.
+/// The labels of a host besides its name.
 fn tags(host: usize) -> [(&'static str, String); 9] {
     let mut seed = Seed::of(host as u64 + 1);
     let mut one_of = |words: &[&str]| {
@@ -142,7 +140,7 @@ fn tags(host: usize) -> [(&'static str, String); 9] {
     ]
 }
 
-/// The numbers of a host from one time to the next: each takes a step up or down, within 0 and 100.
+/// The numbers of a host over time: each takes a step up or down, within 0 and 100.
 struct Walk {
     seed: Seed,
     now: [i64; METRICS.len()],
@@ -165,9 +163,9 @@ impl Walk {
     }
 }
 
-/// A group for each host, as a scrape makes it, in columns.
+/// Writes a group for each host in columns, as a scrape does.
 fn record(dir: &Path, shape: Shape) -> Result<()> {
-    // As a daemon has it that scrapes them.
+    // The configuration of a daemon that scrapes them.
     let targets: Vec<String> = (0..shape.hosts)
         .map(|host| format!("'host_{host}:9100'"))
         .collect();
@@ -197,9 +195,6 @@ fn record(dir: &Path, shape: Shape) -> Result<()> {
         writer.tick()?;
     }
     writer.close()?;
-    let mut compactor = Compactor::open(dir, OsStorage::default())?;
-    let durable = compactor.durable()?;
-    while compactor.step(durable, || true)?.is_some() {}
     Ok(())
 }
 
@@ -216,7 +211,8 @@ fn field(metric: &str, host: usize) -> FieldDef {
     field
 }
 
-/// The same as blocks of Prometheus, from OpenMetrics of one after the other: promtool reads all of its input for each block.
+/// Writes the samples as blocks of Prometheus, from the OpenMetrics text of one block after the other, because promtool reads its whole
+/// input for each block.
 fn make_blocks(text: &Path, tsdb: &Path, shape: Shape) -> Result<()> {
     let mut hosts: Vec<_> = (0..shape.hosts)
         .map(|host| (host, shape.times_ms(host).peekable(), Walk::of(host)))
@@ -251,7 +247,7 @@ fn make_blocks(text: &Path, tsdb: &Path, shape: Shape) -> Result<()> {
     Ok(std::fs::remove_file(text)?)
 }
 
-/// The same as Parquet, by time as a table that grows has it.
+/// Writes the samples as Parquet, in the order of time like a table that grows.
 fn share(csv: &Path, parquet: &Path, shape: Shape) -> Result<()> {
     let mut out = BufWriter::new(File::create(csv)?);
     writeln!(out, "ts_ms,hostname,{}", METRICS.join(","))?;
@@ -277,7 +273,7 @@ fn share(csv: &Path, parquet: &Path, shape: Shape) -> Result<()> {
     Ok(std::fs::remove_file(csv)?)
 }
 
-/// A server over blocks that are there.
+/// A server over existing blocks.
 pub struct Prometheus {
     process: Child,
     pub address: String,

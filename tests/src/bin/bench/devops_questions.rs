@@ -1,7 +1,9 @@
-//! The queries of TSBS' use case "devops", asked of Loom in both versions of DuckDB, of Prometheus through its API, and of DuckDB over Parquet, once all give the same answer.
+//! The queries of TSBS' use case "devops" to Loom in both versions of DuckDB, to Prometheus through its API, and to DuckDB over Parquet,
+//! once all give the same answer.
 //!
-//! The systems take turns; in its turn a system is asked the same for a while, each time as soon as it has answered, as TSBS asks one system alone.
-//! Of each answer, once its rows are there, the number of these, their sum, and their sum weighted by time are taken, so that a value in a wrong place is found.
+//! The systems take turns. In its turn a system is asked the same question for a while, each time as soon as it has answered, like TSBS,
+//! which asks one system alone. Each answer is reduced to the number of its rows, their sum, and their sum weighted by time, so that a
+//! value in a wrong place is found.
 
 use std::path::Path;
 
@@ -15,10 +17,10 @@ use super::options::Sizes;
 use super::peer::{Peer, System};
 use super::table::{Line, Times};
 
-/// How long a question is asked again and again, whose median counts.
+/// How long a question is repeated; the median counts.
 const STREAM_S: f64 = 0.05;
 
-/// What of some hosts' metrics is asked of a span.
+/// A query of some hosts' metrics over a span.
 struct Query {
     name: &'static str,
     metrics: &'static [&'static str],
@@ -34,7 +36,7 @@ enum Hosts {
 }
 
 enum Asks {
-    /// The greatest value of all hosts together, by metric, every so many seconds.
+    /// The greatest value of all hosts together, by metric, in steps of `every_s` seconds.
     Greatest { every_s: i64 },
     /// The mean of each host, by metric, every hour.
     Means,
@@ -107,7 +109,7 @@ fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
             let mut answers = Vec::new();
             for ((peer, question), times) in peers.iter_mut().zip(&asked).zip(&mut times) {
                 let answer = peer.ask(question).with_context(|| question.to_string())?;
-                // The first time warms up.
+                // The first time is a warm-up.
                 if first.is_some() {
                     times.push(&answer);
                 }
@@ -135,7 +137,7 @@ fn times(devops: &Devops, sizes: &Sizes) -> Result<Vec<Line>> {
             };
             let mut line = line.with_times(own, Some((peer, times)));
             if peer == "Prometheus" {
-                // Its server is another process than the one that asks.
+                // Its server runs in another process than the client, whose CPU time is measured.
                 line.peer_cpu.clear();
             }
             lines.push(line);
@@ -196,7 +198,7 @@ fn queries(shape: Shape) -> Vec<Query> {
         },
         of_all("high-cpu-all", one, Asks::Above(90)),
         Query {
-            // So far Prometheus looks back.
+            // Prometheus looks back this far.
             from_s: shape.end_s() - 300,
             ..of_all("lastpoint", &METRICS, Asks::Latest)
         },
@@ -209,7 +211,7 @@ fn queries(shape: Shape) -> Vec<Query> {
 }
 
 impl Query {
-    /// The hosts as a regular expression; `None`: all.
+    /// The hosts as a regular expression; `None` for all.
     fn pattern(&self) -> Option<String> {
         match &self.hosts {
             Hosts::All => None,
@@ -234,7 +236,7 @@ impl Query {
             true => String::new(),
             false => format!(", labels := {{{}}}", labels.join(", ")),
         };
-        // Texts, as a dashboard writes them: what DuckDB must call a function for takes it longer than the answer.
+        // The times are texts, as a dashboard writes them. A function call in DuckDB would take longer than the answer.
         let [from, to] = [self.from_s, self.to_s]
             .map(|second| jiff::Timestamp::from_second(second).expect("a time of this century"));
         let dir = dir.display();
@@ -245,7 +247,7 @@ impl Query {
         let (host, metric) = ("labels['hostname']", "labels['__name__']");
         match self.asks {
             Asks::Greatest { every_s } => {
-                // Of one metric, its name is known.
+                // The name is known if there is only one metric.
                 let (shown, by) = match self.metrics {
                     [_] => (String::new(), ""),
                     _ => (format!(", {metric} AS m"), "'__name__'"),
@@ -323,7 +325,7 @@ impl Query {
         format!("SELECT t, m, v FROM ({wide}) UNPIVOT (v FOR m IN ({metrics}))")
     }
 
-    /// The time of all latest readings: Prometheus does not say when they were taken.
+    /// The time of all latest readings, because Prometheus does not return their own times.
     fn latest(&self) -> String {
         format!("to_timestamp({})", self.from_s)
     }
@@ -336,13 +338,13 @@ impl Query {
         format!("time_bucket(INTERVAL {every_s} SECOND, ts)")
     }
 
-    /// The requests, as `bench_peer.py` takes them.
+    /// The requests in the form that `bench_peer.py` takes.
     fn of_prometheus(&self) -> String {
         let of = |metric: &str| match self.pattern() {
             None => metric.to_owned(),
             Some(hosts) => format!("{metric}{{hostname=~\"{hosts}\"}}"),
         };
-        // The API's ranges end where ours begin the next.
+        // A range of the API ends where one of ours begins its next bucket.
         let range = |query: String, step_s: i64| json!({"query": query, "start": self.from_s + step_s, "end": self.to_s, "step": step_s, "origin": self.from_s + step_s});
         let requests: Vec<Value> = match self.asks {
             Asks::Greatest { every_s } => self
@@ -360,7 +362,7 @@ impl Query {
                 .iter()
                 .map(|metric| range(format!("avg_over_time({}[1h])", of(metric)), 3600))
                 .collect(),
-            // As samples come back: those of a range, at its end.
+            // Samples come back for a range, which is asked for at its end.
             Asks::Above(least) => vec![json!({
                 "query": format!("{}[{}s]", of("usage_user"), self.to_s - self.from_s),
                 "time": self.to_s,

@@ -1,4 +1,4 @@
-//! Repeated measurements of one thing: their median, least and greatest.
+//! Repeated measurements of one quantity: their median, least and greatest.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl FromIterator<f64> for Figures {
 }
 
 impl fmt::Display for Figures {
-    /// `12.3 (11.0 to 14.2)`, or the figure alone where there is one.
+    /// `12.3 (11.0 to 14.2)`, or the figure alone if there is only one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let median = rounded(self.median());
         match self.0.len() {
@@ -70,7 +70,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// About three digits.
+/// Rounds to about three digits.
 pub fn rounded(figure: f64) -> String {
     match figure.abs() {
         0.0..1.0 => format!("{figure:.3}"),

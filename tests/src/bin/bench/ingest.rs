@@ -1,4 +1,4 @@
-//! One run of Loom's writer: payloads pushed by one thread into a directory on the disk to measure, until all of it is synced.
+//! One run of Loom's writer: one thread pushes payloads into a directory on the measured disk, until all of it is synced.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use super::clock::{Cost, Stopwatch};
 use super::payloads::{Expected, INDEX, Payloads, SOURCE, sources_toml};
 
-/// Records that share a timestamp where they are pushed in batches.
+/// Records that share a timestamp if they are pushed in batches.
 pub const BATCH_RECORDS: usize = 1024;
 pub const LOGS: [&str; 3] = ["records", "chunks", "times"];
 
-/// How records are pushed.
+/// The way in which records are pushed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Way {
     /// `push`: a timestamp a record.
@@ -28,7 +28,7 @@ pub enum Way {
     Batches,
 }
 
-/// What is pushed, into how many sources with how many indexes.
+/// The records to push, and the number of sources and indexes.
 #[derive(Copy, Clone, Debug)]
 pub struct Load {
     pub way: Way,
@@ -37,7 +37,7 @@ pub struct Load {
     pub records: u64,
 }
 
-/// What a run took. Its wall time ends when everything is on disk, synced; its thread's CPU time before the last flush.
+/// The cost of a run. Its wall time ends when everything is synced to the disk; its thread's CPU time ends before the last flush.
 pub struct Run {
     pub cost: Cost,
     pub records: u64,
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// A folder that is removed with what a run leaves in it.
+/// A folder that is removed with its content after a run.
 pub fn place_in(folder: &Path) -> Result<TempDir> {
     tempfile::Builder::new()
         .prefix("loom-bench-")
@@ -79,7 +79,7 @@ pub fn open_writer(dir: &Path, toml: &str) -> Result<(Writer, Vec<SourceId>)> {
     Ok((writer, sources))
 }
 
-/// Runs a load in a directory of its own, and fails unless a query finds all of it there.
+/// Runs a load in a new directory, and fails unless a query finds all of it there.
 pub fn ingest(folder: &Path, payloads: &Payloads, load: Load) -> Result<Run> {
     let place = place_in(folder)?;
     let dir = place.path().join("bench.loom");
@@ -111,7 +111,13 @@ pub fn ingest(folder: &Path, payloads: &Payloads, load: Load) -> Result<Run> {
     })
 }
 
-fn push(writer: &mut Writer, sources: &[SourceId], payloads: &Payloads, way: Way) -> Result<()> {
+/// Pushes all payloads once.
+pub fn push(
+    writer: &mut Writer,
+    sources: &[SourceId],
+    payloads: &Payloads,
+    way: Way,
+) -> Result<()> {
     let record_bytes = payloads.record_bytes;
     match way {
         Way::Each => {
@@ -135,7 +141,7 @@ fn push(writer: &mut Writer, sources: &[SourceId], payloads: &Payloads, way: Way
     Ok(())
 }
 
-/// Fails unless the engine's aggregate over the first source says what was pushed.
+/// Fails unless the engine's aggregate over the first source agrees with the pushed records.
 pub fn check(dir: &Path, expected: &Expected) -> Result<()> {
     let snapshot = Directory::open(dir)?.snapshot()?;
     let source = snapshot.source(SOURCE)?;
@@ -174,7 +180,7 @@ pub fn check(dir: &Path, expected: &Expected) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the first source holds so many records.
+/// Fails unless the first source holds `records` records.
 pub fn check_source(dir: &Path, records: u64) -> Result<()> {
     check_count(dir, 1, records)
 }
@@ -194,7 +200,7 @@ fn check_count(dir: &Path, sources: usize, records: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the three logs take on disk.
+/// The bytes that the three logs take on the disk.
 pub fn log_bytes(dir: &Path) -> Result<u64> {
     LOGS.iter()
         .map(|log| {
@@ -206,7 +212,7 @@ pub fn log_bytes(dir: &Path) -> Result<u64> {
         .sum()
 }
 
-/// The files of a folder, by name, with the bytes that they take on disk.
+/// The files of a folder, by name, with the bytes that they take on the disk.
 pub fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in

@@ -1,7 +1,8 @@
-//! Directories with as many chunks and segments as far larger ones have by default: what starts, looks at and asks one, and what each of these reads.
+//! Directories with as many chunks and segments as far larger ones have by default: how long starts, commands and queries take, and how
+//! much each of them reads.
 //!
-//! Chunks of 4 KiB and segments of 1 MiB make 16 times as many chunks and 1024 times as many segments of a byte. What a start or the first query of a
-//! process costs depends on those numbers, and not on bytes.
+//! Chunks of 4 KiB and segments of 1 MiB make 16 times as many chunks, and 1024 times as many segments, for each byte. The cost of a start
+//! or of a process's first query depends on those numbers, not on bytes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,14 +25,14 @@ use super::producer::Producer;
 use super::table::Line;
 
 const LOG: &str = "[log]\nchunk = \"4KiB\"\nblock = \"1MiB\"\nsegment = \"1MiB\"\n";
-/// By default, against the sizes above.
+/// The default sizes, relative to those above.
 const CHUNKS_AS_BY_DEFAULT: f64 = 16.0;
 const SEGMENT_BYTES_BY_DEFAULT: f64 = (1u64 << 30) as f64;
-/// As fast as it goes.
+/// As fast as possible.
 const RATE: u64 = 20_000_000;
-/// Left in staging by the daemon that is killed.
+/// Records that a killed daemon leaves in staging.
 const STAGED_RECORDS: u64 = 10_000;
-/// What is measured, in the order in which it is.
+/// The measurements, in their order.
 const MEASURED: [&str; 9] = [
     "`ingestd run` until it is ready, after a clean stop",
     "`ingestd status`",
@@ -44,12 +45,12 @@ const MEASURED: [&str; 9] = [
     "`ingestd check`",
 ];
 
-/// One directory, and what was measured on it.
+/// One directory, and its measurements.
 struct Large {
     place: TempDir,
     records: u64,
     greatest: u64,
-    /// The last 10 s in which it was filled.
+    /// The last 10 s of its recording.
     last: Span,
     times: [Figures; MEASURED.len()],
     reads: [String; MEASURED.len()],
@@ -132,7 +133,7 @@ impl Large {
         self.place.path().join("large.loom")
     }
 
-    /// What it holds, and how much a directory with the default sizes holds that has as many chunks, or segments of records.
+    /// The size of the directory, and the size of one with the default settings that has as many chunks, or as many segments of records.
     fn size(&self) -> Result<String> {
         let dir = self.dir();
         let bytes = log_bytes(&dir)?;
@@ -174,7 +175,7 @@ impl Large {
         ]
     }
 
-    /// One time each, with nothing of the directory cached.
+    /// Measures each once, with nothing of the directory in the page cache.
     fn measure(&mut self) -> Result<()> {
         let dir = self.dir();
         let (daemon, after_stop) = started_cold(&dir)?;
@@ -199,7 +200,8 @@ impl Large {
         Ok(())
     }
 
-    /// The same under `strace`, which takes its time, for what each opens and reads of the directory.
+    /// Repeats the measurements under `strace`, which takes time of its own, to count the files that each opens and the bytes that it
+    /// reads.
     fn trace(&mut self) -> Result<()> {
         let dir = self.dir();
         let started = || -> Result<(Daemon, String)> {
@@ -235,7 +237,7 @@ impl Large {
     }
 }
 
-/// By a process that has asked nothing yet, without its own start.
+/// Times a query in a process that has run none yet, without the start of the process.
 fn first_query(dir: &Path, sql: &str, expected: Option<u64>) -> Result<Duration> {
     let answer = Peer::start(System::Loom, dir)?.query(sql)?;
     let is_right = expected.is_none_or(|value| answer.rows == [[value.to_string()]]);
@@ -264,7 +266,7 @@ fn timed(what: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Kills a daemon that was just given records. How many.
+/// Kills a daemon that has just received records, and returns their number.
 fn kill_with_staged(daemon: Daemon) -> Result<u64> {
     let client = Client::connect(daemon.dir())?;
     let source = client.define_one(&sources_toml(1, 1, RECORD_BYTES))?;

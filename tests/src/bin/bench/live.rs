@@ -1,4 +1,4 @@
-//! P9: queries of another process while records come in, and while none do.
+//! P9: queries of another process while records are pushed, and while none are.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::peer::{Peer, System};
 use super::producer::Producer;
 use super::table::{Line, Times};
 
-/// What is asked about a window, in the order in which it is asked.
+/// The questions about a window, in their order.
 pub const QUESTIONS: [&str; 4] = [
     "count, sum, min, max, avg",
     "exact quantile 0.9999",
@@ -23,7 +23,7 @@ pub const QUESTIONS: [&str; 4] = [
     "dump, all columns, rows discarded",
 ];
 
-/// `least` is the threshold of the third.
+/// `least` is the threshold of the third question.
 pub fn questions(dir: &Path, source: &str, least: u64, span: Span) -> [String; 4] {
     let (dir, window) = (dir.display(), span.parameters());
     let aggregate = format!("loom_aggregate('{dir}', '{source}', '{INDEX}', {window}");
@@ -36,13 +36,13 @@ pub fn questions(dir: &Path, source: &str, least: u64, span: Span) -> [String; 4
     ]
 }
 
-/// The arrival of the newest record that is published, in µs.
+/// The arrival of the newest published record, in µs.
 pub fn newest_us(dir: &Path) -> Result<i64> {
     let newest = Directory::open(dir)?.snapshot()?.newest_ts()?;
     Ok(newest.map_or(0, |ts| ts.0 / 1000))
 }
 
-/// P9: the same window while records come in and while none do, in turns.
+/// P9: the same window while records are pushed and while none are, in turn.
 pub fn live_against_idle(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     const SETTLE: Duration = Duration::from_millis(300);
     let place = place_in(folder)?;
@@ -57,7 +57,7 @@ pub fn live_against_idle(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
         rate,
         u64::MAX,
     )?;
-    // The window, and the half second after it.
+    // Waits for the window, and for the half second after it.
     while producer.is_running() && producer.pushed() < 3 * rate {
         std::thread::sleep(SETTLE);
     }

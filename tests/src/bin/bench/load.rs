@@ -1,6 +1,6 @@
-//! `ingestd load` of files as others write them, beside DuckDB filling a table from the same file, one thread each.
+//! `ingestd load` of files in other formats, beside DuckDB filling a table from the same file, one thread each.
 //!
-//! The figure of Loom holds the start of its process and the sync at the end, that of DuckDB its checkpoint.
+//! Loom's figure includes the start of its process and the sync at the end; DuckDB's includes its checkpoint.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -29,7 +29,7 @@ const ROWS: &str = "SELECT TIMESTAMP '2026-01-01' + to_microseconds(i * 10) AS t
 /// The fields of the rows without their time.
 const FIELDS: &str = "latency i32, share f64, client utf8";
 
-/// A file of a format, how DuckDB reads it, and what the load needs to know.
+/// A file of a format, DuckDB's way to read it, and the options of the load.
 struct Input {
     name: &'static str,
     file: PathBuf,

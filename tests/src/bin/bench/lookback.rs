@@ -1,4 +1,4 @@
-//! P8 and C8: a steady rate for a while, and windows of a second at several distances back from now: of rows, and of rows that become columns meanwhile.
+//! P8 and C8: a steady rate for a while, and windows of a second at several distances from now, of one source and of the demo.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use super::producer::Producer;
 use super::rules::{demo, end};
 use super::table::{Line, Times};
 
-/// Before the first question, and between rounds.
+/// The time before the first question, and between rounds.
 const PERIOD: Duration = Duration::from_millis(1000);
 
-/// P8: by the engine alone.
+/// P8: with the engine alone.
 pub fn of_rows(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
     let dir = place.path().join("bench.loom");
@@ -76,11 +76,11 @@ pub fn of_rows(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// C8: by a daemon that records the demo and compacts.
+/// C8: with a daemon that records the demo.
 pub fn of_columns(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     /// One of the demo's sources.
     const SYSCALLS: &str = "syscall";
-    /// All of it, should the compactor fall behind.
+    /// Enough to keep all of it.
     const KEEP: &str = "48GiB";
     let place = place_in(folder)?;
     let dir = place.path().join("demo.loom");
@@ -103,17 +103,16 @@ pub fn of_columns(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     let mut lines = vec![Line {
         target: "C8",
         measure: format!(
-            "ingest of {} M records/s for {} s while queries run and segments become columns",
+            "ingest of {} M records/s for {} s while queries run",
             rounded(sizes.rate as f64 / 1e6),
             sizes.seconds
         ),
         loom: format!("{stored} records stored, none dropped"),
         owed: "nothing dropped".to_owned(),
         how: format!(
-            "`ingestd demo`; at the end {} segments were columns, {} GB of rows in {} GB, of {} GB in all; {} stalls, {} s in all",
-            status.column_segments,
-            rounded(status.column_rows_bytes as f64 / 1e9),
-            rounded(status.column_bytes as f64 / 1e9),
+            "`ingestd demo`; at the end {} GB of records in {} GB, of {} GB in all; {} stalls, {} s in all",
+            rounded(status.records_encoded_bytes as f64 / 1e9),
+            rounded(status.records_disk_bytes as f64 / 1e9),
             rounded(status.segment_bytes as f64 / 1e9),
             status.log_stalls,
             rounded(status.log_stall_ns as f64 / 1e9)
@@ -130,7 +129,7 @@ pub fn of_columns(folder: &Path, sizes: &LiveSizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What one in 20,000 of a source's latencies exceeds.
+/// The value that one in 20,000 of a source's latencies exceeds.
 fn threshold(dir: &Path, source: &str) -> Result<u64> {
     let mut loom = Peer::start(System::Loom, dir)?;
     let sql = format!(
@@ -151,7 +150,7 @@ fn threshold(dir: &Path, source: &str) -> Result<u64> {
     found.context("the demo records too little")
 }
 
-/// Asks in rounds. Times of each question, by distance.
+/// Asks the questions in rounds, and returns the times of each, by distance.
 fn ask(
     dir: &Path,
     source: &str,

@@ -1,7 +1,7 @@
 //! `make bench`: Loom beside other stores on this machine, as one Markdown table.
 //!
-//! Each part measures one thing and gives lines of the table. What is compared runs in turns, so that a slow minute of the machine is
-//! everybody's; a time counts only once the answer was right. A part that fails says so in its place, and the others go on.
+//! Each part measures one quantity and returns lines of the table. Compared systems run in turn, so that a slow minute of the machine
+//! affects all of them. A time counts only if the answer was right. A part that fails reports that in its place, and the others continue.
 
 mod cache;
 mod charts;
@@ -11,6 +11,7 @@ mod dataset;
 mod devops;
 mod devops_questions;
 mod figures;
+mod flush;
 mod ingest;
 mod large;
 mod live;
@@ -44,7 +45,7 @@ use dataset::Dataset;
 use options::{Options, Part, Sizes};
 use table::{Line, render};
 
-/// Records a second of P8 and of C8.
+/// Records a second of P8 and C8.
 const LOOKBACK_RATE: u64 = 8_000_000;
 const COLUMN_LOOKBACK_RATE: u64 = 3_000_000;
 
@@ -75,7 +76,8 @@ fn main() -> Result<ExitCode> {
             report.part(part, measure);
         }
     };
-    part(Part::Columns, &|| columns::both_forms(folder, &sizes));
+    part(Part::Columns, &|| columns::of_units(folder, &sizes));
+    part(Part::Flush, &|| flush::of_the_demo(folder, &sizes));
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));
     part(Part::Readers, &|| readers::beside_ingest(folder, &sizes));
@@ -109,7 +111,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(report.failed)))
 }
 
-/// What a file has behind its table: sections of other measurements, which stay.
+/// The sections behind the table of a file: other measurements, which stay.
 fn sections_of(path: &Path) -> Result<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.find("\n## ").map_or("", |at| &text[at..]).to_owned()),

@@ -1,4 +1,4 @@
-//! What the command line chooses: which parts, and how large.
+//! The options of the command line: the parts to run, and their sizes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub struct Options {
 pub enum Part {
     /// P1 and P2: one source
     Ingest,
-    /// P3: to disk, for a while
+    /// P3 and F2: to disk, for a while
     Sustained,
     /// Sources and indexes
     Shapes,
@@ -72,6 +72,8 @@ pub enum Part {
     Ablation,
     /// C1 to C7: rows and columns
     Columns,
+    /// F3 to F5: what a daemon writes at a steady rate, and questions about its newest rows
+    Flush,
     /// P9: live against idle
     Live,
     /// A dashboard's charts while records come in
@@ -86,11 +88,11 @@ pub enum Part {
     Large,
     /// P8: queries while records come in for minutes
     Lookback,
-    /// C8: the same while segments become columns
+    /// C8: the same of the demo's daemon
     ColumnLookback,
 }
 
-/// How large the parts are.
+/// The sizes of the parts.
 pub struct Sizes {
     pub runs: usize,
     pub cold_runs: usize,
@@ -101,25 +103,27 @@ pub struct Sizes {
     pub shape_records: u64,
     pub shape_runs: usize,
     pub store_records: u64,
-    /// Of each file that is loaded.
+    /// Rows of each loaded file.
     pub load_rows: u64,
     pub length_bytes: u64,
     pub query_records: u64,
     pub query_rate: u64,
-    /// Of the demo, as rows and as columns.
+    /// Records of the demo.
     pub column_records: u64,
     pub live_rate: u64,
+    /// How long the demo records before it is asked.
+    pub flush_seconds: u64,
     /// The window of a chart.
     pub chart_seconds: u64,
-    /// Of the part with many; each has a record a second.
+    /// Sources of the part with many sources. Each has a record a second.
     pub sources: usize,
     pub source_seconds: usize,
-    /// How long the dashboards of the processes are renewed.
+    /// How long the dashboards of the processes are refreshed.
     pub reader_seconds: u64,
-    /// How long the cost of rules is measured, and how many alerts are waited for.
+    /// How long the cost of rules is measured.
     pub rule_seconds: u64,
     pub rule_alerts: u64,
-    /// Of metrics, in turn.
+    /// The numbers of hosts in the part with metrics, in turn.
     pub devops_hosts: &'static [usize],
     /// Records of each large directory, 57 bytes each.
     pub large_records: &'static [u64],
@@ -148,6 +152,7 @@ const SMALL: Sizes = Sizes {
     query_rate: 1_000_000,
     column_records: 4_000_000,
     live_rate: 2_000_000,
+    flush_seconds: 8,
     chart_seconds: 5,
     sources: 5_000,
     source_seconds: 3,
@@ -174,6 +179,7 @@ const FULL: Sizes = Sizes {
     query_rate: 4_000_000,
     column_records: 60_000_000,
     live_rate: 8_000_000,
+    flush_seconds: 60,
     chart_seconds: 60,
     sources: 60_000,
     source_seconds: 60,
@@ -196,7 +202,7 @@ impl Options {
         }
     }
 
-    /// `rate` is what comes in a second, unless another was asked for.
+    /// The sizes with `rate` records a second, unless the command line gives another rate.
     pub fn live_sizes(&self, rate: u64) -> LiveSizes {
         let far = self.seconds.saturating_sub(10).max(1);
         let mut lookbacks: Vec<u64> = [1, 10, 30, 60, 110]

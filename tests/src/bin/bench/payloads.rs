@@ -1,17 +1,17 @@
-//! The records of the benchmark, drawn once and pushed in turns, and what a query over them must say.
+//! The records of the benchmark, which are drawn once and pushed in turn, and the right answers of queries over them.
 //!
-//! Latencies are log-normal, as those of requests are: most lie within a few octaves, one in ten thousand far out.
+//! Latencies are log-normal, like those of requests: most are within a few octaves, one in ten thousand is far out.
 
 use anyhow::{Context, Result};
 use loom_tests::seed::Seed;
 
 pub const SOURCE: &str = "request";
 pub const INDEX: &str = "latency";
-/// A record of the queries: eight fields.
+/// The size of a record of the queries; it has eight fields.
 pub const RECORD_BYTES: usize = 48;
-/// Columns of `loom_scan` over such records that peers have too: source, two times, eight fields, address.
+/// Columns of `loom_scan` over such records that the peers have too: source, two times, eight fields, address.
 pub const COLUMNS: usize = 12;
-/// The status that one record in `FAILURE_OF` has.
+/// The status of one record in `FAILURE_OF`.
 pub const FAILED: u32 = 500;
 const FAILURE_OF: u64 = 20_000;
 
@@ -23,7 +23,7 @@ pub struct Payloads {
     failed: Vec<bool>,
 }
 
-/// Exact answers over the first so many records.
+/// Exact answers over the first records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     pub count: u64,
@@ -41,13 +41,13 @@ impl Expected {
         self.of_rank(rank.max(1) as u64)
     }
 
-    /// The value that one record in `of` exceeds, about.
+    /// A value that about one record in `of` exceeds.
     pub fn exceeded_by_one_in(&self, of: u64) -> u64 {
         self.of_rank(self.count - self.count / of)
     }
 
     fn of_rank(&self, rank: u64) -> u64 {
-        // Of the drawn values, each of which was pushed equally often, but for the last turn.
+        // The rank is that among the drawn values. Each was pushed equally often, except in the last turn.
         let drawn = self.sorted.len() as u64;
         let at = (u128::from(rank) * u128::from(drawn)).div_ceil(u128::from(self.count.max(1)));
         let at = (at as usize).clamp(1, self.sorted.len());
@@ -85,12 +85,12 @@ impl Payloads {
         self.values.len() as u64
     }
 
-    /// So many records, rounded up to whole turns.
+    /// Rounds a number of records up to whole turns.
     pub fn whole_turns(&self, records: u64) -> u64 {
         records.div_ceil(self.len()).max(1) * self.len()
     }
 
-    /// What holds of the first `records`, which are whole turns.
+    /// The right answers over the first `records`, which must be whole turns.
     pub fn expected(&self, records: u64) -> Expected {
         let turns = records / self.len();
         let mut sorted = self.values.clone();
@@ -117,7 +117,7 @@ impl Payloads {
     }
 }
 
-/// e^(σ·z) around 25 µs, z normal.
+/// e^(σ·z) around 25 µs, where z is normal.
 fn latency_ns(seed: &mut Seed) -> u64 {
     const MEDIAN_NS: f64 = 25_000.0;
     const SIGMA: f64 = 0.8;
@@ -145,7 +145,7 @@ fn fields(ordinal: u64, latency: u64, failed: bool, seed: &mut Seed) -> [u8; REC
     payload
 }
 
-/// The TOML of so many sources of such payloads, each with so many `auto` indexes.
+/// The TOML of `sources` sources with such payloads, each with `indexes` `auto` indexes.
 pub fn sources_toml(sources: usize, indexes: usize, record_bytes: usize) -> String {
     const WIDE: [&str; 4] = ["latency_ns", "request", "key_hash", "client"];
     const NARROW: [&str; 4] = ["bytes", "thread", "op", "status"];

@@ -1,6 +1,6 @@
-//! Another system in a Python process of its own, asked in JSON: `bench_peer.py` says what it can be asked.
+//! Another system in a Python process of its own, asked in JSON. `bench_peer.py` lists the requests.
 //!
-//! The process measures itself around the work alone, so that neither its start nor this pipe is in a figure.
+//! The process measures only the work itself, so no figure includes its start or this pipe.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,12 +15,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-/// Which system.
+/// A system that is measured.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum System {
     /// Loom's extension in DuckDB 2.
     Loom,
-    /// The same in DuckDB 1.
+    /// Loom's extension in DuckDB 1.
     LoomInV1,
     DuckDb,
     ClickHouse,
@@ -55,14 +55,14 @@ impl System {
     }
 }
 
-/// What a system answered, and what it took in seconds.
+/// A system's answer, and its times in seconds.
 #[derive(Debug, Deserialize)]
 pub struct Answer {
-    /// A query's rows, as text; of many rows, their number and the sums of their columns.
+    /// A query's rows as text. If there are many, their number and the sums of their columns.
     #[serde(default)]
     pub rows: Vec<Vec<String>>,
     pub wall: f64,
-    /// Of all threads of the process.
+    /// CPU time of all threads of the process.
     pub cpu: f64,
 }
 
@@ -111,7 +111,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The process's number.
+    /// The process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }

@@ -1,4 +1,4 @@
-//! A thread that pushes records at a steady rate, as a host emits them, and can be told to pause.
+//! A thread that pushes records at a steady rate, as a host emits them, and that can be paused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::clock::Stopwatch;
 use super::ingest::open_writer;
 use super::payloads::{Payloads, RECORD_BYTES};
 
-/// What is due is pushed, published and slept off this often.
+/// The interval at which due records are pushed and published.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What a producer did.
+/// The work of a producer.
 #[derive(Clone, Debug, Default)]
 pub struct Produced {
     pub records: u64,
-    /// While it was not paused: wall time, and CPU time of all threads of this process.
+    /// Wall time, and CPU time of all threads of this process, without pauses.
     pub wall: Duration,
     pub cpu: Duration,
-    /// How late the latest record was pushed.
+    /// The greatest delay of a push.
     pub lag_most: Duration,
     pub stalls: u64,
     pub stall: Duration,
@@ -41,7 +41,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Begins to push into a new directory's first source, so many records a second, and `limit` at most.
+    /// Begins to push `rate` records a second, at most `limit`, into the first source of a new directory.
     pub fn start(
         dir: &Path,
         toml: &str,
@@ -84,12 +84,12 @@ impl Producer {
             .is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Waits for the limit, and for everything to be on disk.
+    /// Waits until the limit is reached and everything is on the disk.
     pub fn finish(mut self) -> Result<Produced> {
         self.join()
     }
 
-    /// Ends it where it is.
+    /// Stops the producer.
     pub fn stop(mut self) -> Result<Produced> {
         self.control.ended.store(true, Ordering::Relaxed);
         self.join()
@@ -142,7 +142,7 @@ impl Work {
         self.control.ended.load(Ordering::Relaxed) || self.produced.records >= self.limit
     }
 
-    /// Keeps the rate until it is paused or ended.
+    /// Keeps the rate until it is paused or stopped.
     fn stretch(&mut self) -> Result<()> {
         let (watch, began, before) = (Stopwatch::start(), Instant::now(), self.produced.records);
         while !self.ended() && !self.control.paused.load(Ordering::Relaxed) {

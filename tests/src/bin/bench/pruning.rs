@@ -1,5 +1,5 @@
-//! The ablation: the same questions without any index, with times alone, with values alone, with both, at several lookbacks; and a match
-//! that is exact, through an index of one bin.
+//! The ablation: the same questions without any index, with times alone, with values alone, and with both, at several lookbacks; and an
+//! exact match through an index of one bin.
 
 use anyhow::{Result, ensure};
 
@@ -11,7 +11,7 @@ use super::peer::System;
 use super::table::{Line, Times};
 
 const VARIANTS: [&str; 4] = ["no index", "time index", "chunk index", "both indexes"];
-/// Where windows of a tenth of the log begin, in thousandths from its end.
+/// The begins of windows that are a tenth of the log, in thousandths from its end.
 const LOOKBACKS: [i64; 3] = [150, 500, 950];
 
 /// A condition on values, as a parameter of `loom_scan` and in SQL.
@@ -36,7 +36,7 @@ pub fn ablate(data: &Dataset, sizes: &Sizes) -> Result<Vec<Line>> {
         },
     ];
     let mut loom = data.open(System::Loom)?;
-    // What WHERE says reaches no index: parameters alone do.
+    // Conditions in WHERE use no index; only parameters do.
     loom.query("SET loom_pushdown = false")?;
     let mut duckdb = data.open(System::DuckDb)?;
     let mut lines = Vec::new();

@@ -1,4 +1,5 @@
-//! P4 to P7: questions to Loom, DuckDB and ClickHouse over the same rows, answers compared first, cold and warm.
+//! P4 to P7: questions to Loom, DuckDB and ClickHouse over the same rows. Their answers are compared first; then they are timed cold and
+//! warm.
 
 use anyhow::{Result, ensure};
 use loom_engine::log::LogOptions;
@@ -13,22 +14,22 @@ use super::peer::{Answer, Peer, System};
 use super::raw::read_raw;
 use super::table::{Line, Times};
 
-/// One record of so many passes the threshold of P6.
+/// One record in this many passes the threshold of P6.
 const ABOVE_ONE_IN: u64 = 20_000;
 const SYSTEMS: [System; 3] = [System::Loom, System::DuckDb, System::ClickHouse];
 const FIELDS: &str =
     "ts_ns, latency_ns, request, key_hash, client, bytes, thread, op, status, addr";
 
-/// One question in each system's words.
+/// One question in each system's language.
 pub struct Question {
     pub target: &'static str,
     pub measure: String,
     pub owed: &'static str,
-    /// For each of `SYSTEMS`; where there are several ways, the fastest counts.
+    /// The statements for each of `SYSTEMS`. If there are several, the fastest counts.
     pub ways: [Vec<String>; 3],
-    /// Asked beforehand where the question itself gives no rows to compare.
+    /// Asked beforehand if the question itself returns no rows to compare.
     pub proof: Option<[String; 3]>,
-    /// Rows that it goes through, where a rate is wanted.
+    /// The number of rows that it reads, if a rate is wanted.
     pub rows: Option<u64>,
 }
 
@@ -45,6 +46,7 @@ pub fn questions(data: &Dataset) -> Vec<Question> {
         values_between(data),
         above(data),
         count(data),
+        absent(data),
         dump(data),
         dump_read(data),
     ]);
@@ -78,7 +80,7 @@ fn quantile(
     };
     let disc = format!("SELECT quantile_disc(latency_ns, {decimal}) FROM t");
     let exact = format!("SELECT quantileExactLow({decimal})(latency_ns) FROM bench.t");
-    // Sorting up to the middle is no way to find it.
+    // A sort up to the middle is a poor way to find it.
     let (duckdb, clickhouse) = if ten_thousandths > 9000 {
         (vec![sorted("t"), disc], vec![sorted("bench.t")])
     } else {
@@ -190,6 +192,19 @@ fn count(data: &Dataset) -> Question {
     }
 }
 
+/// A value of a field without an index that no row has, which the zones of all units exclude.
+fn absent(data: &Dataset) -> Question {
+    let ask = |rows: &str| vec![format!("SELECT count(*) FROM {rows} WHERE client = 7")];
+    Question {
+        target: "F6",
+        measure: "count(*) where an unindexed field has a value that no row has".to_owned(),
+        owed: "≤ 3 ms warm",
+        ways: [ask(&loom(data, "loom_scan", "")), ask("t"), ask("bench.t")],
+        proof: None,
+        rows: None,
+    }
+}
+
 fn dump(data: &Dataset) -> Question {
     let span = data.part(200, 700);
     let condition = span.condition();
@@ -218,12 +233,12 @@ fn dump(data: &Dataset) -> Question {
     }
 }
 
-/// The same rows, each value of which somebody looks at: what is discarded unseen may cost its maker nothing.
+/// The same rows, with each value read, because values that are discarded unread may cost nothing.
 fn dump_read(data: &Dataset) -> Question {
     let span = data.part(200, 700);
     let condition = span.condition();
     let scan = shared_columns(&loom(data, "loom_scan", &span.parameters()));
-    // The peers' rows were shared without `ts` where they have no such type.
+    // The peers' rows have no `ts` if the peer has no such type.
     let proof = "SELECT max(COLUMNS(* EXCLUDE (ts)))";
     let clickhouse = format!("SELECT * APPLY(max) FROM bench.t WHERE {condition}");
     Question {
@@ -244,7 +259,7 @@ fn dump_read(data: &Dataset) -> Question {
     }
 }
 
-/// Asks everything of everybody, first with a warm cache, then with a cold one in new processes.
+/// Asks every system every question, first with a warm cache, then with a cold one in new processes.
 pub fn ask_all(data: &Dataset, sizes: &Sizes) -> Result<Vec<Line>> {
     let questions = questions(data);
     let mut peers = Vec::new();
@@ -275,7 +290,7 @@ pub fn ask_all(data: &Dataset, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// A cold question whose rows stand in as many chunks, beside reading as many chunks anywhere.
+/// A cold question whose rows are in as many chunks, beside reads of as many chunks anywhere.
 fn beside_reads(data: &Dataset, sizes: &Sizes, [loom, ..]: &[Times; 3]) -> Result<Line> {
     let records = data.loom_dir().join(LOGS[0]);
     let chunk_bytes = LogOptions::default().chunk_bytes as usize;
@@ -300,7 +315,7 @@ fn beside_reads(data: &Dataset, sizes: &Sizes, [loom, ..]: &[Times; 3]) -> Resul
     ))
 }
 
-/// For each system its fastest way, and that one's times.
+/// The fastest way of each system, and its times.
 fn ask_warm(sizes: &Sizes, question: &Question, peers: &mut [Peer]) -> Result<[(usize, Times); 3]> {
     let mut warm: [Vec<Times>; 3] = question
         .ways
@@ -349,7 +364,7 @@ fn fastest(times: Vec<Times>) -> (usize, Times) {
         .unwrap_or_default()
 }
 
-/// Fails unless all systems give the same answer, each in all its ways.
+/// Fails unless all systems give the same answer in all of their ways.
 fn compare(question: &Question, peers: &mut [Peer]) -> Result<()> {
     let mut answers: Vec<(System, Vec<Vec<String>>)> = Vec::new();
     for (number, peer) in peers.iter_mut().enumerate() {

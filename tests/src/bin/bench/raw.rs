@@ -1,5 +1,5 @@
-//! The peers that no log on the same disk can beat: bytes written in Loom's block size, and read in its chunks' size anywhere, with `O_DIRECT`
-//! and nothing else done.
+//! The peers that no log on the same disk can beat: writes in Loom's block size, and reads in its chunks' size at random places, with
+//! `O_DIRECT` and no other work.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,10 +17,10 @@ use super::ingest::{files_in, place_in};
 const BLOCK_BYTES: usize = 64 << 20;
 const FILE_BYTES: u64 = 1 << 30;
 const ALIGNMENT: usize = 4096;
-/// Each run reads the same places.
+/// The seed is fixed, so that each run reads the same places.
 const READS_SEED: u64 = 1;
 
-/// Writes so many bytes into files of a gibibyte, of which only the newest `kept_bytes` stay, and syncs them.
+/// Writes `bytes` bytes into files of a gibibyte, of which only the newest `kept_bytes` stay, and syncs them.
 pub fn write_raw(folder: &Path, bytes: u64, kept_bytes: u64) -> Result<Cost> {
     let buffer = vec![0xA5_u8; BLOCK_BYTES + ALIGNMENT];
     let skipped = buffer.as_ptr().align_offset(ALIGNMENT);
@@ -49,7 +49,8 @@ pub fn write_raw(folder: &Path, bytes: u64, kept_bytes: u64) -> Result<Cost> {
     Ok(watch.cost())
 }
 
-/// Reads so many chunks of `bytes` anywhere in the files of a folder on two threads, one at a time on each, as `fio`'s `randread` does.
+/// Reads `reads` chunks of `bytes` at random places in the files of a folder, on two threads with one read at a time, like `fio`'s
+/// `randread`.
 pub fn read_raw(folder: &Path, reads: usize, bytes: usize) -> Result<Cost> {
     let (mut files, mut places) = (Vec::new(), Vec::new());
     for (path, _) in files_in(folder)? {

@@ -1,5 +1,5 @@
-//! Several DuckDB processes that show a dashboard each, renewed every two seconds, while the daemon takes records from a ring that drops what it has
-//! no room for.
+//! Several DuckDB processes that each show a dashboard, refreshed every two seconds, while the daemon takes records from a ring that drops
+//! what does not fit.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,27 +23,27 @@ use super::socket::cpu;
 use super::table::{Line, Times};
 
 const READERS: [usize; 3] = [1, 4, 16];
-/// Records a second that come in meanwhile.
+/// Records pushed a second meanwhile.
 const RATE: u64 = 2_000_000;
-/// A dashboard is renewed so often.
+/// The interval at which a dashboard is refreshed.
 const PERIOD: Duration = Duration::from_secs(2);
-/// What is due is pushed this often.
+/// The interval at which due records are pushed.
 const STEP: Duration = Duration::from_millis(1);
 const POOL_RECORDS: usize = 1 << 16;
 
-/// What came in.
+/// The pushed records.
 struct Pushed {
     records: u64,
     counts: Counts,
     wall: Duration,
 }
 
-/// What so many readers saw.
+/// The queries of some readers.
 struct Shown {
     readers: usize,
     wall_ms: Figures,
     cpu_ms: Figures,
-    /// Of a core, for the daemon.
+    /// The share of a core that the daemon used.
     daemon: f64,
 }
 
@@ -53,7 +53,7 @@ pub fn beside_ingest(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let ended = AtomicBool::new(false);
     let (pushed, shown) = thread::scope(|scope| {
         let producer = scope.spawn(|| push(daemon.dir(), &ended));
-        // A window full of records, before anybody looks.
+        // Fills the window before the readers begin.
         thread::sleep(Duration::from_secs(sizes.chart_seconds) + PERIOD);
         let shown: Result<Vec<Shown>> = (READERS.iter())
             .map(|readers| show_all(&daemon, *readers, sizes))
@@ -110,7 +110,7 @@ fn show_all(daemon: &Daemon, readers: usize, sizes: &Sizes) -> Result<Shown> {
         let threads: Vec<_> = (0u32..)
             .zip(peers)
             .map(|(number, peer)| {
-                // No two dashboards are renewed at the same moment.
+                // No two dashboards are refreshed at the same moment.
                 let begin = from + PERIOD * number / readers as u32;
                 let seconds = sizes.chart_seconds;
                 scope.spawn(move || show(peer, daemon.dir(), seconds, begin, until))
@@ -136,7 +136,7 @@ fn show_all(daemon: &Daemon, readers: usize, sizes: &Sizes) -> Result<Shown> {
     })
 }
 
-/// One dashboard: all its charts, again and again.
+/// Refreshes all charts of one dashboard again and again.
 fn show(
     mut duckdb: Peer,
     dir: &Path,
@@ -162,7 +162,7 @@ fn show(
     Ok(times)
 }
 
-/// Keeps the rate until it is ended.
+/// Keeps the rate until it is stopped.
 fn push(dir: &Path, ended: &AtomicBool) -> Result<Pushed> {
     let payloads = Payloads::draw(RECORD_BYTES, POOL_RECORDS);
     let named = format!("name = \"{SOURCE}\"\n");

@@ -1,4 +1,5 @@
-//! Rings: what a push costs an application, how fast the daemon takes records out, and what its threads pay for each.
+//! Rings: the cost of a push for an application, the speed at which the daemon takes records out, and the cost of each record for its
+//! threads.
 
 use std::fs;
 use std::hint::black_box;
@@ -19,7 +20,7 @@ use super::options::Sizes;
 use super::payloads::{Payloads, RECORD_BYTES, SOURCE, sources_toml};
 use super::table::Line;
 
-/// Records of one burst, as an application makes them between two looks of the daemon; a push waits for nobody.
+/// Records of one burst, as an application pushes them between two visits of the daemon. A push never waits.
 const BURST_RECORDS: usize = 1 << 13;
 const BURSTS: usize = 100;
 /// A record with its stamp and the word before it.
@@ -36,7 +37,7 @@ pub fn through_rings(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// A push in bursts that a ring holds, with and without a stamp, in turns with a plain copy of the payload.
+/// A push in bursts that fit a ring, with and without a stamp, in turn with a plain copy of the payload.
 fn pushes(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<Vec<Line>> {
     let mut client = RingClient::connect(daemon.dir())?;
     let plain = client.define_one(&toml("plain", ""))?;
@@ -97,7 +98,7 @@ fn copy(payloads: &Payloads, copied: &mut [u8]) {
     black_box(copied);
 }
 
-/// A full ring, taken out by one thread into a buffer that stays in the cache, ticks converted.
+/// One thread empties a full ring into a buffer that stays in the cache, and converts the ticks.
 fn taken_out(payloads: &Payloads, sizes: &Sizes) -> Result<Line> {
     let calibration = Calibration {
         ticks: 0,
@@ -139,7 +140,7 @@ fn taken_out(payloads: &Payloads, sizes: &Sizes) -> Result<Line> {
     })
 }
 
-/// One producer that pushes as fast as the log takes it, and what the daemon's threads pay for a record.
+/// One producer pushes as fast as the log takes it; measures the cost of a record for the daemon's threads.
 fn into_the_log(daemon: &Daemon, payloads: &Payloads, sizes: &Sizes) -> Result<Line> {
     let mut client = RingClient::connect(daemon.dir())?;
     let source = client.define_one(&toml("whole", "time = \"own\"\n"))?;
@@ -185,7 +186,7 @@ fn toml(name: &str, more: &str) -> String {
     sources_toml(1, 1, RECORD_BYTES).replacen(&named, &format!("name = \"{name}\"\n{more}"), 1)
 }
 
-/// The CPU time of a process's threads of a name.
+/// The CPU time of the threads of a process that have this name.
 fn cpu(process: u32, name: &str) -> Result<Duration> {
     let mut spent = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {

@@ -1,4 +1,4 @@
-//! RocksDB through its own benchmark, `db_bench` of the package rocksdb-tools, where that is installed.
+//! RocksDB through its own benchmark, `db_bench` of the package rocksdb-tools, if that is installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::ingest::place_in;
 
-/// How it is run, for the table.
+/// The settings of the run, for the table.
 pub const HOW: &str = "batches of 1000, no write-ahead log, no compression, not synced";
 
-/// Fills a new database with records of so many bytes: millions a second, wall; none where there is no `db_bench`.
+/// Fills a new database with records of `record_bytes` bytes. Returns millions a second of wall time; `None` without `db_bench`.
 pub fn fill(folder: &Path, records: u64, record_bytes: usize) -> Result<Option<f64>> {
     let place = place_in(folder)?;
     let output = Command::new("db_bench")

@@ -1,4 +1,4 @@
-//! Rules beside a daemon under load: what their thread costs, and how long after the record that breaks a rule its alert is there.
+//! Rules beside a daemon under load: the cost of their thread, and the time from the record that breaks a rule to its alert.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,13 +23,13 @@ use super::table::Line;
 
 /// The demo's records a second, of its three sources together.
 const RATES: [u64; 2] = [1_000_000, 8_000_000];
-/// Longer than the longest window at the highest rate.
+/// More than the longest window at the highest rate.
 const KEEP: &str = "12GiB";
 /// Rules whose latency is measured, each broken in turn.
 const RULES: u64 = 16;
-/// From one record that breaks a rule to the next, which breaks another: each rule has resolved before its turn.
+/// The time from one record that breaks a rule to the next, which breaks another rule. Each rule has resolved before its next turn.
 const TURN: Duration = Duration::from_micros(2500);
-/// How often alerts are collected, long before retention takes them.
+/// The interval at which alerts are collected, long before retention removes them.
 const COLLECT: Duration = Duration::from_millis(300);
 
 /// The cost and the latency of rules.
@@ -82,7 +82,7 @@ fn rule(name: &str, source: &str, index: &str, when: &str, over: &str, every: &s
     )
 }
 
-/// A daemon that records the demo's data for longer than is measured.
+/// A daemon that records the demo's data for longer than the measurement.
 pub fn demo(dir: &Path, rate: u64, keep: &str) -> Result<Daemon> {
     let mut command = Command::new(machine::ingestd()?);
     let rate = rate.to_string();
@@ -95,7 +95,7 @@ pub fn demo(dir: &Path, rate: u64, keep: &str) -> Result<Daemon> {
     Ok(daemon)
 }
 
-/// Ends a demo as Ctrl-C does, so that it leaves no staging.
+/// Ends a demo like Ctrl-C, so that it leaves no staging.
 pub fn end(daemon: Daemon) -> Result<()> {
     daemon.end(Signal::INT)?;
     Ok(())
@@ -144,13 +144,13 @@ fn thread_of(process: u32, name: &str) -> Result<PathBuf> {
 }
 
 /// The CPU time of a thread, which the scheduler counts in nanoseconds.
-fn cpu_of(thread: &Path) -> Result<Duration> {
+pub fn cpu_of(thread: &Path) -> Result<Duration> {
     let text = std::fs::read_to_string(thread.join("schedstat"))?;
     let nanos = text.split(' ').next().context("schedstat is empty")?;
     Ok(Duration::from_nanos(nanos.parse()?))
 }
 
-/// From the arrival of the record that breaks a rule to that of its alert.
+/// The latency from the arrival of the record that breaks a rule to that of its alert.
 fn latency(folder: &Path, sizes: &Sizes, rate: u64) -> Result<Line> {
     let place = place_in(folder)?;
     let dir = place.path().join("demo.loom");
@@ -168,7 +168,7 @@ fn latency(folder: &Path, sizes: &Sizes, rate: u64) -> Result<Line> {
     client.add_rules(&rules.collect::<String>())?;
     let mut collected = Collected::new(&dir)?;
     let wanted = sizes.rule_alerts as usize;
-    // Those of the start are evaluated with what came in before the rules were there.
+    // The first alerts are evaluated with records from before the rules existed.
     let deadline = Instant::now() + Duration::from_secs(60) + TURN * 4 * u32::try_from(wanted)?;
     let mut collect_at = Instant::now() + COLLECT;
     for number in (0..RULES).cycle() {
@@ -214,7 +214,7 @@ fn latency(folder: &Path, sizes: &Sizes, rate: u64) -> Result<Line> {
     })
 }
 
-/// What was seen of marks and alerts so far.
+/// The marks and alerts that were seen so far.
 struct Collected {
     directory: Arc<Directory>,
     /// Arrivals of the marks of each rule, by time.
@@ -237,7 +237,7 @@ impl Collected {
         })
     }
 
-    /// Takes the records that arrived since the last time: marks first, so that those of an alert are there.
+    /// Takes the records that arrived since the last call: marks first, so that those of an alert are there.
     fn collect(&mut self, marks: SourceId) -> Result<()> {
         let snapshot = self.directory.snapshot()?;
         let alerts = snapshot.source("loom_alerts")?.id;

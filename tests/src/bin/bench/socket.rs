@@ -1,4 +1,4 @@
-//! The daemon's path: one producer's records through the socket into the log.
+//! The daemon's path: the records of one producer through the socket into the log.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::table::Line;
 /// The kernel counts a process's CPU time in hundredths of a second.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// Runs of one way to push.
+/// The runs of one way to push.
 #[derive(Default)]
 struct Runs {
     wall: Figures,
     cpu: Figures,
 }
 
-/// One by one and in batches, in turns, until everything is visible to queries.
+/// Pushes one by one and in batches, in turn, until everything is visible to queries.
 pub fn through_the_socket(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let payloads = pool(RECORD_BYTES);
     let place = place_in(folder)?;
@@ -84,7 +84,7 @@ pub fn through_the_socket(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
 pub fn cpu(process: u32) -> Result<Duration> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).context(path)?;
-    // The name, in parentheses, may hold blanks; user and system time are the twelfth and thirteenth word after it.
+    // The name, in parentheses, may contain blanks. User and system time are the twelfth and thirteenth word after it.
     let words = text.rsplit_once(')').map_or("", |(_, words)| words);
     let ticks: u64 = words
         .split_whitespace()
@@ -95,7 +95,7 @@ pub fn cpu(process: u32) -> Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / TICKS_A_SECOND))
 }
 
-/// The most memory that a process ever held.
+/// The most memory that a process has used.
 pub fn most_memory_bytes(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = std::fs::read_to_string(&path).context(path)?;

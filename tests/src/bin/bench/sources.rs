@@ -1,5 +1,5 @@
-//! Tens of thousands of sources, one record a second each: what a definition costs, what the daemon takes, how long a start, `ingestd status` and
-//! `ingestd check` need afterwards.
+//! Tens of thousands of sources with one record a second each: the cost of a definition, the cost for the daemon, and the time that a
+//! start, `ingestd status` and `ingestd check` take afterwards.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ pub fn many_sources(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     ])
 }
 
-/// Defines sources one by one. With them what the first and the last definitions took, in ms.
+/// Defines sources one by one. Returns them, and the times of the first and the last definitions in ms.
 fn define(client: &Client, count: usize) -> Result<(Vec<SourceId>, [Figures; 2])> {
     let mut sources = Vec::new();
     let mut defined: [Figures; 2] = Default::default();
@@ -118,7 +118,7 @@ fn define(client: &Client, count: usize) -> Result<(Vec<SourceId>, [Figures; 2])
     Ok((sources, defined))
 }
 
-/// Pushes a record of each source a second, in another order each time. The longest time that a second's records took to be visible.
+/// Pushes a record of each source a second, each time in another order. Returns the longest time until a second's records were visible.
 fn push(client: &Client, mut sources: Vec<SourceId>, seconds: usize) -> Result<Duration> {
     let mut seed = Seed::of(ORDER_SEED);
     let mut lag_most = Duration::ZERO;

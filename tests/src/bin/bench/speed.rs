@@ -1,4 +1,4 @@
-//! P1 to P3: what ingest costs, beside a raw writer of as many bytes and beside other stores.
+//! P1 to P3: the cost of ingest, beside a raw writer of as many bytes and beside other stores.
 
 use std::fs;
 use std::hint::black_box;
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 
 use super::clock::{Cost, Stopwatch};
 use super::figures::{Figures, rounded};
 use super::ingest::{
-    BATCH_RECORDS, LOGS, Load, Run, Way, check, files_in, ingest, open_writer, place_in,
+    BATCH_RECORDS, LOGS, Load, Run, Way, check, files_in, ingest, open_writer, place_in, push,
 };
 use super::options::Sizes;
 use super::payloads::{Payloads, RECORD_BYTES, sources_toml};
@@ -43,7 +43,7 @@ pub fn pool(record_bytes: usize) -> Payloads {
     Payloads::draw(record_bytes, POOL_BYTES / record_bytes)
 }
 
-/// P1, P2 and the wall time of both, interleaved with the raw writer.
+/// P1, P2 and the wall time of both, in turn with the raw writer.
 pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let payloads = pool(RECORD_BYTES);
     let load = |way| Load {
@@ -124,7 +124,7 @@ pub fn one_source(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What a push cannot do without: its time, where each has one, and its bytes in memory that is larger than any cache.
+/// The least cost of a push: reading the clock, if each record has a time, and writing its bytes to memory that is larger than any cache.
 fn floor_ns(payloads: &Payloads, with_clock: bool) -> f64 {
     let clock = quanta::Clock::new();
     let mut blocks = vec![1_u8; STAGED_BYTES];
@@ -169,13 +169,46 @@ fn megabytes(costs: &[Cost], bytes: u64) -> Figures {
         .collect()
 }
 
-/// P3: both writers for a while, with the oldest files removed, the raw one before and after.
+/// P3 and F2: records for a while, with one encoder and with two, beside a raw writer of the payloads.
 pub fn sustained(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
+    [
+        (Way::Each, 1, "P3", "≥ 0.9"),
+        (Way::Batches, 1, "F2", ""),
+        (Way::Batches, 2, "F2", "≥ 25 M records/s, ≥ 1.0"),
+    ]
+    .into_iter()
+    .map(|(way, encoders, target, owed)| {
+        let line = Line {
+            target,
+            owed: owed.to_owned(),
+            ..Line::default()
+        };
+        push_for_a_while(folder, sizes, way, encoders, line)
+    })
+    .collect()
+}
+
+/// Both writers with the oldest files removed; the raw writer runs before and after.
+fn push_for_a_while(
+    folder: &Path,
+    sizes: &Sizes,
+    way: Way,
+    encoders: usize,
+    line: Line,
+) -> Result<Line> {
+    let [each, batches] = GRANULARITY;
+    let (call, granularity) = match way {
+        Way::Each => each,
+        Way::Batches => batches,
+    };
     let payloads = pool(RECORD_BYTES);
     let place = place_in(folder)?;
     let dir = place.path().join("bench.loom");
-    let (mut writer, sources) = open_writer(&dir, &sources_toml(1, 1, RECORD_BYTES))?;
-    let source = *sources.first().context("no source")?;
+    let toml = format!(
+        "[log]\nencoders = {encoders}\n{}",
+        sources_toml(1, 1, RECORD_BYTES)
+    );
+    let (mut writer, sources) = open_writer(&dir, &toml)?;
     let raw_bytes = sizes.raw_bytes;
     let mut raw = vec![write_raw(folder, raw_bytes, sizes.kept_bytes)?];
     let ended = AtomicBool::new(false);
@@ -185,9 +218,7 @@ pub fn sustained(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
         let rotation = scope.spawn(|| rotate(&dir, sizes.kept_bytes, &ended));
         let pushed = (|| -> Result<Cost> {
             while watch.cost().wall < sizes.sustained {
-                for payload in payloads.bytes.chunks_exact(RECORD_BYTES) {
-                    writer.push(source, payload)?;
-                }
+                push(&mut writer, &sources, &payloads, way)?;
                 writer.tick()?;
                 turns += 1;
             }
@@ -210,38 +241,34 @@ pub fn sustained(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     check(&dir, &payloads.expected(records))?;
     drop(place);
     raw.push(write_raw(folder, raw_bytes, sizes.kept_bytes)?);
-    let rate = stats.log.written_bytes as f64 / 1e6 / run.wall.as_secs_f64();
+    let rate = records as f64 / 1e6 / run.wall.as_secs_f64();
     let raw_rate = megabytes(&raw, raw_bytes);
-    Ok(vec![Line {
-        target: "P3",
+    Ok(Line {
         measure: format!(
-            "sustained ingest for {} s to disk, indexed, `push`",
+            "sustained ingest for {} s to disk, indexed, {call}",
             rounded(run.wall.as_secs_f64())
         ),
-        loom: format!(
-            "{} MB/s, {} M records/s",
-            rounded(rate),
-            rounded(records as f64 / 1e6 / run.wall.as_secs_f64())
-        ),
+        loom: format!("{} M records/s", rounded(rate)),
         loom_cpu: format!("{} s", rounded(run.process_cpu.as_secs_f64())),
-        peer: "raw `O_DIRECT` writer, before and after".to_owned(),
+        peer: "raw `O_DIRECT` writer of the payloads, before and after".to_owned(),
         peer_figure: format!("{raw_rate} MB/s"),
         peer_cpu: format!(
             "{} s",
             rounded(raw.iter().map(|cost| cost.process_cpu.as_secs_f64()).sum())
         ),
-        ratio: rounded(rate / raw_rate.median()),
-        owed: "≥ 0.9".to_owned(),
+        ratio: rounded(rate * RECORD_BYTES as f64 / raw_rate.median()),
         how: format!(
-            "{records} records; a timestamp a record; {SYNCED}; files beyond {} GiB removed by both; {} stalls, {} s in all",
+            "{encoders} encoders; {records} records of {RECORD_BYTES} B; {granularity}; {SYNCED}; {} B written a record; files beyond {} GiB removed by both; {} stalls, {} s in all",
+            rounded(stats.log.written_bytes as f64 / records as f64),
             sizes.kept_bytes >> 30,
             stats.log.stalls,
             rounded(stats.log.stall.as_secs_f64())
         ),
-    }])
+        ..line
+    })
 }
 
-/// Removes the oldest segments of the record log until `ended`: nothing but the answers' check at the end reads them.
+/// Removes the oldest segments of the record log until `ended`. Only the check at the end reads them.
 fn rotate(dir: &Path, kept_bytes: u64, ended: &AtomicBool) -> Result<()> {
     let records = dir.join(LOGS[0]);
     while !ended.load(Ordering::Relaxed) {
@@ -259,7 +286,7 @@ fn rotate(dir: &Path, kept_bytes: u64, ended: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// What indexes and sources cost, and what they take on disk.
+/// The cost of indexes and sources, and their size on the disk.
 pub fn shapes(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     const SHAPES: [(usize, usize); 8] = [
         (1, 0),
@@ -311,7 +338,7 @@ pub fn shapes(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// The same rows into other stores, wall time, all of them in turns.
+/// The same rows into other stores, in wall time, all of them in turn.
 pub fn stores(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let place = place_in(folder)?;
     let payloads = pool(RECORD_BYTES);
@@ -399,7 +426,7 @@ pub fn stores(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Payloads of other lengths, beside the raw writer and the stores that take bytes as they are.
+/// Payloads of other lengths, beside the raw writer and the stores that take plain bytes.
 pub fn lengths(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for record_bytes in [8, 64, 256, 1024] {

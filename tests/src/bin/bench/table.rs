@@ -1,4 +1,4 @@
-//! The Markdown table that a run ends with, and what it says of the machine.
+//! The Markdown table at the end of a run, and the description of the machine.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use super::figures::{Figures, rounded};
 use super::peer::Answer;
 
-/// One line: what was measured, Loom's figure, a peer's.
+/// One line: the measured quantity, Loom's figure, and a peer's.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// Which target it is of, such as `P4`.
+    /// The target that it belongs to, such as `P4`.
     pub target: &'static str,
     pub measure: String,
     /// Loom's figure, with its unit.
@@ -18,7 +18,7 @@ pub struct Line {
     pub peer: String,
     pub peer_figure: String,
     pub peer_cpu: String,
-    /// By how much Loom is better.
+    /// How many times better Loom is.
     pub ratio: String,
     pub owed: String,
     /// Sizes, cache, timestamp granularity, durability.
@@ -84,7 +84,7 @@ pub fn render(lines: &[Line], sizes: &str, disk: &Path) -> String {
     text
 }
 
-/// What the paper of the original Loom (SOSP 2025) says of a target: facts of another machine, of 36 cores at 2.7 GHz.
+/// The figures of a target in the paper of the original Loom (SOSP 2025). They are of another machine, with 36 cores at 2.7 GHz.
 fn published(target: &str) -> &'static str {
     let fact = PUBLISHED.iter().find(|(of, _)| *of == target);
     fact.map_or("", |(_, fact)| fact)
@@ -104,7 +104,7 @@ const PUBLISHED: [(&str, &str); 5] = [
     ("P8", "the same at any lookback (§6.4)"),
 ];
 
-/// The date in UTC, as RFC 3339 writes it.
+/// The date in UTC, in the form of RFC 3339.
 fn today() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
@@ -133,7 +133,7 @@ fn machine(disk: &Path) -> String {
     )
 }
 
-/// The type of the file system that holds a folder: that of the longest mount point above it.
+/// The type of the file system that holds a folder, from the longest mount point above it.
 fn file_system(mounts: &str, disk: &Path) -> String {
     let disk = disk.canonicalize().unwrap_or_else(|_| disk.to_owned());
     mounts

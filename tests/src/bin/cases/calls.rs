@@ -1,6 +1,6 @@
-//! A program that makes system calls evenly in time, or as fast as it can, and says exactly how many it made.
+//! A program that makes system calls evenly in time, or as fast as it can, and prints exactly how many it made.
 //!
-//! It waits by reading the clock, which is no system call, so `getppid` is called as often as it says.
+//! It waits by reading the clock, which is not a system call, so `getppid` is called exactly that often.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Makes calls, of which the n-th is due at n / `rate` seconds, until the time is over; how many.
+/// Makes calls until the time is over; the n-th is due at n / `rate` seconds. Returns their number.
 fn make(rate: f64, began: Instant, length: Duration) -> u64 {
     let mut calls = 0;
     loop {

@@ -1,7 +1,8 @@
-//! The programs that `tests/cases` watches and compares with: a client that loads Redis, calls at a given rate, and a capture to a raw file.
+//! The programs that `tests/cases` watches and compares with: a client that loads Redis, calls at a given rate, and a capture to a raw
+//! file.
 //!
 //! Each prints `ready` when it is set up, and begins at the line `go` of its standard input, so that a script can start its captures in
-//! between. Another line is answered by `ready` again: a call to look for in a capture.
+//! between. It answers any other line with `ready` again, which gives a call to look for in a capture.
 
 mod calls;
 mod raw;
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Says that all is set up, and waits for the line `go`, or the end of standard input.
+/// Prints `ready`, and waits for the line `go` or the end of standard input.
 fn wait_for_the_start() -> Result<()> {
     let mut out = stdout();
     let mut line = String::new();

@@ -1,7 +1,7 @@
 //! The peer of `ingestd record`: the same probes, drained by the same two threads, into files that are only appended to.
 //!
-//! One thread empties the ring at real-time priority, another writes the batches, as `ingestd::record` does it. So the difference between
-//! the two is what Loom adds: the way to the daemon, summaries, indexes and live reads.
+//! One thread empties the ring at real-time priority, and another writes the batches, as in `ingestd::record`. So the difference between
+//! the two is the part that Loom adds: the way to the daemon, summaries, indexes and live reads.
 
 use std::fs::File;
 use std::io::{Write, stdin};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use flume::{Sender, bounded};
 use loom_probes::{
-    BATCH_BYTES, Clock, Counts, Pagecache, Probe, Syscalls, TICK, number_of, real_time,
+    BATCH_BYTES, Clock, Counts, Pagecache, Probe, Selection, Syscalls, TICK, number_of, real_time,
 };
 use serde_json::json;
 
-/// As `ingestd::record` has them.
+/// The same as in `ingestd::record`.
 const QUEUE_BATCHES: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -38,8 +38,11 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     let filter = Syscalls {
-        pids: options.pids.clone(),
-        names: options.names.clone(),
+        selection: Selection {
+            pids: options.pids.clone(),
+            names: options.names.clone(),
+            ..Selection::default()
+        },
         numbers: options.numbers.clone(),
         ..Syscalls::default()
     };
@@ -80,7 +83,7 @@ fn wait_for_the_end() -> Result<()> {
     Ok(())
 }
 
-/// Drains one probe into its file until `stop`; what it recorded and lost.
+/// Drains one probe into its file until `stop`. Returns the recorded and lost events.
 fn capture(probe: Probe, mut file: File, stop: &AtomicBool) -> Result<serde_json::Value> {
     let (sender, queue) = bounded::<Vec<u8>>(QUEUE_BATCHES);
     let counts = thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! A client of Redis that waits for each answer, and pushes what each request took through shared memory.
+//! A client of Redis that waits for each answer, and pushes the latency of each request through shared memory.
 //!
-//! Each thread has a connection of its own to the server and to the daemon. A request's record is stamped when its answer is complete.
+//! Each thread has its own connections to the server and to the daemon. A request's record is stamped when its answer is complete.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use ingestd::client::RingClient;
 use loom_engine::SourceId;
 use serde_json::json;
 
-/// The threads have this name, by which the kernel's records are selected.
+/// The name of the threads, by which the kernel's records are selected.
 const NAME: &str = "redis-load";
 const KEYS: u64 = 10_000;
 const VALUE: &[u8] = &[b'v'; 64];
@@ -103,7 +103,7 @@ impl Connection {
         })
     }
 
-    /// Sends requests while there are some left; how many of their records the daemon stored.
+    /// Sends requests while there are some left. Returns how many of their records the daemon stored.
     fn load(mut self, next: &AtomicU64, requests: u64) -> Result<u64> {
         let tid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get())?;
         let mut command = Vec::new();

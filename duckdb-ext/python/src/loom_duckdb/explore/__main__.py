@@ -2,16 +2,14 @@
 
 import argparse
 import ipaddress
-import math
 import secrets
 import socket
 import sys
 import webbrowser
-from pathlib import Path
 
 import duckdb
 
-from loom_duckdb.files import NATIVE, is_native
+from loom_duckdb.given import existing, path, seconds
 
 DEFAULT_PORT = 8686
 
@@ -34,35 +32,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Show Loom directories live in a browser",
         epilog="Example: python -m loom_duckdb.explore /var/lib/loom",
     )
-    parser.add_argument("dir", nargs="+", type=_path, help="Loom directory; the page reads no other")
+    parser.add_argument("dir", nargs="+", type=path, help="Loom directory; the page reads no other")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port, {DEFAULT_PORT} by default; 0 takes a free one")
     parser.add_argument(
         "--address", default="127.0.0.1", help="address to listen on; others than loopback require a token, which is printed"
     )
-    parser.add_argument("--timeout", type=_seconds, default=10, metavar="SECONDS", help="longest time of a query, 10 by default")
+    parser.add_argument("--timeout", type=seconds, default=10, metavar="SECONDS", help="longest time of a query, 10 by default")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     return parser
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a time; give seconds, more than 0")
-    return seconds
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("the directory is empty text; name a Loom directory")
-    return Path(text)
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    if not is_native(duckdb.__version__):
-        raise RuntimeError(
-            f"cannot start with duckdb {duckdb.__version__}: only with {', '.join(NATIVE)} does Loom stay in the directories "
-            f"that it was given; run 'pip install duckdb=={NATIVE[-1]}'"
-        )
+    directories = existing(arguments.dir)
     try:
         import uvicorn
 
@@ -70,13 +51,6 @@ def _run(arguments: argparse.Namespace) -> int:
         from loom_duckdb.explore.workers import Workers
     except ModuleNotFoundError as error:
         raise RuntimeError(f"the package {error.name} is missing; run 'pip install loom_duckdb[explore]'") from error
-
-    directories = []
-    for given in arguments.dir:
-        if not given.is_dir():
-            remedy = "quote no glob: the shell expands it" if "*" in str(given) else f"create it with 'ingestd run {given}'"
-            raise RuntimeError(f"cannot open Loom directory '{given}': no such directory; {remedy}")
-        directories.append(given.resolve())
 
     listener, loopback = _listen(arguments.address, arguments.port)
     token = None if loopback else secrets.token_urlsafe(24)

@@ -63,10 +63,10 @@ class Database:
 def _check(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
-        raise RefusedError(f"the explorer runs one statement at a time, not {len(statements)}; send one SELECT")
+        raise RefusedError(f"a query is one statement, not {len(statements)}; send one SELECT")
     kind = statements[0].type
     if kind != duckdb.StatementType.SELECT:
-        raise RefusedError(f"the explorer only reads: it refuses {kind.name}; send a SELECT")
+        raise RefusedError(f"a query only reads, and {kind.name} is refused; send a SELECT")
 
 
 def _interrupt_when_stopped(stop: threading.Event | Event, ended: threading.Event, cursor: duckdb.DuckDBPyConnection) -> None:

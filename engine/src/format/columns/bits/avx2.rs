@@ -1,4 +1,4 @@
-//! Eight packed numbers of at most 25 bits at once, for processors with AVX2. The portable form is in `bits`.
+//! Handles eight packed numbers of at most 25 bits at once, on processors with AVX2. The portable form is in `bits`.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_andnot_si256, _mm256_castsi256_ps,
@@ -14,9 +14,9 @@ use crate::format::bytes::u64_at;
 use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use crate::proven::at;
 
-/// A number lies in four bytes, wherever in a byte it begins.
+/// A number up to this width lies in four bytes, at any bit of its first byte.
 pub const WIDTH_MOST: usize = 25;
-/// Four numbers up to this width lie in eight bytes, wherever in a byte they begin.
+/// Four numbers up to this width lie in eight bytes, at any bit of the first byte.
 const NARROW: usize = 15;
 
 /// Runs `work`, which is inlined here and so compiled for AVX2.
@@ -39,7 +39,7 @@ pub fn find<const WIDTH: usize>(packed: &Packed<'_>, wanted: NumberRange, found:
     });
 }
 
-/// As [`Packed::totals`], of some blocks of eight numbers.
+/// As [`Packed::totals`], for some blocks of eight numbers.
 #[target_feature(enable = "avx2")]
 pub fn totals<const WIDTH: usize>(
     packed: &Packed<'_>,
@@ -116,7 +116,7 @@ pub fn unpack<const WIDTH: usize>(
     });
 }
 
-/// The eight numbers at the start of `bytes`, which are as many as they take and 8.
+/// Loads the eight numbers at the start of `bytes`, which must go on for 8 bytes behind them.
 #[target_feature(enable = "avx2")]
 fn eight<const WIDTH: usize>(bytes: &[u8]) -> __m256i {
     let high = WIDTH / 2;
@@ -131,7 +131,7 @@ fn eight<const WIDTH: usize>(bytes: &[u8]) -> __m256i {
     _mm256_and_si256(shifted, _mm256_set1_epi32((1 << WIDTH) - 1))
 }
 
-/// For each of eight numbers, four of them in each half: the four bytes that it lies in, and how far above the lowest bit it begins there.
+/// Gives for each of eight numbers, four in each half, its four bytes and its lowest bit in them.
 #[expect(
     clippy::indexing_slicing,
     reason = "a place out of bounds does not compile"
@@ -140,7 +140,7 @@ const fn shape<const WIDTH: usize>() -> ([i64; 4], [i64; 4]) {
     let (mut places, mut shifts) = ([0; 4], [0; 4]);
     let mut nth = 0;
     while nth < 8 {
-        // The higher half is loaded from a byte on, in whose middle it may begin.
+        // The higher half is loaded from a whole byte, and its first number may begin inside that byte.
         let bit = nth % 4 * WIDTH + nth / 4 * (4 * WIDTH % 8);
         let byte = (bit / 8) as i64;
         let bytes = byte | (byte + 1) << 8 | (byte + 2) << 16 | (byte + 3) << 24;

@@ -1,4 +1,4 @@
-//! Opens the blocks of foreign bytes: which encodings may stand where, and how deep. No bytes lead deeper than [`LEVELS`].
+//! Opens the blocks of foreign bytes and checks their encodings and their depth. Bytes never lead deeper than [`LEVELS`].
 
 use super::constant::Constant;
 use super::cursor::Cursor;
@@ -12,8 +12,8 @@ use super::runs::Runs;
 use super::scaled::Scaled;
 use crate::format::bytes::{FormatError, invalid};
 
-/// Takes a block of so many rows from the front, without decoding it. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4). `members`: how
-/// many of the rows each member has, at least one, of those that share them; empty where none do.
+/// Takes a block of `rows` rows from the front, without decoding it. With `floats` the numbers are bits of an f64 (8 bytes) or an f32 (4). `members` holds the
+/// rows of each member, at least one, where several share the block; it is empty otherwise.
 pub fn open_block<'a>(
     cursor: &mut Cursor<'a>,
     rows: usize,
@@ -36,7 +36,7 @@ pub fn open_block<'a>(
     }
 }
 
-/// As one column or member by member.
+/// Opens the rows as one column or member by member.
 fn of_rows<'a>(
     encoding: Encoding,
     cursor: &mut Cursor<'a>,
@@ -51,7 +51,7 @@ fn of_rows<'a>(
     Ok(Box::new(Members::open(cursor, members, firsts)?))
 }
 
-/// A block within so many others.
+/// Opens a block nested at `level`.
 fn within<'a>(cursor: &mut Cursor<'a>, rows: usize, level: u8) -> Result<Block<'a>, FormatError> {
     let encoding = Encoding::of(cursor.byte()?)?;
     of_column(encoding, cursor, rows, level)

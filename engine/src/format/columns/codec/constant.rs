@@ -9,7 +9,7 @@ use crate::format::bytes::FormatError;
 use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use crate::memory;
 
-/// Appends what follows the encoding.
+/// Appends the block without its encoding byte.
 pub fn encode(look: &Look, out: &mut Vec<u8>) {
     put_signed(out, look.first as i64);
 }

@@ -1,10 +1,10 @@
-//! What is left of foreign bytes: numbers and blocks are taken from its front.
+//! A cursor over foreign bytes, which takes numbers and blocks from the front.
 
 use crate::format::bytes::{FormatError, invalid, leb128_at, u64_at};
 use crate::format::columns::bits::{Packed, SLACK_BYTES};
 use crate::proven::at;
 
-/// Bytes that stand behind the last block of a row group.
+/// These bytes follow the last block of a row group.
 pub const TAIL: [u8; SLACK_BYTES] = [0; SLACK_BYTES];
 
 #[derive(Clone)]
@@ -17,12 +17,10 @@ impl<'a> Cursor<'a> {
         Cursor { rest: bytes }
     }
 
-    /// What is left.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
         let Some((bytes, rest)) = self.rest.split_at_checked(count) else {
             return Err(FormatError::Short {
@@ -48,9 +46,9 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
-    /// As many numbers as `out` has places.
+    /// Fills all places of `out`.
     pub fn numbers(&mut self, out: &mut [usize]) -> Result<(), FormatError> {
-        // Nearly all of one byte each.
+        // Nearly all numbers take one byte.
         if let Some((bytes, rest)) = self.rest.split_at_checked(out.len())
             && bytes.iter().fold(0, |all, byte| all | byte) < 0x80
         {
@@ -71,13 +69,13 @@ impl<'a> Cursor<'a> {
         Ok((number >> 1) ^ (number & 1).wrapping_neg())
     }
 
-    /// A number of 8 bytes.
+    /// Takes a number of 8 bytes.
     pub fn fixed(&mut self) -> Result<u64, FormatError> {
         let bytes = self.bytes(8)?;
         Ok(u64_at(bytes, 0))
     }
 
-    /// Packed numbers behind their width.
+    /// Takes a width and the numbers packed at it.
     pub fn packed(&mut self, count: usize) -> Result<Packed<'a>, FormatError> {
         let width = self.byte()?;
         self.packed_of(count, width)
@@ -89,7 +87,7 @@ impl<'a> Cursor<'a> {
         Ok(packed)
     }
 
-    /// How many numbers a block within has: at least one, and no more than there are rows.
+    /// Takes the number of values of a nested block: at least one, at most the number of rows.
     pub fn count(&mut self, rows: usize) -> Result<usize, FormatError> {
         let count = self.number()?;
         match usize::try_from(count) {

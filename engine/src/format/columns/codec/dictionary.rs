@@ -8,28 +8,28 @@ use crate::format::columns::number_range::NumberRange;
 use crate::memory;
 use crate::proven::{at, at_mut};
 
-/// A place in a dictionary takes at most so many bits.
+/// A place in a dictionary has at most this many bits.
 const PLACE_BITS_MOST: usize = 8;
-/// What a dictionary takes besides its values and places, about.
+/// The approximate bytes of a dictionary besides its values and places.
 const BESIDES_BYTES: usize = 10;
-/// Rows between two looks at how many values there are; the first look expects fewer.
+/// Rows between two checks of the number of values; the first check expects fewer.
 const SAMPLE_ROWS: usize = 96;
 const SAMPLE_VALUES_MOST: usize = 72;
-/// With so few among the first rows, more than a dictionary holds are unlikely.
+/// If the first rows have at most this many values, the column probably fits a dictionary.
 const FEW_VALUES: usize = 24;
 
 const SLOTS: usize = 1024;
-/// Of a slot that no value has.
+/// Marks a slot without a value.
 const EMPTY: u16 = u16::MAX;
 
-/// Finds the different numbers of a column. Keeps its memory.
+/// Finds the different numbers of a column and keeps its memory.
 #[derive(Default)]
 pub struct Finder {
     /// Ascending.
     values: Vec<u64>,
-    /// Of each row's number, among the values as they came.
+    /// The place of each row's number among the values in order of arrival.
     places: Vec<u64>,
-    /// What each of these places is among the ascending values.
+    /// Maps each of these places to one among the ascending values.
     moved: Vec<u64>,
 }
 
@@ -40,14 +40,14 @@ pub struct ToPlace<'a> {
 }
 
 impl Finder {
-    /// `bytes_most`: what the dictionary must not take.
+    /// The dictionary must take fewer bytes than `bytes_most`.
     pub fn find<'a>(
         &'a mut self,
         numbers: &[u64],
         look: &'a Look,
         bytes_most: usize,
     ) -> Option<ToPlace<'a>> {
-        // With more values their places alone would take as much.
+        // With more values, the places alone would take as many bytes.
         let room = bytes_most.saturating_sub(BESIDES_BYTES) * 8;
         let bits_most = (room.saturating_sub(1) / look.count).min(PLACE_BITS_MOST);
         let most = 1 << bits_most;
@@ -55,7 +55,7 @@ impl Finder {
         are_few.then_some(ToPlace { look, found: self })
     }
 
-    /// False: there are too many.
+    /// Returns false if there are too many values.
     fn fill(&mut self, numbers: &[u64], most: usize) -> bool {
         let mut slots = [EMPTY; SLOTS];
         let values = &mut self.values;
@@ -92,14 +92,14 @@ impl Finder {
     }
 }
 
-/// Whether there are surely more different numbers, because they take more slots. Most columns have many, and this is how that is found out soon.
+/// Reports whether there are surely more values, because they hash to more slots. Most columns have many values, and this check finds out early.
 fn are_more(numbers: &[u64], most: usize) -> bool {
     let mut taken = [0; SLOTS];
     for (numbers, most) in samples(numbers, most) {
         for number in numbers {
             *at_mut(&mut taken, slot_of(*number)) = 1;
         }
-        // Eight at once, each in a byte of its own, which counts to as many.
+        // Each byte of a word counts an eighth of the slots, so none overflows.
         const { assert!(SLOTS / 8 <= u8::MAX as usize) };
         let (eights, _) = taken.as_chunks();
         let eights = eights.iter().map(|eight| u64::from_le_bytes(*eight));
@@ -117,7 +117,7 @@ fn slot_of(number: u64) -> usize {
     (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SLOTS
 }
 
-/// Parts of a column, and how many different numbers there may be up to the end of each.
+/// Returns parts of a column, each with the number of different values allowed up to its end.
 fn samples(numbers: &[u64], most: usize) -> impl Iterator<Item = (&[u64], usize)> {
     let parts = numbers.chunks(SAMPLE_ROWS).enumerate();
     parts.map(move |(nth, numbers)| match nth {
@@ -198,7 +198,7 @@ impl Decode for Dictionary<'_> {
         match wanted.places_in(&values) {
             Some(Some(places)) => self.places.find(places, found),
             Some(None) => {}
-            // They do not lie in a row.
+            // The wanted places are not contiguous.
             None => {
                 for row in 0..self.rows() {
                     if wanted.contains(value_at(&values, self.places.get(row))?) {
@@ -216,7 +216,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The naive form.
     fn different(numbers: &[u64]) -> Vec<u64> {
         let mut values = numbers.to_vec();
         values.sort_unstable_by_key(|value| *value as i64);

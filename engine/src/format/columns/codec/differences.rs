@@ -1,4 +1,4 @@
-//! Encoding 2: how far each difference from the number before exceeds the least difference.
+//! Encoding 2: the excess of each difference from the number before over the least difference.
 
 use super::cursor::Cursor;
 use super::encoding::{Decode, Encode, Encoding, Put, put_signed};

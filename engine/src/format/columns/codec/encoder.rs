@@ -1,4 +1,4 @@
-//! Writes columns as blocks: each takes the encoding that a look at it says is the shortest.
+//! Writes columns as blocks, each in the encoding that a look at the column estimates as the shortest.
 
 use super::constant;
 use super::dictionary::Finder;
@@ -13,29 +13,34 @@ use super::scaled::scaled;
 use crate::format::columns::bits::packed_bytes;
 use crate::proven::at;
 
-/// Numbers that take no more bits have no shorter dictionary.
+/// A dictionary is never shorter for numbers of at most this width.
 const NARROW: u8 = 2;
 
 /// Keeps its memory from column to column.
 #[derive(Default)]
 pub struct ColumnEncoder {
     finder: Finder,
-    /// Of floats.
+    /// The whole numbers of floats.
     whole: Vec<u64>,
-    /// The block of members.
+    /// The alternative block, member by member.
     other: Vec<u8>,
 }
 
 impl ColumnEncoder {
-    /// Appends the block of a column, which has at least one number. `floats`: the numbers are bits of an f64 (8 bytes) or an f32 (4). `members`: how many of
-    /// the numbers each member has of those that share the column, at least one; empty where none do.
+    /// Appends the block of a column, which has at least one number. With `floats` the numbers are bits of an f64 (8 bytes) or an f32 (4). `members` holds the
+    /// numbers of each member, at least one, where several share the column; it is empty otherwise. Returns the least and the greatest number as signed ones,
+    /// if they are not floats.
     pub fn put(
         &mut self,
         numbers: &[u64],
         floats: Option<u8>,
         members: &[usize],
         out: &mut Vec<u8>,
-    ) {
+    ) -> Option<(i64, i64)> {
+        if floats.is_none() {
+            let look = self.put_rows(numbers, 0, members, out);
+            return Some((look.least, look.greatest));
+        }
         let mut whole = std::mem::take(&mut self.whole);
         let exponent = floats.and_then(|bytes| scaled(numbers, bytes, &mut whole));
         let is_scaled = exponent
@@ -44,9 +49,10 @@ impl ColumnEncoder {
         if !is_scaled {
             self.put_rows(numbers, 0, members, out);
         }
+        None
     }
 
-    /// False, and nothing is appended: the floats take no more.
+    /// Returns false and appends nothing if the floats themselves are as short.
     fn put_scaled(
         &mut self,
         floats: &[u64],
@@ -67,31 +73,41 @@ impl ColumnEncoder {
         false
     }
 
-    /// A block of all rows, as one column or member by member.
-    fn put_rows(&mut self, numbers: &[u64], level: u8, members: &[usize], out: &mut Vec<u8>) {
+    /// Appends a block of all rows, as one column or member by member, and returns the look at them.
+    fn put_rows(
+        &mut self,
+        numbers: &[u64],
+        level: u8,
+        members: &[usize],
+        out: &mut Vec<u8>,
+    ) -> Look {
         let start = out.len();
-        self.put_at(numbers, level, out);
+        let look = self.put_at(numbers, level, out);
         if members.len() < 2 || *at(out.as_slice(), start) == Encoding::Constant as u8 {
-            return;
+            return look;
         }
         let mut other = std::mem::take(&mut self.other);
         other.clear();
         other.push(Encoding::Members as u8);
-        let put = |firsts: &[u64], out: &mut Vec<u8>| self.put_at(firsts, 1, out);
+        let put = |firsts: &[u64], out: &mut Vec<u8>| {
+            self.put_at(firsts, 1, out);
+        };
         members::encode(numbers, members, put, &mut other);
         if other.len() < out.len() - start {
             out.truncate(start);
             out.extend_from_slice(&other);
         }
         self.other = other;
+        look
     }
 
-    fn put_at(&mut self, numbers: &[u64], level: u8, out: &mut Vec<u8>) {
-        let look = &Look::at(numbers);
+    fn put_at(&mut self, numbers: &[u64], level: u8, out: &mut Vec<u8>) -> Look {
+        let seen = Look::at(numbers);
+        let look = &seen;
         if look.varying == 0 {
             out.push(Encoding::Constant as u8);
             constant::encode(look, out);
-            return;
+            return seen;
         }
         let (packed, differences) = (ToPack { numbers, look }, ToDiffer { numbers, look });
         let (masked, runs) = (ToMask { numbers, look }, ToRun { numbers, look });
@@ -118,10 +134,11 @@ impl ColumnEncoder {
         };
         shortest.encode(&mut put, out);
         self.finder = finder;
+        seen
     }
 }
 
-/// Of equals the first.
+/// The first wins a tie.
 fn shorter<'a>(held: &'a dyn Encode, other: &'a dyn Encode) -> &'a dyn Encode {
     match other.estimate() < held.estimate() {
         true => other,

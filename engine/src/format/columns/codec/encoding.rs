@@ -1,6 +1,6 @@
-//! The encodings of a block, and what each of them can do: `Encode` for the writer, `Decode` for readers.
+//! The encodings of a block and their operations: `Encode` for the writer, `Decode` for readers.
 //!
-//! What an encoding does not do in a way of its own, it does by decoding all of the block: these naive forms are what tests hold the others against.
+//! The default operations decode the whole block; tests compare the faster ones against these naive forms.
 
 use std::ops::Range;
 
@@ -9,29 +9,29 @@ use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use crate::memory;
 use crate::proven::at;
 
-/// How deep blocks stand within blocks.
+/// The greatest depth of nested blocks.
 pub const LEVELS: u8 = 2;
 
 /// The first byte of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Encoding {
-    /// All the same: it.
+    /// One number that all rows share.
     Constant = 0,
-    /// The least; width; how far each exceeds it, packed.
+    /// The least; width; the excess of each over it, packed.
     Packed = 1,
-    /// The first; the least difference; width; how far each difference from the number before exceeds it, packed.
+    /// The first; the least difference; width; the excess of each difference from the number before over it, packed.
     Differences = 2,
-    /// How many runs of equal numbers; a block of their numbers; a block of their lengths.
+    /// The number of runs of equal numbers; a block of their numbers; a block of their lengths.
     Runs = 3,
-    /// How many numbers there are; a block of them; width; the place of each row's number among them, packed.
+    /// The number of values; a block of them; width; the place of each row's number among them, packed.
     Dictionary = 4,
     /// The bits that all share; a mask of the others; those, packed.
     Masked = 5,
     /// Floats that are whole numbers over a power of ten: its exponent; a block of the whole numbers.
     Scaled = 6,
-    /// Of a row group that some members share: a block of the first number of each; the least difference; width; how far each difference from the number
-    /// before in the same member exceeds it, packed.
+    /// A row group of several members: a block of each member's first number; the least difference; width; the excess of each difference from the number before
+    /// in the same member over it, packed.
     Members = 7,
 }
 
@@ -54,24 +54,24 @@ impl Encoding {
     }
 }
 
-/// A column that is about to become a block of one encoding.
+/// A column that can become a block of one encoding.
 pub trait Encode {
     fn encoding(&self) -> Encoding;
 
-    /// How many bytes the block takes, about.
+    /// The approximate bytes of the block.
     fn estimate(&self) -> usize;
 
-    /// Appends what follows the encoding; `put` appends a block within.
+    /// Appends the block without its encoding byte; `put` appends a nested block.
     fn encode(&self, put: &mut Put<'_>, out: &mut Vec<u8>);
 }
 
-/// Appends a block within a block.
+/// Appends a nested block.
 pub type Put<'a> = dyn FnMut(Within, &[u64], &mut Vec<u8>) + 'a;
 
-/// What a block within a block may have in it.
+/// The blocks that a nested block may contain.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Within {
-    /// A block, where its own place allows it.
+    /// Further blocks, if its own level allows it.
     Inner,
     /// None.
     Flat,
@@ -80,15 +80,13 @@ pub enum Within {
 /// A block of any encoding.
 pub type Block<'a> = Box<dyn Decode + 'a>;
 
-/// A block that was opened: its parts were found, and none was decoded.
+/// An opened block: its parts were found but not decoded.
 pub trait Decode {
-    /// How many numbers it has.
     fn rows(&self) -> usize;
 
     /// Fills all of `out`, which has a place for each number.
     fn decode(&self, out: &mut [u64]) -> Result<(), FormatError>;
 
-    /// All of its numbers.
     fn decoded(&self) -> Result<Vec<u64>, FormatError> {
         let mut numbers = memory::zeroed(self.rows())?;
         self.decode(&mut numbers)?;
@@ -98,7 +96,7 @@ pub trait Decode {
     /// Appends the numbers of some rows.
     ///
     /// # Panics
-    /// A row is not one of the block.
+    /// Panics if a row is not in the block.
     fn pick(&self, rows: &[u32], out: &mut Vec<u64>) -> Result<(), FormatError> {
         let numbers = self.decoded()?;
         let picked = rows.iter().map(|row| *at(&numbers, *row as usize));
@@ -107,7 +105,7 @@ pub trait Decode {
         Ok(())
     }
 
-    /// Appends which rows hold wanted numbers.
+    /// Appends the rows that hold wanted numbers.
     fn find(&self, wanted: NumberRange, found: &mut Vec<u32>) -> Result<(), FormatError> {
         memory::reserve(found, self.rows())?;
         let numbers = self.decoded()?;
@@ -116,10 +114,10 @@ pub trait Decode {
         Ok(())
     }
 
-    /// What the wanted numbers of some rows are together.
+    /// Sums up the wanted numbers of some rows.
     ///
     /// # Panics
-    /// A row is not one of the block.
+    /// Panics if a row is not in the block.
     fn totals(&self, rows: Range<usize>, wanted: NumberRange) -> Result<RangeTotals, FormatError> {
         let numbers = self.decoded()?;
         Ok(RangeTotals::of(at(&numbers, rows).iter().copied(), wanted))
@@ -137,7 +135,7 @@ pub trait Decode {
     }
 }
 
-/// A number and how many rows in a row have it.
+/// A number and the count of consecutive rows that hold it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Run {
     pub number: u64,

@@ -1,11 +1,11 @@
-//! What one look at a column says: from it every encoding knows what it would take.
+//! One look at a column, from which every encoding estimates its bytes.
 
 use std::ops::AddAssign;
 
 use crate::format::columns::bits::{wide, width_of, width_of_bits};
 use crate::proven::at;
 
-/// Of a column of one number at least.
+/// Describes a column of at least one number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     pub count: usize,
@@ -14,9 +14,9 @@ pub struct Look {
     pub greatest: i64,
     pub least_step: i64,
     pub greatest_step: i64,
-    /// Of equal numbers.
+    /// The number of runs of equal numbers.
     pub runs: usize,
-    /// Bits that differ from the first number's in any.
+    /// The bits in which any number differs from the first.
     pub varying: u64,
 }
 
@@ -32,11 +32,11 @@ impl Look {
         if varying > i32::MAX as u64 {
             return Look::by(numbers, varying, 0, |number| number as i64);
         }
-        // They differ in their lower halves alone, and are compared by these: more of them at once.
+        // The numbers differ only in their lower halves, and more of these compare at once.
         Look::by(numbers, varying, u64::MAX << 32, |number| number as i32)
     }
 
-    /// `shared`: bits that are the same in all numbers and that `narrow` takes off.
+    /// `shared` are bits that all numbers have in common and `narrow` removes.
     #[inline(always)]
     fn by<T>(numbers: &[u64], varying: u64, shared: u64, narrow: impl Fn(u64) -> T) -> Look
     where
@@ -69,7 +69,7 @@ impl Look {
         }
     }
 
-    /// How far the greatest number exceeds the least.
+    /// The difference of the greatest and the least number.
     pub fn span(&self) -> u64 {
         self.greatest.wrapping_sub(self.least) as u64
     }

@@ -1,4 +1,4 @@
-//! Encoding 7: differences from row to row within each member of a row group that some share.
+//! Encoding 7: differences from row to row within each member of a shared row group.
 
 use super::cursor::Cursor;
 use super::encoding::{Block, Decode, put_signed};
@@ -6,7 +6,7 @@ use crate::format::bytes::FormatError;
 use crate::format::columns::bits::{self, pack, width_of};
 use crate::proven::{at, at_mut};
 
-/// Appends what follows the encoding. `members`: how many of the numbers each member has, at least one.
+/// Appends the block without its encoding byte. `members` holds the numbers of each member, at least one.
 pub fn encode(
     numbers: &[u64],
     members: &[usize],
@@ -44,7 +44,7 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// What follows the block of the first numbers.
+    /// Opens the part behind the block of the first numbers.
     pub fn open(
         cursor: &mut Cursor<'a>,
         members: &'a [usize],
@@ -68,7 +68,7 @@ impl Decode for Members<'_> {
 
     fn decode(&self, out: &mut [u64]) -> Result<(), FormatError> {
         let (firsts, least) = (self.firsts.decoded()?, self.least);
-        // Each has a row at least: its steps lie further on than its numbers until these take their place.
+        // Each member has a row at least, so its steps lie behind the place of its numbers until these overwrite them.
         let mut step_at = self.members.len();
         self.steps
             .unpack(at_mut(out, step_at..), |step| step.wrapping_add(least));

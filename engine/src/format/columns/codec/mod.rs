@@ -1,6 +1,6 @@
-//! A column of numbers as a block of bytes, a file for each encoding. FORMAT.md, *Column segments*.
+//! A column of numbers as a block of bytes, with one file for each encoding (FORMAT.md, *Units*).
 //!
-//! Numbers are 64 bits, compared as signed; differences wrap. A block says how it is encoded and not how many numbers it holds: its row group knows.
+//! Numbers are 64 bits, compared as signed; differences wrap. A block names its encoding but not the number of its values, which its row group knows.
 //! [`ColumnEncoder`] writes the shortest block, [`open_block`] opens any; both know every encoding, and no encoding knows another.
 
 mod block;

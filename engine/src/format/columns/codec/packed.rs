@@ -1,4 +1,4 @@
-//! Encoding 1: how far each number exceeds the least. It is compared as it is packed.
+//! Encoding 1: the excess of each number over the least. Packed numbers are compared without unpacking.
 
 use std::ops::Range;
 

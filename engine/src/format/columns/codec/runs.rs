@@ -1,4 +1,4 @@
-//! Encoding 3: runs of equal numbers, as two blocks within.
+//! Encoding 3: runs of equal numbers, as two nested blocks.
 
 use std::iter;
 
@@ -19,7 +19,7 @@ impl Encode for ToRun<'_> {
         Encoding::Runs
     }
 
-    /// A run's number and length, each a little narrower than the widest.
+    /// Assumes that a run's number and length are a little narrower than the widest.
     fn estimate(&self) -> usize {
         let look = self.look;
         let width = look.width().min(look.step_width().saturating_add(4));
@@ -27,7 +27,7 @@ impl Encode for ToRun<'_> {
     }
 
     fn encode(&self, put: &mut Put<'_>, out: &mut Vec<u8>) {
-        // Without a branch for each number: where runs end cannot be predicted.
+        // Ends of runs cannot be predicted, so there is no branch for each number.
         let (mut values, mut ends) = (vec![0; self.look.runs], vec![0; self.look.runs]);
         let (mut run, mut before) = (0, self.look.first);
         for (row, &number) in (1..).zip(self.numbers) {
@@ -55,7 +55,7 @@ pub struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Gives `each` the runs, of which all together cover the rows.
+    /// Passes the runs to `each` and checks that they cover the rows.
     fn each(&self, mut each: impl FnMut(Run)) -> Result<(), FormatError> {
         let (values, lengths) = (self.values.decoded()?, self.lengths.decoded()?);
         let mut left = self.rows;

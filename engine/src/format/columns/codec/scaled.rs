@@ -1,22 +1,22 @@
-//! Encoding 6: floats that people wrote as decimals. Whole numbers over a power of ten take fewer bits than the floats do.
+//! Encoding 6: floats that people wrote as decimals. Whole numbers over a power of ten take fewer bits than the floats.
 //!
-//! A float is one where the division of its whole number by the power gives its bits back, and all of a column are. The division rounds right,
-//! since both numbers are exact in an f64.
+//! A column qualifies if the division of each whole number by the power restores the float's bits. The division rounds correctly, since both numbers are exact
+//! in an f64.
 
 use super::encoding::{Block, Decode};
 use crate::format::bytes::{FormatError, invalid};
 use crate::format::columns::bits::wide;
 use crate::proven::{at, at_mut};
 
-/// Powers of ten that an f64 holds exactly and that measured values have.
+/// Powers of ten that an f64 holds exactly and that occur in measured values.
 const POWERS: [f64; 16] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
 ];
-/// Whole numbers up to here are exact in an f64.
+/// Whole numbers up to this one are exact in an f64.
 const WHOLE_MOST: f64 = 9_007_199_254_740_992.0;
 const SAMPLES: usize = 16;
 
-/// Puts the whole numbers of a column of floats of `bytes` bytes, 4 or 8, in place of what `whole` has. Returns the exponent; `None` where not all are decimals.
+/// Replaces `whole` by the whole numbers of a column of floats of `bytes` bytes, 4 or 8. Returns the exponent; `None` if not all are decimals.
 pub fn scaled(floats: &[u64], bytes: u8, whole: &mut Vec<u64>) -> Option<u8> {
     let step = (floats.len() / SAMPLES).max(1);
     let mut exponent = 0;
@@ -45,7 +45,7 @@ fn whole_of_all(floats: &[u64], bytes: u8, power: f64, whole: &mut [u64]) -> boo
     are_decimals
 }
 
-/// Whether a float is a whole number over a power, and that number.
+/// Returns the whole number of a float over a power, and whether it is exact.
 #[inline(always)]
 fn whole_of(float: u64, bytes: u8, power: f64) -> (bool, u64) {
     let value = match bytes {
@@ -53,7 +53,7 @@ fn whole_of(float: u64, bytes: u8, power: f64) -> (bool, u64) {
         _ => f64::from_bits(float),
     };
     let whole = (value * power).round_ties_even();
-    // NaN is not.
+    // The comparison is false for NaN.
     let is_exact = whole.abs() <= WHOLE_MOST;
     let number = whole as i64 as u64;
     (is_exact & (float_of(number, power, bytes) == float), number)
@@ -110,7 +110,7 @@ impl Decode for Scaled<'_> {
 mod tests {
     use super::*;
 
-    /// Whole numbers as they are.
+    /// Whole numbers, not yet divided.
     struct Whole<'a>(&'a [u64]);
 
     impl Decode for Whole<'_> {

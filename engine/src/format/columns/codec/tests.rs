@@ -1,4 +1,4 @@
-//! Blocks against the numbers that they were made of, and what each encoding does in a way of its own against the naive form.
+//! Compares blocks with the numbers that they encode, and each encoding's fast operations with the naive form.
 
 use super::encoding::Decode;
 use super::*;
@@ -8,7 +8,7 @@ use crate::format::columns::number_range::tests::ranges;
 use crate::format::columns::number_range::{NumberRange, RangeTotals};
 use proptest::prelude::*;
 
-/// A block that can do nothing but decode all: the oracle.
+/// The oracle: a block that can only decode everything.
 struct Naive<'a>(&'a Block<'a>);
 
 impl Decode for Naive<'_> {
@@ -28,7 +28,7 @@ fn encode(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes the block takes, which gives back the numbers.
+/// Encodes the numbers, checks that they come back, and returns the bytes of the block.
 fn round_trip(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> usize {
     let bytes = encode(numbers, floats, members);
     let mut cursor = Cursor::new(&bytes);
@@ -39,7 +39,7 @@ fn round_trip(numbers: &[u64], floats: Option<u8>, members: &[usize]) -> usize {
     bytes.len() - SLACK_BYTES
 }
 
-/// Some numbers split into members of one number at least.
+/// Splits numbers into members of at least one.
 fn members_of(rows: usize, cuts: &[prop::sample::Index]) -> Vec<usize> {
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(rows)).collect();
     ends.extend([0, rows]);
@@ -143,7 +143,7 @@ fn shapes() -> impl Strategy<Value = Vec<u64>> {
             accumulate(7, &mut numbers);
         }
         if few > 0 {
-            // Few different ones, in no order: close together, or far apart.
+            // Few different numbers in no order, close together or far apart.
             let step = 0x9E37_79B9_7F4A_7C15 >> (16 * few);
             for (nth, number) in (1..).zip(&mut numbers) {
                 *number = (*number ^ (nth * nth)) % 11 * step;
@@ -153,7 +153,7 @@ fn shapes() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// What a block says is what its naive form says, or both are an error.
+/// Checks that a block gives the same answers, or errors, as its naive form.
 fn same_answers(
     block: &Block<'_>,
     wanted: NumberRange,

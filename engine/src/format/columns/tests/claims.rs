@@ -1,15 +1,15 @@
-//! Units that verify and claim what cannot be, at any of their places.
+//! Units that verify and claim the impossible at each of their places.
 
 use super::*;
 
-/// Any place of a unit may begin a number, and none may say 2^60: its checksums are computed again, and what it claims is refused before memory is asked for.
+/// Any place of a unit may begin a number, and none may be 2^60. The test computes the checksums again, and the claim is refused before memory is allocated.
 // G8
 #[test]
 fn a_number_that_claims_the_impossible_at_any_place_of_a_unit_is_an_error_that_asks_for_no_memory()
 {
     // In LEB128.
     const CLAIMED: [u8; 9] = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
-    // Sections are numbers and texts: what describes them stands in front.
+    // The claims stand in front of the sections, which hold numbers and texts.
     const PLACES_MAX: usize = 96;
     let records = (0..3000).map(|nth| {
         let source = 1 + nth % 3;

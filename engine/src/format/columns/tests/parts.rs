@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One question after the other, each about some chunks of a source.
+/// Questions in sequence, each about some chunks of a source.
 fn questions() -> impl Strategy<Value = Vec<(u16, (usize, usize), u8, bool)>> {
     prop::collection::vec(
         (
@@ -17,7 +17,7 @@ fn questions() -> impl Strategy<Value = Vec<(u16, (usize, usize), u8, bool)>> {
 
 proptest! {
     #[test]
-    fn what_was_read_in_parts_holds_the_same_rows(records in records(), questions in questions(), sheds in any::<bool>()) {
+    fn a_unit_that_was_read_in_parts_holds_the_same_rows(records in records(), questions in questions(), sheds in any::<bool>()) {
         let bytes = encode(&some(chunks_of(&records)), template);
         let mut whole = Unit::of(&UUID, FIRST, CHUNK, bytes.clone()).unwrap();
         let mut unit = Unit::of_head(&UUID, FIRST, CHUNK, &bytes, bytes.len()).unwrap();
@@ -76,49 +76,6 @@ proptest! {
     }
 }
 
-/// Units of builds from before parts, which this one reads: each row group is one part.
-#[test]
-fn units_without_parts_hold_what_they_were_made_of() {
-    let records: Vec<Record> = (0..2000)
-        .map(|nth| {
-            let kind = 1 + nth % 3;
-            (
-                kind,
-                130,
-                payload(kind, 1000 + u64::from(nth), b"same text"),
-            )
-        })
-        .collect();
-    let units: [(&[u8], u8, Vec<Record>); 2] = [
-        (include_bytes!("unit_without_parts"), 1, records),
-        (
-            include_bytes!("families_without_parts"),
-            2,
-            of_many_sources(18),
-        ),
-    ];
-    for (unit, form, records) in units {
-        assert_eq!(unit[16], form);
-        let chunks = some(chunks_of(&records));
-        assert_eq!(decode(unit).unwrap(), (chunks.clone(), false));
-        let now = encode(&chunks, template);
-        let open = |unit: &[u8]| Unit::of(&UUID, FIRST, CHUNK, unit.to_vec()).unwrap();
-        for source in [1, 2, 4] {
-            let template = template(SourceId(source));
-            let take = Take {
-                template: &template,
-                wanted: &Wanted::all(&template),
-                addresses: true,
-            };
-            let (mut old, mut new) = (open(unit), open(&now));
-            let end = new.columns(0..16, &take).unwrap();
-            assert_eq!(old.columns(0..16, &take).unwrap(), end);
-            let pieces = template.pieces.len();
-            assert_eq!(found_rows(&old, pieces), found_rows(&new, pieces));
-        }
-    }
-}
-
 /// A wrong bit in one part of a row group does not fail a question about another.
 #[test]
 fn a_damaged_part_leaves_the_others_of_its_row_group() {
@@ -149,16 +106,15 @@ fn a_damaged_part_leaves_the_others_of_its_row_group() {
     assert!(error.contains("a section of a unit"), "{error}");
 }
 
-/// A question about one column leaves the others where they are.
+/// A question about one column does not read the others.
 #[test]
-fn of_one_column_a_fraction_is_read() {
+fn a_question_about_one_column_reads_a_fraction() {
     // Numbers that take all their bytes lie between the lengths of the row groups.
     let number = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let records: Vec<Record> = (0..2000)
         .map(|nth| (2, 130, payload(2, number(nth), b"")))
         .collect();
     let bytes = encode(&some(chunks_of(&records)), template);
-    assert_eq!(bytes[16], 5, "it is in parts");
     let mut unit = Unit::of_head(&UUID, FIRST, CHUNK, &bytes, bytes.len()).unwrap();
     let wanted = Wanted {
         pieces: vec![false, true],

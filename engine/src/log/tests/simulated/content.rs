@@ -6,7 +6,7 @@ pub const PAGE_BYTES: usize = 4096;
 
 type Page = Arc<[u8; PAGE_BYTES]>;
 
-/// Bytes that were never written are zero and take no memory.
+/// Unwritten bytes are zero and take no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pages: Vec<Option<Page>>,
@@ -18,7 +18,7 @@ impl Content {
         self.bytes
     }
 
-    /// What is cut off is gone: grown again, it is zero.
+    /// Truncated bytes are gone: if the file grows again, they are zero.
     pub fn resize(&mut self, bytes: u64) {
         self.pages
             .resize((bytes as usize).div_ceil(PAGE_BYTES), None);
@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// Reads up to the end; returns how much.
+    /// Reads up to the end and returns the number of bytes.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let most = self.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let (mut done, mut at) = (0, offset as usize);
@@ -68,7 +68,7 @@ impl Content {
         done
     }
 
-    /// Puts a whole page, shared with `like` where that holds the same.
+    /// Puts a whole page, shared with `like` if the content is equal.
     pub fn put_page(&mut self, number: usize, page: &[u8; PAGE_BYTES], like: &Content) {
         let known = like.pages.get(number).and_then(Option::as_ref);
         let shared = known.filter(|known| known.as_slice() == page);
@@ -82,7 +82,7 @@ mod tests {
     use crate::testkit::Random;
 
     #[test]
-    fn content_is_what_a_plain_vector_holds() {
+    fn content_equals_a_plain_vector() {
         let mut random = Random(5);
         let (mut content, mut plain) = (Content::default(), Vec::<u8>::new());
         for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! The simulated disk as the logs see it, and its past.
+//! The simulated disk as the logs see it, with its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,9 @@ use crate::log::sync::{Mutex, MutexGuard, locked};
 use crate::testkit::Random;
 use crate::types::LogKind;
 
-/// Where the staging file's control page ends.
 const CONTROL_PAGES: usize = 1;
 
-/// What a client was told, stored as it is told it. A boundary holds what was told before it.
+/// The acknowledgements to a client, stored when they are given. A boundary holds the earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// Records that a publishing covers.
@@ -34,9 +33,9 @@ pub(crate) struct Marks {
     pub lost: AtomicU64,
 }
 
-/// The same at one moment.
+/// The marks at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledged {
     pub published: u64,
     pub durable: u64,
     pub begin: u64,
@@ -44,9 +43,9 @@ pub(crate) struct Told {
 }
 
 impl Marks {
-    pub fn told(&self) -> Told {
+    pub fn acknowledged(&self) -> Acknowledged {
         let load = |mark: &AtomicU64| mark.load(Ordering::Acquire);
-        Told {
+        Acknowledged {
             published: load(&self.published),
             durable: load(&self.durable),
             begin: load(&self.begin),
@@ -55,17 +54,17 @@ impl Marks {
     }
 }
 
-/// The machine as it was before an operation.
+/// The machine before an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Boundary {
-    /// What comes next.
+    /// The next operation.
     pub op: Op,
-    pub told: Told,
+    pub acknowledged: Acknowledged,
     medium: Medium,
 }
 
 impl Boundary {
-    /// The disk that the next process finds after this one was killed here.
+    /// Returns the disk that the next process finds if this one is killed here.
     pub fn kill(&self) -> Disk {
         Disk::of(self.medium.clone())
     }
@@ -80,33 +79,32 @@ struct State {
     medium: Medium,
     /// Files that a process has mapped.
     maps: BTreeMap<Inode, Arc<MmapRaw>>,
-    /// What was in them at the last boundary.
+    /// Their content at the last boundary.
     frozen: BTreeMap<Inode, Content>,
-    /// Which open file holds the lock of an inode.
+    /// The open file that holds the lock of an inode.
     locks: BTreeMap<Inode, u64>,
     next_handle: u64,
     rules: Vec<Rule>,
     marks: Arc<Marks>,
-    /// `None`: it is not remembered.
+    /// `None` if history is not recorded.
     past: Option<Vec<Boundary>>,
-    /// Bytes that it has room for.
+    /// The size of the disk in bytes.
     capacity: u64,
     /// Free bytes of the shared memory.
     memory: u64,
     random: Random,
     ops: Vec<Op>,
-    /// Files of which a sync failed.
+    /// Files with a failed sync.
     refused: BTreeSet<Inode>,
-    /// Where one of them was synced again.
+    /// Files that were synced again after a failure.
     synced_again: Vec<PathBuf>,
 }
 
-/// All that holds one sees the same disk. What a killed process still does to a disk does nothing to those that its boundaries gave.
+/// All clones share one disk. Later operations of a killed process do not affect the disks that its boundaries gave.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
-    /// An empty one.
     pub fn new() -> Disk {
         let [disk, shm] = [loom().parent().unwrap().to_owned(), shared_memory()];
         Disk::of(Medium::new(&[&disk, &shm]))
@@ -143,7 +141,7 @@ impl Disk {
         self.state().rules.push(rule);
     }
 
-    /// It does what it is told from now on.
+    /// Removes all rules.
     pub fn obey(&self) {
         self.state().rules.clear();
     }
@@ -160,32 +158,31 @@ impl Disk {
         self.state().medium.used_bytes()
     }
 
-    /// Remembers every boundary from now on, with what `marks` say there.
+    /// Records every boundary from now on, with the `marks` at that time.
     pub fn remember(&self, marks: &Arc<Marks>) {
         let mut state = self.state();
         state.marks = Arc::clone(marks);
         state.past = Some(Vec::new());
     }
 
-    /// The boundaries since `remember`, and the present.
+    /// Returns the boundaries since `remember`, and the present.
     pub fn past(&self) -> Vec<Boundary> {
         let mut state = self.state();
         state.remember(Kind::Read, &loom());
         state.past.take().unwrap_or_default()
     }
 
-    /// The machine as it is.
     pub fn now(&self) -> Boundary {
         let (kind, path) = (Kind::Read, loom());
         self.state().boundary(&Op { kind, path })
     }
 
-    /// Every operation that changed something or tried to, in order.
+    /// Returns every operation that changed something or tried to, in order.
     pub fn ops(&self) -> Vec<Op> {
         self.state().ops.clone()
     }
 
-    /// Files that were synced again after a sync of theirs had failed.
+    /// Returns files that were synced again after a failed sync.
     pub fn synced_again(&self) -> Vec<PathBuf> {
         self.state().synced_again.clone()
     }
@@ -194,7 +191,7 @@ impl Disk {
         self.state().medium.node(path).is_some()
     }
 
-    /// Changes bytes of a file as a medium does that rots.
+    /// Changes bytes of a file like a medium that rots.
     pub fn rot(&self, path: &Path, offset: u64, bytes: &[u8]) {
         let mut state = self.state();
         let Some(Node::File(inode)) = state.medium.node(path) else {
@@ -203,14 +200,14 @@ impl Disk {
         state.medium.rot(inode, offset, bytes);
     }
 
-    /// Somebody removes a file, for good.
+    /// Removes a file for good, from outside.
     pub fn delete(&self, path: &Path) {
         let mut state = self.state();
         state.medium.remove(path);
         state.medium.sync_folder(path.parent().unwrap());
     }
 
-    /// What befalls an operation, before it happens. A delay has passed when this returns.
+    /// Applies the rules to an operation before it happens. Returns after its delay.
     fn judge(&self, kind: Kind, path: &Path) -> Result<Option<Fault>> {
         let op = Op {
             kind,
@@ -236,14 +233,14 @@ impl Disk {
         }
     }
 
-    /// As `judge`, for what can only be done or not: whether it is done.
+    /// Applies the rules to an operation that can only happen or not, and returns whether it happens.
     fn is_done(&self, kind: Kind, path: &Path) -> Result<bool> {
         Ok(self.judge(kind, path)? != Some(Fault::Lies))
     }
 }
 
 impl State {
-    /// The machine as it is now becomes a boundary, if they are remembered.
+    /// Records the machine as a boundary, if history is recorded.
     fn remember(&mut self, kind: Kind, path: &Path) {
         if let Some(mut past) = self.past.take() {
             let path = path.to_owned();
@@ -253,8 +250,8 @@ impl State {
     }
 
     fn boundary(&mut self, op: &Op) -> Boundary {
-        // Told before it was seen: nothing is expected of the staging below that was told later.
-        let told = self.marks.told();
+        // The marks are loaded before the staging files, so staging holds at least what they promise.
+        let acknowledged = self.marks.acknowledged();
         fence(Ordering::SeqCst);
         let mut medium = self.medium.clone();
         for (inode, map) in &self.maps {
@@ -264,7 +261,7 @@ impl State {
         }
         Boundary {
             op: op.clone(),
-            told,
+            acknowledged,
             medium,
         }
     }
@@ -284,15 +281,14 @@ fn failed(path: &Path, errno: i32) -> Error {
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 
-/// The words of a mapped file.
 fn words(map: &MmapRaw) -> &[AtomicU64] {
-    // SAFETY: the mapping is page-aligned, initialised and lives as long as it is borrowed, and `Staging` stores into it word by word alone.
+    // SAFETY: the mapping is page-aligned, initialised and lives as long as it is borrowed, and `Staging` stores into it only word by word.
     unsafe { std::slice::from_raw_parts(map.as_mut_ptr().cast::<AtomicU64>(), map.len() / 8) }
 }
 
-/// Copies a mapped staging file while its writer goes on, so that the copy is what a kill at some moment leaves: the words of the control
-/// page from the last to the first, as a reader loads the tails, then the blocks, then the heads, which say what of these was reused
-/// meanwhile. `like` is an earlier copy.
+/// Copies a mapped staging file while its writer continues, so that the copy is the result of a kill at some moment: the words of the control page from the
+/// last to the first, as a reader loads the tails, then the blocks, then the heads, which show the blocks that were reused in the meantime. `like` is an
+/// earlier copy.
 fn freeze(map: &MmapRaw, like: Option<&Content>) -> Content {
     let words = words(map);
     let nothing = Content::default();
@@ -340,7 +336,7 @@ impl Storage for Disk {
                     .parent()
                     .is_some_and(|folder| state.medium.node(folder).is_some()) =>
             {
-                // That a file comes into being is a change of its own.
+                // The creation of a file is a change of its own.
                 state.remember(Kind::Open, path);
                 state.medium.make(path, Node::File)
             }
@@ -457,7 +453,7 @@ impl StorageFile for DiskFile {
         };
         let map = Arc::clone(map);
         drop(state);
-        // Word by word, as the kernel copies while the writer stores.
+        // The copy goes word by word, like the kernel's while the writer stores.
         let words = words(&map);
         let most = map.len().saturating_sub(offset as usize).min(buffer.len());
         for (place, at) in buffer[..most].iter_mut().zip(offset as usize..) {
@@ -480,7 +476,7 @@ impl StorageFile for DiskFile {
             _ => bytes.len(),
         };
         let (written, _) = bytes.split_at(most);
-        // A process may be killed in the middle of a write, too.
+        // A process may also be killed in the middle of a write.
         let pages = (most / PAGE_BYTES) as u64;
         let first = if state.past.is_some() && pages > 1 {
             PAGE_BYTES * state.random.below(pages) as usize
@@ -499,6 +495,12 @@ impl StorageFile for DiskFile {
             Some(Fault::Tears(errno)) => Err(failed(&self.path, errno)),
             _ => Ok(most),
         }
+    }
+
+    /// A process may be killed between what it wrote and what it then says of it.
+    fn start_write_back(&self, _offset: u64, _bytes: u64) {
+        let mut state = self.disk.state();
+        state.remember(Kind::WriteBack, &self.path);
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,9 +1,8 @@
-//! Files and names, live and durable. *Live* is what every process of the machine sees; *durable* is what is there after the power was gone.
+//! Files and names, live and durable. Every process of the machine sees the *live* state; the *durable* state remains after a loss of power.
 //!
-//! A file's sync makes durable what was written to it since the last one. Until then each sector of each of these writes may have
-//! reached the medium, or not, whatever came of the others, and a file's lengths reach it in their order. A name is durable when its folder
-//! is synced; until then any of the changes may be. A sync that fails leaves any of the writes durable, and forgets the others: the next
-//! one does not write them either, as on Linux.
+//! A file's sync makes the writes since the last sync durable. Until then each sector of each write may have reached the medium or not, independently, and a
+//! file's lengths reach it in order. A name is durable when its folder is synced; until then any of the changes may be. A sync that fails makes any of the
+//! writes durable and forgets the others: the next sync does not write them either, as on Linux.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,17 +12,17 @@ use super::content::Content;
 use super::is_volatile;
 use crate::testkit::Random;
 
-/// What is written whole or not at all.
+/// A sector is written whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
 pub type Inode = u64;
 
-/// Which of the unsynced changes a loss of power keeps.
+/// The unsynced changes that a loss of power keeps.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Luck {
     Nothing,
     Everything,
-    /// So many of a hundred.
+    /// This percentage.
     Some(u64),
 }
 
@@ -56,7 +55,7 @@ impl Change {
 struct FileState {
     live: Content,
     durable: Content,
-    /// Since the last sync.
+    /// Changes since the last sync.
     pending: Vec<Change>,
 }
 
@@ -72,10 +71,10 @@ impl FileState {
         }
     }
 
-    /// Some of what is pending becomes durable, and the rest is forgotten.
+    /// Makes some of the pending changes durable and forgets the rest.
     fn sync_by_luck(&mut self, luck: Luck, random: &mut Random) {
         let lengths = self.pending.len() as u64;
-        // Lengths are kept up to one of them; a write that would move the end does so only if it is among these.
+        // Lengths are kept up to one of them; a write moves the end only if its length is among these.
         let lengths = match luck {
             Luck::Nothing => 0,
             Luck::Everything => lengths,
@@ -104,7 +103,7 @@ impl FileState {
     }
 }
 
-/// The pieces of a write that are whole or torn together.
+/// Returns the pieces of a write that are whole or torn together.
 fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = offset;
     let mut rest = bytes;
@@ -164,7 +163,7 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// With these folders, which are durable.
+    /// Creates a medium with these folders, which are durable.
     pub fn new(folders: &[&Path]) -> Medium {
         let names: Names = folders
             .iter()
@@ -193,7 +192,6 @@ impl Medium {
         self.names.values().any(|node| *node == Node::File(inode))
     }
 
-    /// The names in a folder.
     pub fn list(&self, folder: &Path) -> Vec<String> {
         let inside = self
             .names
@@ -204,7 +202,7 @@ impl Medium {
             .collect()
     }
 
-    /// Makes a file or folder and returns its inode.
+    /// Creates a file or folder and returns its inode.
     pub fn make(&mut self, path: &Path, node: fn(Inode) -> Node) -> Inode {
         let inode = self.next_inode;
         self.next_inode += 1;
@@ -263,19 +261,19 @@ impl Medium {
         self.file(inode).sync_by_luck(Luck::Some(50), random);
     }
 
-    /// Replaces what is live, for memory that a process had mapped.
+    /// Replaces the live content of memory that a process had mapped.
     pub fn freeze(&mut self, inode: Inode, content: Content) {
         self.file(inode).live = content;
     }
 
-    /// Changes the bytes under everybody's feet, as a medium does that rots.
+    /// Changes the bytes without a write, like a medium that rots.
     pub fn rot(&mut self, inode: Inode, offset: u64, bytes: &[u8]) {
         let file = self.file(inode);
         file.live.write(offset, bytes);
         file.durable.write(offset, bytes);
     }
 
-    /// Bytes that named files take outside of memory.
+    /// Bytes of named files outside of shared memory.
     pub fn used_bytes(&self) -> u64 {
         let on_disk = self.names.iter().filter(|(path, _)| !is_volatile(path));
         on_disk
@@ -286,7 +284,7 @@ impl Medium {
             .sum()
     }
 
-    /// What is found when the power comes back.
+    /// Returns the medium when the power comes back.
     pub fn lose_power(&self, luck: Luck, random: &mut Random) -> Medium {
         let mut after = self.clone();
         for change in std::mem::take(&mut after.pending_names) {
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_synced_stays_and_of_the_rest_any_sector_may() {
+    fn synced_bytes_stay_and_any_other_sector_may() {
         let folder = Path::new("/disk");
         let mut medium = Medium::new(&[folder]);
         let file = medium.make(Path::new("/disk/file"), Node::File);
@@ -370,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_forgot_no_later_one_writes() {
+    fn a_later_sync_does_not_write_what_a_failed_one_forgot() {
         let folder = Path::new("/disk");
         let mut medium = Medium::new(&[folder]);
         let file = medium.make(Path::new("/disk/file"), Node::File);

@@ -1,8 +1,8 @@
 //! A simulated disk: a `Storage` in memory that can be made to fail, and whose machine can die between any two operations.
 //!
-//! `Content` is the bytes of a file, cheap to copy. `Medium` is all files and names, each with what a reader of the page cache sees and what
-//! a loss of power leaves. `Disk` is the storage: it puts rules about failures before the medium, and remembers, where it is asked to, the
-//! medium as it was before each operation, so that one run shows what a crash at any point of it would have left.
+//! `Content` is the bytes of a file and cheap to copy. `Medium` is all files and names, both as the page cache shows them and as a loss of power leaves them.
+//! `Disk` is the storage: it applies rules about failures and, on request, records the medium before each operation, so that one run covers a crash at each of
+//! its points.
 
 mod content;
 mod disk;
@@ -15,12 +15,12 @@ pub(crate) use rules::{Fault, Kind, Op, Rule};
 
 use std::path::{Path, PathBuf};
 
-/// Where the directory stands on every simulated disk.
+/// The path of the directory on every simulated disk.
 pub(crate) fn loom() -> PathBuf {
     PathBuf::from("/disk/loom")
 }
 
-/// Memory that the machine's processes share, gone with its power.
+/// Memory that the machine's processes share; a loss of power erases it.
 pub(crate) fn shared_memory() -> PathBuf {
     PathBuf::from("/shm")
 }

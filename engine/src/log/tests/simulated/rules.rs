@@ -1,4 +1,4 @@
-//! What a simulated disk does other than it is asked: fails, shortens, tears, delays or lies about operations that fit a rule.
+//! The faults of a simulated disk: an operation that matches a rule fails, shortens, tears, waits or lies.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     Sync,
+    WriteBack,
     Allocate,
     Truncate,
 }
@@ -26,17 +27,17 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Whether something changes by it.
+    /// Reports whether it changes something.
     pub fn changes(&self) -> bool {
         !matches!(self.kind, Kind::Open | Kind::Read)
     }
 
-    /// Whether it concerns the Loom directory, and not shared memory.
+    /// Reports whether it concerns the Loom directory and not shared memory.
     pub fn is_on_disk(&self) -> bool {
         self.path.starts_with(super::loom())
     }
 
-    /// Whether it concerns a file in that folder of the directory.
+    /// Reports whether it concerns a file in that folder of the directory.
     pub fn is_in(&self, folder: &str) -> bool {
         self.path.parent() == Some(&super::loom().join(folder))
     }
@@ -44,19 +45,19 @@ impl Op {
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// It fails and changes nothing; a sync leaves any part durable and forgets the rest.
+    /// It fails and changes nothing; a sync makes any part durable and forgets the rest.
     Fails(i32),
-    /// Of a write some leading sectors are there, and it fails.
+    /// A write stores some leading sectors and fails.
     Tears(i32),
-    /// A write takes at most so many bytes, and says so.
+    /// A write stores at most this many bytes and returns their number.
     Shortens(usize),
-    /// It takes so long.
+    /// It waits this long.
     Takes(Duration),
-    /// It says that it is done and does nothing.
+    /// It reports success and does nothing.
     Lies,
 }
 
-/// `fault` befalls `times` operations that fit, after the first `after` of them.
+/// `fault` hits `times` matching operations, after the first `after` of them.
 pub(crate) struct Rule {
     pub fault: Fault,
     pub after: u64,
@@ -65,7 +66,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Of every operation that fits.
+    /// Hits every matching operation.
     pub fn always(fault: Fault, fits: impl Fn(&Op) -> bool + Send + 'static) -> Rule {
         Rule {
             fault,
@@ -86,7 +87,7 @@ impl Rule {
         Rule { after, ..self }
     }
 
-    /// The fault, if it befalls this operation.
+    /// Returns the fault, if it hits this operation.
     pub fn judge(&mut self, op: &Op) -> Option<Fault> {
         if self.times == 0 || !(self.fits)(op) {
             return None;

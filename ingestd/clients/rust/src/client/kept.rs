@@ -33,7 +33,7 @@ impl Kept {
         shape: Shape,
         payloads: &[u8],
     ) -> Result<(), ClientError> {
-        let records = records_of(shape, payloads).ok_or(ClientError::Ragged {
+        let records = shape.records(payloads).ok_or(ClientError::Ragged {
             bytes: payloads.len(),
         })?;
         if records > 0 {
@@ -125,7 +125,7 @@ impl Batch {
     fn drop_first(&mut self, records: u64) {
         let mut rest = self.bytes.as_slice();
         for _ in 0..records {
-            rest = split(self.shape, rest).map_or(&[][..], |(_, rest)| rest);
+            rest = self.shape.split(rest).map_or(&[][..], |(_, rest)| rest);
         }
         self.bytes = rest.to_vec();
         self.records -= records;
@@ -135,7 +135,7 @@ impl Batch {
     pub(super) fn own_times(&self) -> Option<TimeRange> {
         let mut rest = self.bytes.as_slice();
         let payloads = std::iter::from_fn(|| {
-            let (payload, after) = split(self.shape, rest)?;
+            let (payload, after) = self.shape.split(rest)?;
             rest = after;
             Some(payload)
         });
@@ -157,29 +157,6 @@ pub(super) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
         first: a.first.min(b.first),
         last: a.last.max(b.last),
     }
-}
-
-/// The first payload and the bytes after it; `None` if it is not whole.
-fn split(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    match shape {
-        Shape::Fixed { record_bytes: 0 } => None,
-        Shape::Fixed { record_bytes } => bytes.split_at_checked(record_bytes.into()),
-        Shape::Framed => {
-            let (length, rest) = bytes.split_first_chunk::<2>()?;
-            rest.split_at_checked(u16::from_le_bytes(*length).into())
-        }
-    }
-}
-
-/// How many payloads are in `bytes`; `None` if the last one is not whole.
-fn records_of(shape: Shape, bytes: &[u8]) -> Option<u64> {
-    let mut rest = bytes;
-    let mut records = 0;
-    while !rest.is_empty() {
-        (_, rest) = split(shape, rest)?;
-        records += 1;
-    }
-    Some(records)
 }
 
 #[cfg(test)]

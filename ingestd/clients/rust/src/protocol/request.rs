@@ -24,6 +24,29 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// The first payload and the bytes after it; `None` if it is not whole.
+    pub fn split(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        match self {
+            Shape::Fixed { record_bytes: 0 } => None,
+            Shape::Fixed { record_bytes } => bytes.split_at_checked(record_bytes.into()),
+            Shape::Framed => {
+                let (length, rest) = bytes.split_first_chunk::<2>()?;
+                rest.split_at_checked(u16::from_le_bytes(*length).into())
+            }
+        }
+    }
+
+    /// How many payloads are in `bytes`; `None` if the last one is not whole.
+    pub fn records(self, bytes: &[u8]) -> Option<u64> {
+        let mut rest = bytes;
+        let mut records = 0;
+        while !rest.is_empty() {
+            (_, rest) = self.split(rest)?;
+            records += 1;
+        }
+        Some(records)
+    }
+
     /// How many bytes the payloads alone take, of `bytes` bytes with `records` payloads.
     pub fn payload_bytes(self, bytes: usize, records: u64) -> u64 {
         match self {

@@ -1,0 +1,216 @@
+"""The server for agents, asked by the client of the Model Context Protocol's own SDK: each tool, hostile inputs, and the demo's needles."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RECORDS
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+import loom_duckdb
+
+TOOLS = {"sources", "describe", "quantiles", "heat", "top", "near", "trace", "why", "sql"}
+
+Ask = Callable[..., Any]
+
+
+def served(*directories: Path, options: tuple[str, ...] = ()) -> StdioServerParameters:
+    return StdioServerParameters(command=sys.executable, args=["-m", "loom_duckdb.mcp", *options, *map(str, directories)])
+
+
+def with_client(server: StdioServerParameters, use: Callable[[Ask], Any]) -> Any:
+    """Start a server and use it: `ask(tool, **arguments)` returns the answer, or a text that begins with `error: `."""
+
+    async def run() -> Any:
+        async with Client(stdio_client(server)) as client:
+
+            async def ask(name: str, **arguments: Any) -> Any:
+                result = await client.call_tool(name, arguments)
+                (content,) = result.content
+                return f"error: {content.text}" if result.is_error else json.loads(content.text)
+
+            return await use(ask)
+
+    return asyncio.run(run())
+
+
+def answers(server: StdioServerParameters, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
+    async def use(ask: Ask) -> list[Any]:
+        return [await ask(name, **arguments) for name, arguments in questions]
+
+    return with_client(server, use)
+
+
+def test_the_tools_are_described_and_only_read(shop: Path) -> None:
+    async def run() -> list[Any]:
+        async with Client(stdio_client(served(shop))) as client:
+            return (await client.list_tools()).tools
+
+    tools = asyncio.run(run())
+    assert {tool.name for tool in tools} == TOOLS
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+
+
+def test_each_answer_is_right_and_has_its_sql_its_cost_and_its_losses(shop: Path) -> None:
+    window = {"t_from": "2026-03-01T00:00:05Z", "t_to": "2026-03-01T00:00:10Z"}
+    of = {"source": "request", "index": "latency_us"}
+    listed, described, quantiles, heat, top, near, own = answers(
+        served(shop),
+        ("sources", {}),
+        ("describe", {"source": "request"}),
+        ("quantiles", of | window | {"filter": "latency_us >= 500"}),
+        ("heat", of | window),
+        ("top", of | {"n": 3, "last": "2 seconds"}),
+        ("near", {"source": "request", "times": ["2026-03-01T00:00:07Z"], "width": "3 ms", "n": 2}),
+        ("sql", {"query": f"SELECT count(*) AS n FROM loom_scan('{shop}', 'request')"}),
+    )
+    assert [row[:2] for row in listed["rows"]] == [["request", RECORDS]]
+    assert [row[:2] for row in described["rows"]] == [["id", "BIGINT"], ["latency_us", "UINTEGER"]]
+    assert described["indexes"] == [{"index": "latency_us", "value": "latency_us", "filter": None}]
+    found = dict(zip(quantiles["columns"], quantiles["rows"][0], strict=True))
+    assert (found["count"], found["min"], found["max"], found["p50"]) == (2500, 500, 999, 749)
+    assert sum(row[-1] for row in heat["rows"]) == 5000
+    assert [row[top["columns"].index("latency_us")] for row in top["rows"]] == [999, 999, 998]
+    assert [row[near["columns"].index("since_hit_us")] for row in near["rows"]] == [0, -1000]
+    assert near["rows"][0][near["columns"].index("near_hit")] == 6
+    assert own["rows"] == [[RECORDS]]
+    with loom_duckdb.connect() as db:
+        for answer in (quantiles, heat, top, near):
+            assert answer["losses"].startswith("none")
+            assert len(db.execute(answer["sql"]).fetchall()) == len(answer["rows"])
+    assert all(answer["estimate"]["chunks"] > 0 for answer in (quantiles, heat))
+
+
+def test_answers_are_small(shop: Path) -> None:
+    wide, long, text = answers(
+        served(shop),
+        ("sql", {"query": "SELECT range, repeat('x', 10_000) FROM range(1_000_000)"}),
+        ("sql", {"query": f"FROM loom_scan('{shop}', 'request')"}),
+        ("sql", {"query": "SELECT repeat('y', 1_000_000)"}),
+    )
+    for answer in (wide, long, text):
+        assert len(json.dumps(answer)) < 40_000
+    assert "more than" in wide["more"]
+    assert "of more than 20000 rows" in long["more"]
+    assert text["rows"][0][0].endswith("…")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory, ingestd: str, shop: Path) -> Path:
+    directory = tmp_path_factory.mktemp("other") / "other.loom"
+    load = [ingestd, "load", str(directory), "--source", "request", "--ts", "ts", str(shop.parent / "request.parquet")]
+    subprocess.run(load, check=True, capture_output=True)
+    return directory
+
+
+def test_hostile_inputs_are_refused_and_the_server_lives(shop: Path, other: Path) -> None:
+    statements = [
+        "SELECT 1; DROP TABLE x",
+        "COPY (SELECT 1) TO '/tmp/out.csv'",
+        "FROM read_text('/etc/passwd')",
+        f"FROM loom_scan('{other}', 'request')",
+        f"ATTACH '{shop}/own.duckdb'",
+        "SET threads = 1",
+        "PRAGMA version",
+        "",
+        "\x00",
+        "SELECT " + "1," * 100_000,
+        "(" * 10_000,
+    ]
+    of = {"source": "request", "index": "latency_us"}
+    questions = [
+        *(("sql", {"query": statement}) for statement in statements),
+        ("sources", {"dir": str(other)}),
+        ("sources", {"dir": "/etc"}),
+        ("describe", {"source": "x'); DROP TABLE y; --"}),
+        ("quantiles", of | {"index": "x') FROM read_text('/etc/passwd') --"}),
+        ("quantiles", of | {"filter": "latency_us > 1') --"}),
+        ("quantiles", of | {"t_from": "yesterday'; SELECT 1 --"}),
+        ("quantiles", of | {"last": "1 second'::INTERVAL) FROM read_text('/etc/passwd') --"}),
+        ("quantiles", of | {"t_from": "2026-03-02T00:00:00Z", "t_to": "2026-03-01T00:00:00Z"}),
+        ("quantiles", of | {"last": "1 s", "t_from": "2026-03-01T00:00:00Z"}),
+        ("top", of | {"n": 1_000_000_000}),
+        ("top", of | {"n": "1); DROP TABLE y"}),
+        ("near", {"source": "request", "times": ["2026-03-01'] --"]}),
+        ("near", {"source": "request", "times": [], "width": "1 ms"}),
+        ("near", {"source": "request", "times": ["2026-03-01"], "rare": ['id" --']}),
+        ("near", {"source": "request", "times": ["2026-03-01"], "width": "1 ms' --"}),
+        ("trace", {"trace_id": "x' OR true --"}),
+        ("nothing", {}),
+    ]
+
+    async def use(ask: Ask) -> list[Any]:
+        found = []
+        for name, arguments in questions:
+            try:
+                found.append(await ask(name, **arguments))
+            except Exception as error:
+                found.append(f"error: {error}")
+        return [*found, await ask("sql", query="SELECT 42 AS n")]
+
+    *refused, last = with_client(served(shop), use)
+    for question, answer in zip(questions, refused, strict=True):
+        assert isinstance(answer, str), (question, answer)
+        assert answer.startswith("error: "), (question, answer)
+        assert "Traceback" not in answer, (question, answer)
+        assert "root:" not in answer, (question, answer)
+    assert last["rows"] == [[42]]
+    assert not Path("/tmp/out.csv").exists()  # noqa: S108
+
+
+def test_an_endless_query_is_stopped_and_two_directories_are_told_apart(shop: Path, other: Path) -> None:
+    endless, unnamed, named = answers(
+        served(shop, other, options=("--timeout", "2")),
+        ("sql", {"query": "SELECT count(*) FROM range(1_000_000_000_000)"}),
+        ("sources", {}),
+        ("sources", {"dir": str(other)}),
+    )
+    assert "took longer than 2 s" in endless
+    assert str(shop) in unnamed
+    assert str(other) in unnamed
+    assert named["dir"] == str(other)
+
+
+def test_what_is_lost_is_said(ingestd: str, tmp_path: Path) -> None:
+    (tmp_path / "gauge.toml").write_text('[[source]]\nname = "gauge"\nfield = [{ name = "v", type = "u8" }]\n')
+    (tmp_path / "rows.csv").write_text("ts,v\n2026-03-01T00:00:00Z,1\n2026-03-01T00:00:01Z,wrong\n2026-03-01T00:00:02Z,3\n")
+    directory = tmp_path / "lossy.loom"
+    options = ["--source", "gauge", "--fields", str(tmp_path / "gauge.toml"), "--ts", "ts", "--index", "v"]
+    loaded = subprocess.run([ingestd, "load", str(directory), *options, str(tmp_path / "rows.csv")], capture_output=True, text=True)
+    assert "refused=1" in loaded.stdout, loaded
+    (answer,) = answers(served(directory), ("quantiles", {"source": "gauge", "index": "v", "t_to": "2100-01-01"}))
+    assert answer["losses"][0]["records"] == 1, answer
+
+
+def test_five_calls_find_the_six_needles_of_the_demo(ingestd: str, tmp_path: Path) -> None:
+    """The worked example of the page for agents."""
+    directory, truth = tmp_path / "demo.loom", tmp_path / "truth.jsonl"
+    demo = [ingestd, "demo", str(directory), "--seconds", "15", "--rate", "300000", "--truth", str(truth)]
+    subprocess.run(demo, check=True, capture_output=True)
+
+    async def use(ask: Ask) -> tuple[list[dict], list[dict], list[dict]]:
+        await ask("sources")
+        usual = rows(await ask("quantiles", source="redis_request", index="latency"))[0]["p99_99"]
+        slowest = rows(await ask("top", source="redis_request", index="latency", n=20))
+        slow = [row for row in slowest if row["latency_ns"] > 5 * usual]
+        near = {"times": [row["ts"] for row in slow], "width": "20 ms"}
+        calls = rows(await ask("near", source="syscall", index="latency", n=1, **near))
+        packets = rows(await ask("near", source="packet", rare=["src_port", "dst_port"], **near))
+        return slow, calls, packets
+
+    slow, calls, packets = with_client(served(directory), use)
+    needles = [json.loads(line) for line in truth.read_text().splitlines()]
+    assert len(needles) == 6
+    assert {row["id"] for row in slow} == {needle["request"] for needle in needles}
+    assert {row["id"] for row in calls} == {needle["syscall"] for needle in needles}
+    assert {row["id"] for row in packets} == {needle["packet"] for needle in needles}
+
+
+def rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]

@@ -1,0 +1,109 @@
+"""The explorer's Why panel, in Chromium, and the same question of an agent."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pytest
+from chromium import SCREENSHOTS, Start, browser, counted, page, selected
+from conftest import Explorer
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from playwright.sync_api import Page, expect
+
+import loom_duckdb
+
+__all__ = ["browser", "page"]
+
+TIME = "sel_from=2026-03-01T00:00:02Z&sel_to=2026-03-01T00:00:08Z"
+
+
+@pytest.fixture(scope="module")
+def cache(explore: Start, ingestd: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Explorer, Path]:
+    """Show 10 s of requests, of which those of shard 7 that miss the cache are slow; `noise` has nothing to do with it."""
+    place = tmp_path_factory.mktemp("cache")
+    duckdb.connect().execute(
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 100) AS ts, (i % 10)::UTINYINT AS shard, i % 3 > 0 AS hit,
+                (hash(i) % 5)::UTINYINT AS noise,
+                (100 + i % 50 + CASE WHEN i % 10 = 7 AND i % 3 = 0 THEN 5000 ELSE 0 END)::UINTEGER AS latency_us
+            FROM range(100_000) AS numbers(i)) TO '{place}/request.parquet'"""
+    )
+    directory = place / "cache.loom"
+    load = [ingestd, "load", str(directory), "--source", "request", "--ts", "ts", "--index", "latency_us", str(place / "request.parquet")]
+    subprocess.run(load, check=True, capture_output=True)
+    return explore(directory), directory
+
+
+def differences(page: Page) -> list[str]:
+    words = "names => names.map((name) => [...name.childNodes].map((word) => word.textContent).join(' '))"
+    return page.locator(".why .difference .name").evaluate_all(words)
+
+
+def test_the_panel_ranks_what_separates_the_selection_and_a_click_filters(page: Page, cache: tuple[Explorer, Path]) -> None:
+    explorer, directory = cache
+    page.goto(f"{explorer.url}#last=0&source=request&index=latency_us&{TIME}&v_min=1000&v_max=inf")
+    selected(page)
+    why = page.locator(".why")
+    expect(why).to_have_attribute("data-state", "shown")
+    first = differences(page)
+    assert first[0] == "shard 7"
+    assert "hit false" in first[:3]
+    assert not any(text.startswith("noise") for text in first[:3])
+    assert not any(text.startswith("latency_us") for text in first), "it separates the selection by definition"
+    expect(why.locator("> .said")).to_contain_text("3 fields were compared with the other records of this time")
+    page.locator(".why .head .quiet").click()
+    with loom_duckdb.connect() as db:
+        sql = page.locator(".why pre").inner_text()
+        found = db.execute(f"SELECT selected, other FROM ({sql}) WHERE field = 'shard' AND value = '7'").fetchall()
+        window = "t_from := '2026-03-01 00:00:02+00', t_to := '2026-03-01 00:00:08+00'"
+        slow = f"FROM loom_scan('{directory}', 'request', {window}) WHERE shard = 7"
+        exact = db.execute(f"SELECT count(*) FILTER (latency_us >= 1000), count(*) FILTER (latency_us < 1000) {slow}").fetchall()
+        assert found == exact
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "why.png")
+    before = counted(page)
+    why.locator(".difference").first.click()
+    expect(page.locator("#filter .chip")).to_have_count(1)
+    assert page.locator("#filter .chip button").first.inner_text() == "shard = 7"
+    selected(page)
+    assert counted(page) == before, "all slow requests are of shard 7"
+    page.reload()
+    selected(page)
+    page.get_by_label("Remove shard = 7").click()
+    expect(page.locator("#filter .chip")).to_have_count(0)
+    expect(why).to_have_attribute("data-state", "shown")
+    assert differences(page) == first, "the same question has the same answer"
+
+
+def test_a_selection_of_time_is_compared_with_the_time_before(page: Page, cache: tuple[Explorer, Path]) -> None:
+    page.goto(f"{cache[0].url}#last=0&source=request&index=latency_us&sel_from=2026-03-01T00:00:05Z&sel_to=2026-03-01T00:00:08Z")
+    selected(page)
+    expect(page.locator(".why")).to_have_attribute("data-state", "shown")
+    expect(page.locator(".why > .said")).to_contain_text(
+        "fields were compared with the records before. No difference is more than coincidence"
+    )
+    expect(page.locator(".why select")).to_be_disabled()
+
+
+def test_an_agent_gets_the_same_differences(cache: tuple[Explorer, Path]) -> None:
+    async def ask() -> dict:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "loom_duckdb.mcp", str(cache[1])])
+        async with Client(stdio_client(server)) as client:
+            selection = {"t_from": "2026-03-01T00:00:02Z", "t_to": "2026-03-01T00:00:08Z", "index": "latency_us", "v_min": 1000}
+            result = await client.call_tool("why", {"source": "request", **selection})
+            assert not result.is_error, result
+            return json.loads(result.content[0].text)
+
+    # The browser has the loop of this thread.
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(asyncio.run, ask()).result()
+    first = dict(zip(answer["columns"], answer["rows"][0], strict=True))
+    assert (first["field"], first["value"], first["selected"], first["filter"]) == ("shard", "7", 2000, "shard = 7")
+    assert answer["fields_compared"] == 3
+    assert answer["losses"].startswith("none")
+    with loom_duckdb.connect() as db:
+        assert len(db.execute(answer["sql"]).fetchall()) >= len(answer["rows"])

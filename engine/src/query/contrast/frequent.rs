@@ -1,0 +1,148 @@
+//! The frequent values of a stream in bounded memory (Misra and Gries 1982).
+//!
+//! Invariant: a value's count is at most `missed` below its true count, never above it, and `missed` is at most `n / (kept + 1)` after `n` values,
+//! also after other streams were absorbed. So every value with more than `n / kept` occurrences has a count.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use ahash::RandomState;
+
+use crate::proven::at;
+
+/// The limits of memory: all values have a count while there are at most `most`; beyond it, `kept` remain each time that it is full.
+#[derive(Copy, Clone, Debug)]
+pub struct FrequentLimits {
+    pub most: usize,
+    pub kept: usize,
+}
+
+/// The most different values in a group of which each is counted.
+pub const CONTRAST_VALUES_MOST: usize = 4096;
+/// If there are more, values with a share above one in this many are counted.
+pub const CONTRAST_SHARE: usize = 1024;
+
+pub struct Frequent<K> {
+    limits: FrequentLimits,
+    counts: HashMap<K, u64, RandomState>,
+    missed: u64,
+}
+
+impl<K: Eq + Hash> Frequent<K> {
+    pub fn new(limits: FrequentLimits) -> Frequent<K> {
+        Frequent {
+            limits,
+            counts: HashMap::default(),
+            missed: 0,
+        }
+    }
+
+    pub fn limits(&self) -> FrequentLimits {
+        self.limits
+    }
+
+    /// Counts a value that has a count already; otherwise returns false.
+    #[inline]
+    pub fn again<Q: Eq + Hash + ?Sized>(&mut self, value: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let count = self.counts.get_mut(value);
+        count.map(|count| *count += 1).is_some()
+    }
+
+    /// Counts a value some times.
+    pub fn add(&mut self, value: K, times: u64) {
+        *self.counts.entry(value).or_default() += times;
+        if self.counts.len() > self.limits.most {
+            self.prune();
+        }
+    }
+
+    pub fn absorb(&mut self, other: Frequent<K>) {
+        self.missed += other.missed;
+        for (value, times) in other.counts {
+            self.add(value, times);
+        }
+    }
+
+    /// The same counts of other values. Those of values that become the same are added.
+    pub fn map<T: Eq + Hash>(self, value: impl Fn(K) -> T) -> Frequent<T> {
+        let mut mapped = Frequent::new(self.limits);
+        mapped.missed = self.missed;
+        for (from, times) in self.counts {
+            mapped.add(value(from), times);
+        }
+        mapped
+    }
+
+    /// Whether every value has its exact count.
+    pub fn is_exact(&self) -> bool {
+        self.missed == 0
+    }
+
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    pub fn counts(&self) -> impl Iterator<Item = (&K, u64)> {
+        self.counts.iter().map(|(value, count)| (value, *count))
+    }
+
+    /// Subtracts the count of rank `kept + 1` from all, which takes it from at least `kept + 1` of them.
+    fn prune(&mut self) {
+        let mut counts: Vec<u64> = self.counts.values().copied().collect();
+        let rank = self.limits.kept.min(counts.len() - 1);
+        counts.select_nth_unstable_by(rank, |one, other| other.cmp(one));
+        let less = *at(&counts, rank);
+        self.missed += less;
+        self.counts.retain(|_, count| {
+            *count = count.saturating_sub(less);
+            *count > 0
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // The naive form counts every value.
+        #[test]
+        fn frequent_values_have_a_count_that_misses_little(
+            streams in prop::collection::vec(prop::collection::vec(0u64..40, 0..200), 1..4),
+            skewed: bool,
+        ) {
+            let limits = FrequentLimits { most: 12, kept: 4 };
+            let mut all = Frequent::new(limits);
+            let mut naive: BTreeMap<u64, u64> = BTreeMap::new();
+            for stream in streams {
+                let mut of_stream = Frequent::new(limits);
+                for value in stream {
+                    let value = if skewed { value * value / 60 } else { value };
+                    *naive.entry(value).or_default() += 1;
+                    if !of_stream.again(&value) {
+                        of_stream.add(value, 1);
+                    }
+                }
+                all.absorb(of_stream);
+            }
+            let total: u64 = naive.values().sum();
+            prop_assert!(all.missed() <= total / 5);
+            prop_assert!(all.counts().count() <= limits.most);
+            prop_assert_eq!(all.is_exact(), naive.len() <= limits.most);
+            let counts: BTreeMap<u64, u64> = all.counts().map(|(value, count)| (*value, count)).collect();
+            for (value, times) in naive {
+                let count = counts.get(&value).copied().unwrap_or(0);
+                prop_assert!(count <= times && times <= count + all.missed());
+                prop_assert!(times * 4 <= total || count > 0);
+            }
+        }
+    }
+}

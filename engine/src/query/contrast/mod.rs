@@ -1,0 +1,19 @@
+//! The operator that compares two groups of records field by field: the selected ones, and others.
+//!
+//! One descent counts the values of all fields in both groups. A field with more different values than memory is kept for names candidates
+//! instead, and a second descent counts these exactly.
+
+// Counts in bounded memory.
+pub mod frequent;
+pub mod group_counts;
+
+// The counts of one field.
+pub mod given_values;
+pub mod large_numbers;
+mod number_tally;
+pub mod tally;
+pub mod text_tally;
+
+// The operator.
+pub mod contrast_descent;
+pub mod operator;

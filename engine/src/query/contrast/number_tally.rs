@@ -1,0 +1,167 @@
+//! The counts of a field of numbers: of each value while they are few, and by `auto` bins.
+//!
+//! Small integers have a place in an array each, because most codes and labels are small. Labels are counted as numbers, and become texts
+//! at the end of a snapshot.
+
+use super::frequent::FrequentLimits;
+use super::group_counts::GroupCounts;
+use super::large_numbers::LargeNumbers;
+use super::text_tally::TextTally;
+use crate::proven::at_mut;
+use crate::schema::{BinMap, BinsDef, FieldDef};
+use crate::types::{Key, ValueKind};
+
+/// The number of small integers.
+const SMALL: usize = 4096;
+/// Of these, the number below zero of a signed field.
+const SMALL_NEGATIVE: u64 = 256;
+
+pub struct NumberTally {
+    kind: ValueKind,
+    /// The key of the first small integer.
+    first: u64,
+    small: Vec<GroupCounts>,
+    /// The other integers; `None` if there are too many, or the values are floats.
+    large: Option<LargeNumbers>,
+    /// The values that are not small, by bin; `None` if the numbers are labels.
+    bins: Option<(BinMap, Vec<GroupCounts>)>,
+}
+
+impl NumberTally {
+    pub fn new(kind: ValueKind, is_labelled: bool, limits: FrequentLimits) -> NumberTally {
+        let bins = || {
+            let bins = BinMap::new(&BinsDef::Auto, kind).expect("any kind has automatic bins");
+            let counts = vec![GroupCounts::default(); bins.len()];
+            (bins, counts)
+        };
+        let is_float = kind == ValueKind::Float;
+        NumberTally {
+            kind,
+            first: match kind {
+                ValueKind::Signed => Key::from_i64(0).0 - SMALL_NEGATIVE,
+                ValueKind::Unsigned | ValueKind::Float => 0,
+            },
+            small: vec![GroupCounts::default(); if is_float { 0 } else { SMALL }],
+            large: (!is_float).then(|| LargeNumbers::new(limits)),
+            bins: (!is_labelled).then(bins),
+        }
+    }
+
+    pub fn fork(&self, limits: FrequentLimits) -> NumberTally {
+        NumberTally::new(self.kind, self.bins.is_none(), limits)
+    }
+
+    #[inline]
+    pub fn add(&mut self, key: Key, is_selected: bool) {
+        let place = key.0.wrapping_sub(self.first) as usize;
+        match self.small.get_mut(place) {
+            Some(counts) => counts.add(is_selected),
+            None => self.add_large(key, is_selected),
+        }
+    }
+
+    fn add_large(&mut self, key: Key, is_selected: bool) {
+        if let Some((bins, counts)) = &mut self.bins {
+            at_mut(counts, usize::from(bins.bin(key))).add(is_selected);
+        }
+        if let Some(large) = &mut self.large {
+            large.add(key.0, is_selected);
+            self.give_up();
+        }
+    }
+
+    /// Numbers that have bins are not counted one by one if there are too many.
+    fn give_up(&mut self) {
+        let is_exact = self.large.as_ref().is_some_and(LargeNumbers::is_exact);
+        if !is_exact && self.bins.is_some() {
+            self.large = None;
+        }
+    }
+
+    pub fn absorb(&mut self, other: NumberTally) {
+        for (counts, more) in self.small.iter_mut().zip(other.small) {
+            *counts += more;
+        }
+        if let (Some((_, counts)), Some((_, others))) = (&mut self.bins, other.bins) {
+            for (counts, more) in counts.iter_mut().zip(others) {
+                *counts += more;
+            }
+        }
+        match (&mut self.large, other.large) {
+            (Some(large), Some(other)) => {
+                large.selected.absorb(other.selected);
+                large.others.absorb(other.others);
+                self.give_up();
+            }
+            _ => self.large = None,
+        }
+    }
+
+    /// The counts of each value, ascending; `None` if there are too many.
+    pub fn values(&self) -> Option<Vec<(Key, GroupCounts)>> {
+        let large = self.large.as_ref()?;
+        let mut values: Vec<(Key, GroupCounts)> = self.small().collect();
+        let selected = large.selected.counts().map(|(key, selected)| {
+            let others = 0;
+            (Key(*key), GroupCounts { selected, others })
+        });
+        let others = large.others.counts().map(|(key, others)| {
+            let selected = 0;
+            (Key(*key), GroupCounts { selected, others })
+        });
+        values.extend(selected.chain(others));
+        values.sort_unstable_by_key(|(key, _)| *key);
+        values.dedup_by(|(key, more), (kept, counts)| {
+            let is_same = key == kept;
+            if is_same {
+                *counts += *more;
+            }
+            is_same
+        });
+        Some(values)
+    }
+
+    /// The small values that occur, ascending.
+    fn small(&self) -> impl Iterator<Item = (Key, GroupCounts)> {
+        let keys = (self.first..).map(Key);
+        let counts = keys.zip(self.small.iter().copied());
+        counts.filter(|(_, counts)| counts.total() > 0)
+    }
+
+    /// The counts of all values by bin, ascending, without empty bins.
+    pub fn bins(self) -> Option<(BinMap, Vec<(u16, GroupCounts)>)> {
+        let small: Vec<(Key, GroupCounts)> = self.small().collect();
+        let (bins, mut counts) = self.bins?;
+        for (key, more) in small {
+            *at_mut(&mut counts, usize::from(bins.bin(key))) += more;
+        }
+        let counts = (0..).zip(counts);
+        let filled = counts.filter(|(_, counts)| counts.total() > 0).collect();
+        Some((bins, filled))
+    }
+
+    /// The counts by the texts that the numbers show as.
+    pub fn into_texts(self, def: &FieldDef, limits: FrequentLimits) -> TextTally {
+        let text = |key: Key| number_shown(def, self.kind, key).into_bytes();
+        let mut texts = TextTally::new(limits);
+        for (key, counts) in self.small() {
+            texts.add_times(&text(key), counts);
+        }
+        if let Some(large) = self.large {
+            texts.absorb_groups(large, |key| text(Key(key)));
+        }
+        texts
+    }
+}
+
+/// The text that an integer shows as.
+pub fn number_shown(def: &FieldDef, kind: ValueKind, key: Key) -> String {
+    let number = match kind {
+        ValueKind::Unsigned => i128::from(key.to_u64()),
+        ValueKind::Signed | ValueKind::Float => i128::from(key.to_i64()),
+    };
+    match def.labels.get(&number) {
+        Some(label) => label.clone(),
+        None => number.to_string(),
+    }
+}
