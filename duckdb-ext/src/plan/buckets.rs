@@ -6,9 +6,9 @@ use loom_engine::{TimeRange, Timestamp, ValueRange};
 
 use super::ambient::Ambient;
 use super::arguments::Arguments;
-use super::bounds::time_range;
 use super::bucket;
 use super::clause::{Clause, Offered};
+use super::monotone::time_range;
 use super::part::Part;
 use super::selection::{Selection, newest};
 use super::time::TimeArguments;
@@ -278,7 +278,12 @@ fn starts_of(clause: &Clause) -> RangeSet<Timestamp> {
             let found = found.map(|value| time_range(&term.steps, Op::Eq, value));
             RangeSet::union(found.map(starts))
         }
-        Clause::Compare { .. } | Clause::In { .. } | Clause::Opaque => RangeSet::all(),
+        Clause::Compare { .. }
+        | Clause::In { .. }
+        | Clause::NotIn { .. }
+        | Clause::Null { .. }
+        | Clause::Prefix { .. }
+        | Clause::Opaque => RangeSet::all(),
     }
 }
 

@@ -11,8 +11,30 @@ use super::datum::{Datum, Interval};
 pub enum Clause {
     And(Vec<Clause>),
     Or(Vec<Clause>),
-    Compare { term: Term, op: Op, value: Datum },
-    In { term: Term, values: Vec<Datum> },
+    Compare {
+        term: Term,
+        op: Op,
+        value: Datum,
+    },
+    In {
+        term: Term,
+        values: Vec<Datum>,
+    },
+    /// None of the values is NULL.
+    NotIn {
+        term: Term,
+        values: Vec<Datum>,
+    },
+    /// The term is NULL, or is not.
+    Null {
+        term: Term,
+        is_null: bool,
+    },
+    /// The term is a text that begins with this one.
+    Prefix {
+        term: Term,
+        text: String,
+    },
     Opaque,
 }
 
@@ -25,7 +47,7 @@ pub struct Term {
     pub steps: Vec<Step>,
 }
 
-/// A monotone function: its result never decreases as its argument grows.
+/// A monotone function: as its argument grows, its result never decreases, or never grows. It is NULL where its argument is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
     /// A cast to an integer type of any width, which rounds floats.
@@ -34,6 +56,21 @@ pub enum Step {
     Double,
     Decimal {
         scale: u8,
+    },
+    /// The argument and this number together.
+    Add {
+        number: f64,
+        rounded: Rounded,
+    },
+    /// The argument times this number, which is not 0.
+    Multiply {
+        number: f64,
+        rounded: Rounded,
+    },
+    /// A number no farther than this from the argument, such as the whole one below it.
+    Near {
+        distance: f64,
+        rounded: Rounded,
     },
     /// A cast to TIMESTAMP, TIMESTAMP_NS or a similar type, which may apply the session's time zone.
     Timestamp,
@@ -47,6 +84,23 @@ pub enum Step {
     Truncate {
         width: Interval,
     },
+    /// A time and an interval together; the session's clock sets days and months.
+    Shift {
+        by: Interval,
+    },
+    /// A time as the number of such units of nanoseconds since the epoch, perhaps rounded to a whole one.
+    Epoch {
+        unit_ns: i64,
+    },
+    /// The Gregorian year of a time by the session's clock.
+    Year,
+}
+
+/// The floats in which DuckDB computes. Integers and decimals are exact, which is within either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounded {
+    Single,
+    Double,
 }
 
 /// The latest `WHERE` clause that DuckDB offered; each offer replaces the earlier ones.
@@ -74,6 +128,15 @@ impl Clause {
             Clause::Or(Vec::new())
         } else {
             Clause::Compare { term, op, value }
+        }
+    }
+
+    /// A negated list; one with a NULL matches no row, as in SQL.
+    pub fn not_in(term: Term, values: Vec<Datum>) -> Clause {
+        if values.iter().any(Datum::is_null) {
+            Clause::Or(Vec::new())
+        } else {
+            Clause::NotIn { term, values }
         }
     }
 }

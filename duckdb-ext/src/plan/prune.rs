@@ -1,16 +1,21 @@
-//! Turns a [`Clause`] into the engine's predicate over summaries. Each comparison becomes a set of times, or of keys for every index of the
-//! field; no step may make the set smaller. An index with a filter is used if the clause implies the filter.
+//! Turns a [`Clause`] into the engine's predicate over summaries and zones. Each comparison becomes a set of times, or of keys: for every index
+//! of the field, or else for the zones of the field itself; no step may make the set smaller. An index with a filter is used if the clause
+//! implies the filter. Texts are compared by their bytes (see [`super::texts`]).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use loom_engine::query::Predicate;
-use loom_engine::schema::{Constant, Domain, FieldType, Index, Op, RangeSet, Source};
+use loom_engine::schema::{
+    Constant, Domain, Expr, FieldDef, FieldType, Index, Number, Op, RangeSet, Source,
+};
 use loom_engine::{Key, Timestamp, ValueKind, ValueRange};
 
-use super::bounds::{number_keys, time_range};
 use super::clause::{Clause, Step, Term};
 use super::columns::{Shown, shown};
 use super::datum::Datum;
+use super::monotone::{number_keys, time_range};
+use super::texts;
 
 /// The predicate for a source of the directory `dir`. The call was bound with the first `fields` fields.
 pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> Predicate {
@@ -49,6 +54,8 @@ enum Meaning {
     Times(RangeSet<Timestamp>),
     /// The field is not NULL and has one of these keys.
     Keys(usize, RangeSet<Key>),
+    /// A test of a field that is no set of keys.
+    Field(Expr),
     And(Vec<Meaning>),
     Or(Vec<Meaning>),
 }
@@ -70,13 +77,16 @@ impl Reader<'_> {
             }
             Clause::Or(parts) => Meaning::Or(parts.iter().map(|part| self.meaning(part)).collect()),
             Clause::Compare { term, op, value } => self.one_of(term, std::iter::once((*op, value))),
-            Clause::In { term, values } => self.one_of(
-                term,
-                values
-                    .iter()
-                    .filter(|value| !value.is_null())
-                    .map(|value| (Op::Eq, value)),
-            ),
+            Clause::In { term, values } => {
+                let values = values.iter().filter(|value| !value.is_null());
+                self.one_of(term, values.map(|value| (Op::Eq, value)))
+            }
+            Clause::NotIn { term, values } => {
+                let differs = |value| self.one_of(term, std::iter::once((Op::Ne, value)));
+                Meaning::And(values.iter().map(differs).collect())
+            }
+            Clause::Null { term, is_null } => self.null(term, *is_null),
+            Clause::Prefix { term, text } => self.prefix(term, text),
             Clause::Opaque => Meaning::All,
         }
     }
@@ -98,23 +108,91 @@ impl Reader<'_> {
         let Some(subject) = self.subject(term) else {
             return Meaning::All;
         };
+        let field = match subject {
+            Subject::Bytes(field) if term.steps.is_empty() => {
+                let found = tests.map(|(op, value)| texts::compared(field, op, value));
+                let found = found.collect::<Option<Vec<_>>>();
+                return found.map_or(Meaning::All, |tests| {
+                    Meaning::Or(tests.into_iter().map(Meaning::Field).collect())
+                });
+            }
+            Subject::Bytes(_) => return Meaning::All,
+            Subject::Time | Subject::TimeNumber => None,
+            Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field) => {
+                Some(field)
+            }
+        };
         let found = tests.map(|(op, value)| self.keys(subject, &term.steps, op, value));
         let Some(found) = found.collect::<Option<Vec<_>>>() else {
             return Meaning::All;
         };
         let keys = RangeSet::union(found);
-        match subject {
-            Subject::Time | Subject::TimeNumber => {
+        match field {
+            Some(field) => Meaning::Keys(field, keys),
+            None => {
                 let time = |key: Key| Timestamp(key.to_i64());
                 let ranges = keys.ranges().iter();
                 Meaning::Times(RangeSet::new(
                     ranges.map(|&(first, last)| (time(first), time(last))),
                 ))
             }
-            Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field) => {
-                Meaning::Keys(field, keys)
-            }
         }
+    }
+
+    /// The rows where a term is NULL, or is not.
+    fn null(&self, term: &Term, is_null: bool) -> Meaning {
+        let never_null = if is_null {
+            Meaning::Nothing
+        } else {
+            Meaning::All
+        };
+        match self.subject(term) {
+            // A cast that may fail makes a NULL of a value.
+            _ if is_null && !term.steps.is_empty() => Meaning::All,
+            None => Meaning::All,
+            Some(Subject::Time | Subject::TimeNumber) => never_null,
+            Some(Subject::Bytes(field)) => Meaning::Field(Expr::Null { field, is_null }),
+            Some(
+                Subject::TimeField(field) | Subject::Number(field, _) | Subject::Labels(field),
+            ) => match is_null {
+                true => Meaning::Field(Expr::Null { field, is_null }),
+                false => Meaning::Keys(field, RangeSet::all()),
+            },
+        }
+    }
+
+    /// The rows where a text begins with this one.
+    fn prefix(&self, term: &Term, text: &str) -> Meaning {
+        if let Some(found) = self.constant(term) {
+            return match found.starts_with(text) {
+                true => Meaning::All,
+                false => Meaning::Nothing,
+            };
+        }
+        match self.subject(term) {
+            Some(Subject::Bytes(field)) if term.steps.is_empty() => {
+                Meaning::Field(texts::prefixed(field, text))
+            }
+            Some(Subject::Labels(field)) if term.steps.is_empty() => {
+                self.labelled(field, |label| label.starts_with(text))
+            }
+            _ => Meaning::All,
+        }
+    }
+
+    /// The rows whose label passes. A number without a label may.
+    fn labelled(&self, field: usize, passes: impl Fn(&str) -> bool) -> Meaning {
+        let Some((def, domain)) = self.field(field) else {
+            return Meaning::All;
+        };
+        let fail = def.labels.iter().filter(|(_, label)| !passes(label));
+        let fail = fail.map(|(number, _)| domain.keys(Op::Eq, Number::Int(*number)));
+        Meaning::Keys(field, RangeSet::union(fail).complement())
+    }
+
+    fn field(&self, field: usize) -> Option<(&FieldDef, Domain)> {
+        let def = self.source.fields.get(field)?;
+        Some((def, Domain::of(def.ty)?))
     }
 
     /// The text that a column has in every row of the source.
@@ -127,17 +205,18 @@ impl Reader<'_> {
         }
     }
 
-    /// The subject of a term; `None` for columns without summaries.
+    /// The subject of a term; `None` for columns without summaries and zones.
     fn subject(&self, term: &Term) -> Option<Subject> {
         match shown(term.column, self.fields) {
             Shown::Ts => Some(Subject::Time),
             Shown::TsNs => Some(Subject::TimeNumber),
             Shown::Field(field) => {
                 let def = self.source.fields.get(field)?;
-                Some(match def.ty {
+                Some(match (def.ty, Domain::of(def.ty)) {
                     _ if !def.labels.is_empty() => Subject::Labels(field),
-                    FieldType::TimestampNs => Subject::TimeField(field),
-                    ty => Subject::Number(field, Domain::of(ty)?),
+                    (FieldType::TimestampNs, _) => Subject::TimeField(field),
+                    (_, Some(domain)) => Subject::Number(field, domain),
+                    (_, None) => Subject::Bytes(field),
                 })
             }
             Shown::Source | Shown::Payload | Shown::Addr | Shown::Dir | Shown::Unknown => None,
@@ -158,19 +237,42 @@ impl Reader<'_> {
                 let domain = Domain::of_kind(ValueKind::Signed);
                 number_keys(domain, steps, op, value.number()?)
             }
-            Subject::Number(_, domain) => number_keys(domain, steps, op, value.number()?),
-            Subject::Labels(field) => {
-                let Datum::Text(label) = value else {
-                    return None;
-                };
-                if op != Op::Eq || !steps.is_empty() {
-                    return None;
+            Subject::Number(_, domain) => match (op, value.number()?) {
+                // All but one value are left, so the comparison must be the column's own.
+                (Op::Ne, number) => {
+                    let is_own = match number {
+                        Number::Int(_) => domain.is_integer(),
+                        Number::Float(_) => !domain.is_integer(),
+                        Number::Decimal { .. } => false,
+                    };
+                    (is_own && steps.is_empty()).then(|| domain.keys(op, number))
                 }
-                let def = self.source.fields.get(field)?;
-                let keys = def.keys(op, Constant::Shown(label));
-                // The text of every row is a label or a number, so no row has this text.
-                Some(keys.unwrap_or_else(RangeSet::none))
+                (_, number) => number_keys(domain, steps, op, number),
+            },
+            Subject::Labels(field) if steps.is_empty() => {
+                let (def, domain) = self.field(field)?;
+                match (op, value) {
+                    (Op::Eq | Op::Ne, Datum::Text(text)) => {
+                        // The text of every row is a label or a number, so no row has another.
+                        let equal = def.keys(Op::Eq, Constant::Shown(text));
+                        let equal = equal.unwrap_or_else(RangeSet::none);
+                        Some(match op {
+                            Op::Ne => equal.complement(),
+                            _ => equal,
+                        })
+                    }
+                    (_, Datum::Text(text)) => {
+                        match self.labelled(field, |label| op.holds(label.cmp(text))) {
+                            Meaning::Keys(_, keys) => Some(keys),
+                            _ => None,
+                        }
+                    }
+                    // The column shows its numbers.
+                    (_, Datum::Int(number)) => Some(domain.keys(op, Number::Int(*number))),
+                    _ => None,
+                }
             }
+            Subject::Labels(_) | Subject::Bytes(_) => None,
         }
     }
 
@@ -201,8 +303,18 @@ impl Reader<'_> {
                     index.value_field() == Some(*field)
                         && (index.filter().is_none() || is_implied(index, known))
                 });
-                Predicate::and(usable.map(|index| Predicate::keys(index.id, keys.clone())))
+                let mut usable = usable.peekable();
+                match usable.peek() {
+                    Some(_) => {
+                        Predicate::and(usable.map(|index| Predicate::keys(index.id, keys.clone())))
+                    }
+                    None => Predicate::Fields(Arc::new(Expr::Keys {
+                        field: *field,
+                        keys: keys.clone(),
+                    })),
+                }
             }
+            Meaning::Field(expr) => Predicate::Fields(Arc::new(expr.clone())),
             Meaning::And(parts) => self.conjunction(parts, known),
             Meaning::Or(parts) => Predicate::or(
                 parts
@@ -250,6 +362,8 @@ enum Subject {
     TimeField(usize),
     Number(usize, Domain),
     Labels(usize),
+    /// A text, JSON or bytes.
+    Bytes(usize),
 }
 
 #[cfg(test)]
@@ -268,6 +382,7 @@ mod tests {
             { name = "load", type = "f64", nullable = true },
             { name = "due", type = "timestamp_ns" },
             { name = "note", type = "char[8]" },
+            { name = "count", type = "u32" },
         ]
         index = [
             { name = "latency", value = "latency" },
@@ -288,7 +403,8 @@ mod tests {
     const LOAD: usize = 5;
     const DUE: usize = 6;
     const NOTE: usize = 7;
-    const DIR: usize = 9;
+    const COUNT: usize = 8;
+    const DIR: usize = 10;
 
     fn of(clause: &Clause) -> Predicate {
         let mut catalog = Catalog::new();
@@ -296,7 +412,7 @@ mod tests {
             catalog.define_source(&def, Address::ZERO).unwrap();
         }
         let source = catalog.find("request").unwrap();
-        predicate(clause, "a.loom", source, 5)
+        predicate(clause, "a.loom", source, 6)
     }
 
     fn text(text: &str) -> Datum {
@@ -338,7 +454,6 @@ mod tests {
     #[test]
     fn a_comparison_prunes_by_each_index_of_its_field() {
         assert_eq!(of(&compare(LATENCY, Op::Le, Datum::Int(9))), value(1, 0, 9));
-        assert_eq!(of(&compare(NOTE, Op::Eq, text("x"))), Predicate::All);
         assert_eq!(of(&compare(0, Op::Eq, text("request"))), Predicate::All);
         assert_eq!(of(&compare(0, Op::Eq, text("other"))), Predicate::Nothing);
         assert_eq!(
@@ -411,13 +526,13 @@ mod tests {
         let either = Clause::Or(vec![load.clone(), compare(OP, Op::Eq, Datum::Int(1))]);
         let inner = Clause::And(vec![most, load]);
         let clause = Clause::And(vec![least, either, Clause::Opaque, inner]);
-        let found = known_keys(&clause, "d", source, 5);
+        let found = known_keys(&clause, "d", source, 6);
         let [(0, latency), (2, load)] = found.as_slice() else {
             panic!("{found:?}");
         };
         assert_eq!(latency.ranges(), [(Key(10), Key(19))]);
         assert!(!load.contains(Key::from_f64(5.0)) && load.contains(Key::from_f64(5.5)));
-        assert_eq!(known_keys(&Clause::Opaque, "d", source, 5), []);
+        assert_eq!(known_keys(&Clause::Opaque, "d", source, 6), []);
     }
 
     #[test]
@@ -427,9 +542,54 @@ mod tests {
         assert_eq!(op("7"), value(2, 7, 7));
         assert_eq!(op("2"), Predicate::Nothing, "the number 2 shows as SET");
         assert_eq!(op("DEL"), Predicate::Nothing);
-        assert_eq!(of(&compare(OP, Op::Gt, text("GET"))), Predicate::All);
+        let others = keys(2, &[(0, 0), (2, u64::MAX)]);
+        assert_eq!(of(&compare(OP, Op::Gt, text("GET"))), others, "or a number");
+        assert_eq!(of(&compare(OP, Op::Ne, text("GET"))), others);
+        let prefix = |text: &str| {
+            let (column, steps) = (OP, Vec::new());
+            let (term, text) = (Term { column, steps }, text.to_owned());
+            of(&Clause::Prefix { term, text })
+        };
+        assert_eq!(prefix("S"), keys(2, &[(0, 0), (2, u64::MAX)]));
         let list = one_of(OP, vec![text("SET"), Datum::Null, text("9")]);
         assert_eq!(of(&list), keys(2, &[(2, 2), (9, 9)]));
+    }
+
+    #[test]
+    fn fields_without_an_index_prune_by_their_zones() {
+        let fields = |expr| Predicate::Fields(Arc::new(expr));
+        let is_null = |field, is_null| fields(Expr::Null { field, is_null });
+        let of_keys = |field, keys| fields(Expr::Keys { field, keys });
+        let null = |column, steps: &[Step], is_null| {
+            let steps = steps.to_vec();
+            let term = Term { column, steps };
+            of(&Clause::Null { term, is_null })
+        };
+        let word = fields(Expr::Bytes {
+            field: 4,
+            op: Op::Eq,
+            bytes: b"x".to_vec(),
+        });
+        assert_eq!(of(&compare(NOTE, Op::Eq, text("x"))), word);
+        assert_eq!(of(&compare(NOTE, Op::Ne, text("x"))), is_null(4, false));
+        assert_eq!(null(NOTE, &[], true), is_null(4, true));
+        assert_eq!(null(LOAD, &[], true), is_null(2, true));
+        assert_eq!(null(LOAD, &[Step::Integer], true), Predicate::All);
+        assert_eq!(null(LATENCY, &[Step::Double], false), value(1, 0, u64::MAX));
+        assert_eq!(null(TS, &[], true), Predicate::Nothing);
+        assert_eq!(null(DIR, &[], true), Predicate::All);
+        let count = of(&compare(COUNT, Op::Le, Datum::Int(9)));
+        assert_eq!(count, of_keys(5, RangeSet::from((Key(0), Key(9)))));
+        let steps = Vec::new();
+        let column = COUNT;
+        let term = Term { column, steps };
+        let others = Clause::not_in(term.clone(), vec![Datum::Int(0), Datum::Int(2)]);
+        let differ = |number| of_keys(5, RangeSet::from((Key(number), Key(number))).complement());
+        assert_eq!(of(&others), Predicate::And(vec![differ(0), differ(2)]));
+        let with_null = Clause::not_in(term, vec![Datum::Int(0), Datum::Null]);
+        assert_eq!(of(&with_null), Predicate::Nothing);
+        let half = compare(LATENCY, Op::Ne, Datum::Float(0.5));
+        assert_eq!(of(&half), Predicate::All, "the column is cast");
     }
 
     #[test]

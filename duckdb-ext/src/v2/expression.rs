@@ -7,8 +7,9 @@ use duckdb_neo::types::DecimalSignature;
 use loom_engine::schema::Op;
 
 use super::value::datum;
-use crate::plan::clause::{Clause, Step, Term};
+use crate::plan::clause::{Clause, Rounded, Step, Term};
 use crate::plan::datum::{Datum, Interval};
+use crate::plan::formatted::formatted;
 
 /// The deepest tree that is read, because the walk is recursive.
 const DEPTH_MAX: usize = 64;
@@ -24,6 +25,8 @@ pub struct Reader<'a> {
     /// About how many records the scan would read without pruning. To reach a child of an expression, DuckDB walks from the first one, so
     /// reading a list takes a number of steps that is the square of its length. A list is read if these are fewer than the records.
     pub records: u64,
+    /// Whether the session's years are Gregorian.
+    pub gregorian: bool,
     /// Whether the user has interrupted the query.
     pub stop: &'a dyn Fn() -> bool,
 }
@@ -52,18 +55,33 @@ impl Reader<'_> {
         match expression.expression_type().ok()? {
             ExpressionType::ConjunctionAnd => parts().map(Clause::And),
             ExpressionType::ConjunctionOr => parts().map(Clause::Or),
-            ExpressionType::CompareEqual | ExpressionType::CompareNotDistinctFrom => {
-                self.comparison(expression, Op::Eq)
-            }
+            ExpressionType::CompareEqual => self.comparison(expression, Op::Eq),
+            ExpressionType::CompareNotEqual => self.comparison(expression, Op::Ne),
+            ExpressionType::CompareNotDistinctFrom => self.distinct(expression, Op::Eq),
+            ExpressionType::CompareDistinctFrom => self.distinct(expression, Op::Ne),
             ExpressionType::CompareLessThan => self.comparison(expression, Op::Lt),
             ExpressionType::CompareLessThanOrEqualTo => self.comparison(expression, Op::Le),
             ExpressionType::CompareGreaterThan => self.comparison(expression, Op::Gt),
             ExpressionType::CompareGreaterThanOrEqualTo => self.comparison(expression, Op::Ge),
             ExpressionType::CompareBetween => self.between(expression),
             ExpressionType::CompareIn => self.one_of(expression),
-            ExpressionType::BoundFunction => self.contained(expression),
+            ExpressionType::CompareNotIn => negated(self.one_of(expression)?),
+            ExpressionType::OperatorIsNull => self.null(expression, true),
+            ExpressionType::OperatorIsNotNull => self.null(expression, false),
+            ExpressionType::BoundFunction => self
+                .contained(expression)
+                .or_else(|| self.prefixed(expression))
+                .or_else(|| self.not_a_number(expression)),
             ExpressionType::BoundColumnRef => self.flag(expression, true),
-            ExpressionType::OperatorNot => self.flag(&expression.child(0).ok()?, false),
+            ExpressionType::OperatorNot => {
+                let child = expression.child(0).ok()?;
+                let list = || match child.expression_type().ok()? {
+                    ExpressionType::CompareIn => self.one_of(&child),
+                    ExpressionType::BoundFunction => self.contained(&child),
+                    _ => None,
+                };
+                self.flag(&child, false).or_else(|| negated(list()?))
+            }
             _ => None,
         }
     }
@@ -102,18 +120,84 @@ impl Reader<'_> {
     }
 
     fn comparison(&self, expression: &Expression<'_>, op: Op) -> Option<Clause> {
-        let (left, right) = (expression.child(0).ok()?, expression.child(1).ok()?);
-        let is_distinct_from =
-            expression.expression_type().ok()? == ExpressionType::CompareNotDistinctFrom;
-        let (term, op, value) = match (constant(&left), constant(&right)) {
-            (None, Some(value)) => (self.term(&left)?, op, value),
-            (Some(value), None) => (self.term(&right)?, op.mirrored(), value),
-            _ => return None,
+        let (side, op, value) = sides(expression, op)?;
+        let (term, value) = match (self.term(&side), &value) {
+            (Some(term), _) => (term, value),
+            (None, Datum::Text(text)) => self.printed(&side, text)?,
+            (None, _) => return None,
         };
-        if value.is_null() && is_distinct_from {
+        Some(Clause::compare(term, op, value))
+    }
+
+    /// A comparison that takes NULL for a value.
+    fn distinct(&self, expression: &Expression<'_>, op: Op) -> Option<Clause> {
+        let (side, op, value) = sides(expression, op)?;
+        let term = self.term(&side)?;
+        let is_equal = op == Op::Eq;
+        if value.is_null() {
+            return Some(Clause::Null {
+                term,
+                is_null: is_equal,
+            });
+        }
+        let compared = Clause::compare(term.clone(), op, value);
+        Some(match is_equal {
+            true => compared,
+            false => Clause::Or(vec![
+                compared,
+                Clause::Null {
+                    term,
+                    is_null: true,
+                },
+            ]),
+        })
+    }
+
+    fn null(&self, expression: &Expression<'_>, is_null: bool) -> Option<Clause> {
+        let term = self.term(&expression.child(0).ok()?)?;
+        Some(Clause::Null { term, is_null })
+    }
+
+    /// A term that `strftime` prints, as a comparison with the time that a text names.
+    fn printed(&self, expression: &Expression<'_>, text: &str) -> Option<(Term, Datum)> {
+        if expression.expression_type().ok()? != ExpressionType::BoundFunction
+            || expression.function_name().ok()? != "strftime"
+        {
             return None;
         }
-        Some(Clause::compare(term, op, value))
+        let Datum::Text(format) = constant(&expression.child(1).ok()?)? else {
+            return None;
+        };
+        let (micros, width) = formatted(&format, text)?;
+        let mut term = self.term(&expression.child(0).ok()?)?;
+        // The session's clock, and what the format leaves out.
+        term.steps
+            .extend([Step::Timestamp, Step::Truncate { width }]);
+        Some((term, Datum::Timestamp(micros)))
+    }
+
+    fn not_a_number(&self, expression: &Expression<'_>) -> Option<Clause> {
+        if expression.function_name().ok()? != "isnan" {
+            return None;
+        }
+        let term = self.term(&expression.child(0).ok()?)?;
+        Some(Clause::compare(term, Op::Eq, Datum::Float(f64::NAN)))
+    }
+
+    /// A text that begins with a constant: `starts_with`, or what LIKE and GLOB say before their first wildcard.
+    fn prefixed(&self, expression: &Expression<'_>) -> Option<Clause> {
+        let wildcards: &[char] = match expression.function_name().ok()?.as_str() {
+            "prefix" | "starts_with" | "^@" => &[],
+            "~~" => &['%', '_'],
+            "~~~" => &['*', '?', '[', '\\'],
+            _ => return None,
+        };
+        let Datum::Text(text) = constant(&expression.child(1).ok()?)? else {
+            return None;
+        };
+        let text = text.split(wildcards).next()?.to_owned();
+        let term = self.term(&expression.child(0).ok()?)?;
+        Some(Clause::Prefix { term, text })
     }
 
     /// DuckDB does not say whether the ends are included, so both count as included.
@@ -159,7 +243,7 @@ impl Reader<'_> {
         if depth > DEPTH_MAX {
             return None;
         }
-        let (inner, step) = match expression.expression_type().ok()? {
+        let (inner, steps) = match expression.expression_type().ok()? {
             ExpressionType::BoundColumnRef => {
                 let column = (self.column)(expression.reference_index().ok()?)?;
                 return Some(Term {
@@ -167,12 +251,14 @@ impl Reader<'_> {
                     steps: Vec::new(),
                 });
             }
-            ExpressionType::OperatorCast => (expression.child(0).ok()?, cast_step(expression)?),
-            ExpressionType::BoundFunction => function_step(expression)?,
+            ExpressionType::OperatorCast => {
+                (expression.child(0).ok()?, vec![cast_step(expression)?])
+            }
+            ExpressionType::BoundFunction => self.function_steps(expression)?,
             _ => return None,
         };
         let mut term = self.term_at(&inner, depth + 1)?;
-        term.steps.push(step);
+        term.steps.extend(steps);
         Some(term)
     }
 }
@@ -216,24 +302,252 @@ fn cast_step(expression: &Expression<'_>) -> Option<Step> {
     }
 }
 
-/// Reads `time_bucket(width, x)` and `date_trunc(unit, x)`: the argument, and the width of a bucket. `x AT TIME ZONE zone` counts as a
-/// cast.
-fn function_step<'a>(expression: &Expression<'a>) -> Option<(Expression<'a>, Step)> {
-    if expression.child_count().ok()? != 2 {
-        return None;
+/// The side of a comparison that is no constant, the comparison seen from it, and the constant.
+fn sides<'a>(expression: &Expression<'a>, op: Op) -> Option<(Expression<'a>, Op, Datum)> {
+    let (left, right) = (expression.child(0).ok()?, expression.child(1).ok()?);
+    match (constant(&left), constant(&right)) {
+        (None, Some(value)) => Some((left, op, value)),
+        (Some(value), None) => Some((right, op.mirrored(), value)),
+        _ => None,
     }
-    let step = match (
-        expression.function_name().ok()?.as_str(),
-        constant(&expression.child(0).ok()?)?,
-    ) {
-        ("time_bucket", Datum::Interval(width)) => Step::Bucket { width },
-        ("date_trunc" | "datetrunc", Datum::Text(unit)) => Step::Truncate {
-            width: unit_width(&unit)?,
-        },
-        ("timezone", Datum::Text(_)) => Step::Timestamp,
+}
+
+fn negated(list: Clause) -> Option<Clause> {
+    match list {
+        Clause::In { term, values } => Some(Clause::not_in(term, values)),
+        _ => None,
+    }
+}
+
+/// The types of arguments that a function may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Number,
+    Single,
+    Date,
+    Time,
+}
+
+fn kind(expression: &Expression<'_>) -> Option<Kind> {
+    Some(match expression.return_type().ok()?.id().ok()? {
+        LogicalTypeID::TinyInt
+        | LogicalTypeID::SmallInt
+        | LogicalTypeID::Integer
+        | LogicalTypeID::BigInt
+        | LogicalTypeID::HugeInt
+        | LogicalTypeID::UTinyInt
+        | LogicalTypeID::USmallInt
+        | LogicalTypeID::UInteger
+        | LogicalTypeID::UBigInt
+        | LogicalTypeID::UHugeInt
+        | LogicalTypeID::Decimal
+        | LogicalTypeID::Double => Kind::Number,
+        LogicalTypeID::Float => Kind::Single,
+        LogicalTypeID::Date => Kind::Date,
+        LogicalTypeID::Timestamp
+        | LogicalTypeID::TimestampNs
+        | LogicalTypeID::TimestampMs
+        | LogicalTypeID::TimestampSec
+        | LogicalTypeID::TimestampTz
+        | LogicalTypeID::TimestampTzNs => Kind::Time,
         _ => return None,
-    };
-    Some((expression.child(1).ok()?, step))
+    })
+}
+
+/// Whether a constant can be a factor: its products and their margins are then normal numbers.
+fn is_factor(number: f64) -> bool {
+    (1e-30..1e30).contains(&number.abs())
+}
+
+impl Reader<'_> {
+    /// The argument of a monotone function, and the steps from it to the result.
+    fn function_steps<'a>(
+        &self,
+        expression: &Expression<'a>,
+    ) -> Option<(Expression<'a>, Vec<Step>)> {
+        let name = expression.function_name().ok()?;
+        let (first, second) = match expression.child_count().ok()? {
+            1 => (expression.child(0).ok()?, None),
+            2 | 3 => (expression.child(0).ok()?, Some(expression.child(1).ok()?)),
+            _ => return None,
+        };
+        let Some(second) = second else {
+            let step = self.step_of_one(&name, expression, &first)?;
+            return Some((first, vec![step]));
+        };
+        if name == "time_bucket" {
+            let Datum::Interval(width) = constant(&first)? else {
+                return None;
+            };
+            let mut steps = vec![Step::Bucket { width }];
+            if let Ok(third) = expression.child(2) {
+                // A time zone, an origin or an offset.
+                if let Datum::Text(_) = constant(&third)? {
+                    steps.push(Step::TimestampTz);
+                }
+            }
+            return Some((second, steps));
+        }
+        if expression.child_count().ok()? != 2 {
+            return None;
+        }
+        match (constant(&first), constant(&second)) {
+            (Some(value), None) => {
+                let steps = self.steps_after(&name, expression, &value, &second)?;
+                Some((second, steps))
+            }
+            (None, Some(value)) => {
+                let steps = steps_before(&name, expression, &first, &value)?;
+                Some((first, steps))
+            }
+            _ => None,
+        }
+    }
+
+    fn step_of_one(
+        &self,
+        name: &str,
+        expression: &Expression<'_>,
+        argument: &Expression<'_>,
+    ) -> Option<Step> {
+        let rounded = rounded(expression)?;
+        match (name, kind(argument)?) {
+            ("-", Kind::Number | Kind::Single) => Some(Step::Multiply {
+                number: -1.0,
+                rounded,
+            }),
+            ("floor" | "ceil" | "ceiling" | "round" | "trunc", Kind::Number | Kind::Single) => {
+                Some(Step::Near {
+                    distance: 1.0,
+                    rounded,
+                })
+            }
+            (name, Kind::Time | Kind::Date) => self.part_of_time(name),
+            _ => None,
+        }
+    }
+
+    /// A part of a time that is a number and never decreases.
+    fn part_of_time(&self, name: &str) -> Option<Step> {
+        let epoch = |unit_ns| Some(Step::Epoch { unit_ns });
+        match name {
+            "epoch" => epoch(1_000_000_000),
+            "epoch_ms" => epoch(1_000_000),
+            "epoch_us" => epoch(1000),
+            "epoch_ns" => epoch(1),
+            "year" if self.gregorian => Some(Step::Year),
+            _ => None,
+        }
+    }
+
+    /// The steps of a function whose first argument is a constant.
+    fn steps_after(
+        &self,
+        name: &str,
+        expression: &Expression<'_>,
+        value: &Datum,
+        argument: &Expression<'_>,
+    ) -> Option<Vec<Step>> {
+        match (name, value) {
+            ("date_trunc" | "datetrunc", Datum::Text(unit)) => Some(vec![Step::Truncate {
+                width: unit_width(unit)?,
+            }]),
+            ("timezone", Datum::Text(_)) => Some(vec![Step::Timestamp]),
+            ("date_part" | "datepart", Datum::Text(part)) => {
+                kind(argument).filter(|kind| matches!(kind, Kind::Time | Kind::Date))?;
+                let part = match part.to_ascii_lowercase().as_str() {
+                    "epoch" => "epoch",
+                    "year" | "years" => "year",
+                    _ => return None,
+                };
+                Some(vec![self.part_of_time(part)?])
+            }
+            ("-", _) => {
+                kind(argument).filter(|kind| matches!(kind, Kind::Number | Kind::Single))?;
+                let rounded = rounded(expression)?;
+                let number = finite(value)?;
+                let negated = Step::Multiply {
+                    number: -1.0,
+                    rounded,
+                };
+                Some(vec![negated, Step::Add { number, rounded }])
+            }
+            // These two commute.
+            ("+" | "*", _) => steps_before(name, expression, argument, value),
+            _ => None,
+        }
+    }
+}
+
+/// The floats in which a function computes.
+fn rounded(expression: &Expression<'_>) -> Option<Rounded> {
+    match kind(expression)? {
+        Kind::Single => Some(Rounded::Single),
+        _ => Some(Rounded::Double),
+    }
+}
+
+fn finite(value: &Datum) -> Option<f64> {
+    let number = value.number()?.to_f64();
+    number.is_finite().then_some(number)
+}
+
+/// The steps of a function whose second argument is a constant.
+fn steps_before(
+    name: &str,
+    expression: &Expression<'_>,
+    argument: &Expression<'_>,
+    value: &Datum,
+) -> Option<Vec<Step>> {
+    let rounded = rounded(expression)?;
+    match (kind(argument)?, value) {
+        (Kind::Time | Kind::Date, Datum::Interval(by)) => {
+            let by = match name {
+                "+" => *by,
+                "-" => Interval {
+                    months: by.months.checked_neg()?,
+                    days: by.days.checked_neg()?,
+                    micros: by.micros.checked_neg()?,
+                },
+                _ => return None,
+            };
+            Some(vec![Step::Shift { by }])
+        }
+        (Kind::Date, Datum::Int(days)) => {
+            let days = i32::try_from(*days).ok()?;
+            let days = match name {
+                "+" => days,
+                "-" => days.checked_neg()?,
+                _ => return None,
+            };
+            let (months, micros) = (0, 0);
+            let by = Interval {
+                months,
+                days,
+                micros,
+            };
+            Some(vec![Step::Shift { by }])
+        }
+        (Kind::Time | Kind::Date, _) => None,
+        (Kind::Number | Kind::Single, value) => {
+            let number = finite(value)?;
+            let times = |number| is_factor(number).then_some(Step::Multiply { number, rounded });
+            let near = |distance| Step::Near { distance, rounded };
+            Some(match name {
+                "+" => vec![Step::Add { number, rounded }],
+                "-" => vec![Step::Add {
+                    number: -number,
+                    rounded,
+                }],
+                "*" => vec![times(number)?],
+                "/" => vec![times(1.0 / number)?],
+                "//" => vec![times(1.0 / number)?, near(1.0)],
+                // With fewer digits DuckDB makes 0 of an infinity.
+                "round" if (0.0..=15.0).contains(&number) => vec![near(10f64.powf(-number))],
+                _ => return None,
+            })
+        }
+    }
 }
 
 /// The longest duration of a unit of `date_trunc`.

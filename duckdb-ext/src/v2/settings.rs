@@ -113,6 +113,11 @@ pub fn pushdown(context: &Context) -> bool {
         .unwrap_or(true)
 }
 
+/// Whether years are those of the Gregorian calendar; without ICU there is no other.
+pub fn has_gregorian_years(context: &Context) -> bool {
+    text(context, "Calendar").is_none_or(|name| name.eq_ignore_ascii_case("gregorian"))
+}
+
 /// The number of threads that DuckDB has for a query. A function that computes all rows before it returns the first has these threads to
 /// itself.
 pub fn threads(context: &Context) -> usize {

@@ -250,6 +250,7 @@ impl TableFilterPushdownCallbacks for Callbacks {
                 column: &|reference| offered.get_column_index(reference).ok(),
                 // A function that returns no records has no count to weigh a long list against.
                 records: bound.rows_estimate().unwrap_or(0),
+                gregorian: settings::has_gregorian_years(context),
                 stop: &|| interrupted(context),
             };
             let count = offered.filter_count().map_err(problem)?;

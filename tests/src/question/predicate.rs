@@ -48,7 +48,7 @@ fn compared(seed: &mut Seed, term: &str, operator: &str, constant: &str) -> Stri
 fn about_time(seed: &mut Seed, table: &Table) -> String {
     let operator = seed.pick(&COMPARISONS);
     let at = table.times.near(seed);
-    match seed.between(0, 12) {
+    match seed.between(0, 17) {
         0 | 1 => {
             let (from, to) = table.times.window(seed);
             format!("ts >= {} AND ts < {}", instant(from), instant(to))
@@ -119,6 +119,57 @@ fn about_time(seed: &mut Seed, table: &Table) -> String {
         10 => {
             let width = an_interval(seed);
             format!("ts {operator} {} - {width}", instant(at))
+        }
+        11 => {
+            let width = an_interval(seed);
+            let sign = seed.pick(&["+", "-"]);
+            compared(seed, &format!("ts {sign} {width}"), operator, &instant(at))
+        }
+        12 => {
+            let part = seed.pick(&[
+                "epoch(ts)",
+                "epoch_ms(ts)",
+                "epoch_us(ts) / 1000",
+                "epoch_ns(ts) // 7",
+                "extract(epoch FROM ts) * 1000",
+                "round(epoch(ts), 1)",
+                "epoch_ms(ts + INTERVAL 1 DAY) - 5",
+            ]);
+            let constant = part.replace("ts", &instant(at));
+            compared(seed, part, operator, &constant)
+        }
+        13 => {
+            let part = seed.pick(&[
+                "year(ts)",
+                "extract(year FROM ts)",
+                "year(ts::DATE + 1) - 1",
+            ]);
+            let constant = part.replace("ts", &instant(at));
+            compared(seed, part, operator, &constant)
+        }
+        14 => {
+            let format = seed.pick(&["%Y", "%Y-%m-%d", "%Y%m", "%F %T", "%Y-%m-%d %H", "%d.%m.%Y"]);
+            let constant = format!("strftime({}, '{format}')", instant(at));
+            compared(
+                seed,
+                &format!("strftime(ts, '{format}')"),
+                operator,
+                &constant,
+            )
+        }
+        15 => {
+            let width = an_interval(seed);
+            let third = seed.pick(&[
+                "'2000-01-01 00:30:00+00'::TIMESTAMPTZ",
+                "INTERVAL 90 SECOND",
+                "'Asia/Kathmandu'",
+            ]);
+            compared(
+                seed,
+                &format!("time_bucket({width}, ts, {third})"),
+                operator,
+                &instant(at),
+            )
         }
         _ => {
             let ty = seed.pick(&["TIMESTAMP", "TIMESTAMP_MS", "TIMESTAMP_S"]);
@@ -201,13 +252,34 @@ fn about_field(seed: &mut Seed, table: &Table) -> String {
     }
 }
 
+/// Compares arithmetic over floats, which cannot fail, with the same over a value near it.
+fn arithmetic(seed: &mut Seed, term: &str, operator: &str, value: &str) -> String {
+    let by = seed.pick(&["3", "0.001", "1e6", "-7", "-2.5e-3", "1e20"]);
+    let form = seed.pick(&[
+        "x / by",
+        "x * by",
+        "x + by",
+        "x - by",
+        "by - x",
+        "-x",
+        "round(x / by, 2)",
+        "floor(x * by)",
+        "ceil(x / by) + by",
+        "round(-x)",
+        "trunc(by - x * by)",
+    ]);
+    let of = |x: &str| form.replace("by", by).replace('x', &format!("({x})"));
+    let (term, constant) = (of(term), of(value));
+    compared(seed, &term, operator, &constant)
+}
+
 /// Compares a function of a column.
 fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
     let name = &column.name;
     let operator = seed.pick(&COMPARISONS);
     let value = (column.value)(seed);
     Some(match column.kind {
-        Kind::Integer { bits } => match seed.between(0, 6) {
+        Kind::Integer { bits } => match seed.between(0, 9) {
             0 => {
                 let ty = seed.pick(&["DOUBLE", "FLOAT", "HUGEINT", "DECIMAL(38, 2)"]);
                 compared(
@@ -249,9 +321,10 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
                 seed.between(2, 9),
                 seed.between(-3, 9)
             ),
+            5..8 => arithmetic(seed, &format!("{name}::DOUBLE"), operator, &value),
             _ => format!("-({name}::HUGEINT) {operator} {value}"),
         },
-        Kind::Float => match seed.between(0, 4) {
+        Kind::Float => match seed.between(0, 7) {
             0 => compared(seed, &format!("{name}::DOUBLE"), operator, &value),
             1 => {
                 let ty = seed.pick(&["INTEGER", "HUGEINT", "DECIMAL(18, 3)", "FLOAT"]);
@@ -267,6 +340,7 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
                 let decimal = format!("{}.{}", seed.between(-100, 100), seed.between(0, 100));
                 compared(seed, name, operator, &decimal)
             }
+            3..6 => arithmetic(seed, name, operator, &value),
             _ => format!("abs({name}) {operator} {value}"),
         },
         Kind::Bool => seed
@@ -286,8 +360,15 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
             ),
             _ => format!("{name} {operator} TIMESTAMP '2023-11-14 22:13:20'"),
         },
-        Kind::Label | Kind::Text => match seed.between(0, 3) {
+        Kind::Label | Kind::Text => match seed.between(0, 6) {
             0 => format!("{name} LIKE '{}%'", seed.pick(&["t", "te", "G", "1", ""])),
+            3 => format!(
+                "{name} {}LIKE '{}'",
+                seed.pick(&["", "NOT "]),
+                seed.pick(&["text 1_", "te%t%", "_e%", "GET"])
+            ),
+            4 => format!("starts_with({name}, left({value}, {}))", seed.between(0, 7)),
+            5 => format!("{name} GLOB '{}'", seed.pick(&["text [1-3]*", "G*", "?E*"])),
             1 => format!("lower({name}) {operator} {value}"),
             _ => format!("{name} || 'x' {operator} {value}"),
         },
