@@ -271,11 +271,11 @@ fn starts_of(clause: &Clause) -> RangeSet<Timestamp> {
         Clause::And(parts) => RangeSet::intersection(parts.iter().map(starts_of)),
         Clause::Or(parts) => RangeSet::union(parts.iter().map(starts_of)),
         Clause::Compare { term, op, value } if term.column == COLUMN => {
-            starts(time_range(&term.steps, *op, value))
+            starts(time_range(&term.steps, true, *op, value))
         }
         Clause::In { term, values } if term.column == COLUMN => {
             let found = values.iter().filter(|value| !value.is_null());
-            let found = found.map(|value| time_range(&term.steps, Op::Eq, value));
+            let found = found.map(|value| time_range(&term.steps, true, Op::Eq, value));
             RangeSet::union(found.map(starts))
         }
         Clause::Compare { .. }

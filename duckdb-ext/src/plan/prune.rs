@@ -232,7 +232,8 @@ impl Reader<'_> {
         value: &Datum,
     ) -> Option<RangeSet<Key>> {
         match subject {
-            Subject::Time | Subject::TimeField(_) => Some(time_range(steps, op, value)?.into()),
+            Subject::Time => Some(time_range(steps, true, op, value)?.into()),
+            Subject::TimeField(_) => Some(time_range(steps, false, op, value)?.into()),
             Subject::TimeNumber => {
                 let domain = Domain::of_kind(ValueKind::Signed);
                 number_keys(domain, steps, op, value.number()?)
@@ -625,8 +626,11 @@ mod tests {
         };
         let bucketed = stepped(TS, &[bucket], Op::Eq, Datum::TimestampTz(0));
         assert_eq!(of(&bucketed), time(0, 60_000_000_999));
+        let from = |nanos: i64| value(4, Key::from_i64(nanos).0, u64::MAX);
+        let due = stepped(DUE, &[Step::TimestampTz], Op::Ge, Datum::TimestampTz(0));
+        assert_eq!(of(&due), from(-day - 1_000_000_000));
         let due = stepped(DUE, &[Step::Timestamp], Op::Ge, Datum::Timestamp(0));
-        assert_eq!(of(&due), value(4, Key::from_i64(-day).0, u64::MAX));
+        assert_eq!(of(&due), from(-1_000_000_000), "no clock shows it");
         assert_eq!(
             of(&stepped(TS, &[Step::Double], Op::Eq, Datum::Float(1.0))),
             Predicate::All

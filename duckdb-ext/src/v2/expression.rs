@@ -452,7 +452,7 @@ impl Reader<'_> {
             ("date_trunc" | "datetrunc", Datum::Text(unit)) => Some(vec![Step::Truncate {
                 width: unit_width(unit)?,
             }]),
-            ("timezone", Datum::Text(_)) => Some(vec![Step::Timestamp]),
+            ("timezone", Datum::Text(_)) => Some(vec![Step::TimestampTz]),
             ("date_part" | "datepart", Datum::Text(part)) => {
                 kind(argument).filter(|kind| matches!(kind, Kind::Time | Kind::Date))?;
                 let part = match part.to_ascii_lowercase().as_str() {

@@ -6,6 +6,7 @@ mod dashboards;
 mod extension;
 mod functions;
 mod inputs;
+mod pruning;
 mod random_parquet;
 mod random_worlds;
 mod restarts;
