@@ -5,7 +5,7 @@
 const TOKEN = /\s*(?:('(?:[^']|'')*'?)|("(?:[^"]|"")*"?)|([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|([\p{L}_][\p{L}\p{N}_]*)|(<>|!=|<=|>=|==|[=<>(),])|(\S))/uy;
 const KINDS = ["text", "field", "number", "word", "symbol", "other"];
 const KEYWORDS = ["and", "or", "not", "in", "is", "null", "between", "true", "false"];
-const OPERATORS = ["=", "<>", ">", ">=", "<", "<=", "IN (", "BETWEEN ", "IS NULL", "IS NOT NULL"];
+const OPERATORS = ["=", "<>", ">", ">=", "<", "<=", "IN (", "BETWEEN ", "LIKE ", "IS NULL", "IS NOT NULL"];
 
 /** The tokens of a text: [{ kind, text, from, to }]; a keyword has its word in small letters as `kind`. */
 function tokens(given) {
@@ -70,7 +70,8 @@ export function expected(given) {
   const before = typing ? all.slice(0, -1) : all;
   let [what, field, between, listing] = ["field", null, false, false];
   for (const { kind, text } of before) {
-    if (kind === "field") [what, field] = what === "value" ? ["joint", text] : ["operator", text];
+    if (kind === "field" && what === "operator" && text.toLowerCase() === "like") what = "value";
+    else if (kind === "field") [what, field] = what === "value" ? ["joint", text] : ["operator", text];
     else if (["=", "==", "<>", "!=", "<", "<=", ">", ">="].includes(kind)) what = "value";
     else if (kind === "in") listing = true;
     else if (kind === "(") what = listing ? "value" : "field";

@@ -5,7 +5,7 @@
 //! all        = one { AND one }
 //! one        = NOT one | "(" filter ")" | predicate
 //! predicate  = literal op field | field [ op literal | [NOT] IN "(" literal { "," literal } ")"
-//!            | [NOT] BETWEEN literal AND literal | IS [NOT] NULL ]
+//!            | [NOT] BETWEEN literal AND literal | [NOT] LIKE 'text%' | IS [NOT] NULL ]
 //! op         = "=" | "==" | "<>" | "!=" | "<" | "<=" | ">" | ">="
 //! literal    = number | 'text' | TRUE | FALSE
 //! field      = name | "name"
@@ -54,6 +54,11 @@ pub(super) enum Node {
         field: String,
         from: Literal,
         to: Literal,
+    },
+    /// The pattern may end in `%`, its only wildcard.
+    Like {
+        field: String,
+        pattern: String,
     },
     Null {
         field: String,
@@ -185,8 +190,14 @@ fn predicate(input: &mut &str) -> ModalResult<Node> {
         .parse_next(input)?;
         return Ok(negate_if(negated, Node::Between { field, from, to }));
     }
+    if opt(keyword("like")).parse_next(input)?.is_some() {
+        let pattern = cut_err(text)
+            .context(expected("a text in single quotes"))
+            .parse_next(input)?;
+        return Ok(negate_if(negated, Node::Like { field, pattern }));
+    }
     if negated {
-        return cut_err(fail.context(expected("IN or BETWEEN"))).parse_next(input);
+        return cut_err(fail.context(expected("IN, BETWEEN or LIKE"))).parse_next(input);
     }
     Ok(Node::Flag { field })
 }

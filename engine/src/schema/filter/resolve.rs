@@ -36,6 +36,7 @@ pub(super) fn resolve(node: &Node, fields: &[FieldDef]) -> Result<Expr> {
                 column.compare(Op::Le, to)?,
             ])
         }
+        Node::Like { field, pattern } => Column::find(fields, field)?.like(pattern)?,
     })
 }
 
@@ -100,6 +101,41 @@ impl<'a> Column<'a> {
             field: self.field,
             keys: RangeSet::<Key>::union(keys),
         })
+    }
+
+    /// Whether a text is equal to the pattern, or begins with what stands before its `%`.
+    fn like(self, pattern: &str) -> Result<Expr> {
+        let FieldDef { name, ty, .. } = self.def;
+        if !matches!(ty, FieldType::Char(_) | FieldType::Utf8 | FieldType::Json) {
+            return Err(Error::schema(format!(
+                "'{name}' is {ty}, and LIKE takes a text; use comparisons or IN"
+            )));
+        }
+        let (start, op) = match pattern.strip_suffix('%') {
+            Some(start) => (start, Op::Ge),
+            None => (pattern, Op::Eq),
+        };
+        if start.contains(['%', '_']) {
+            return Err(Error::schema(format!(
+                "LIKE '{}' has wildcards in its middle; a filter takes one % at the end, such as 'abc%'",
+                shown(pattern, 64)
+            )));
+        }
+        let compared = |op, bytes| Expr::Bytes {
+            field: self.field,
+            op,
+            bytes,
+        };
+        let from = compared(op, start.as_bytes().to_vec());
+        // UTF-8 has no byte 255, so the last byte can grow.
+        let mut after = start.as_bytes().to_vec();
+        match after.last_mut().filter(|_| op == Op::Ge) {
+            Some(last) => {
+                *last += 1;
+                Ok(Expr::All(vec![from, compared(Op::Lt, after)]))
+            }
+            None => Ok(from),
+        }
     }
 
     /// The number that the field is compared with.
