@@ -23,6 +23,7 @@ mod summary;
 
 // The timestamp index, the catalog and pending losses.
 mod line;
+mod lookup;
 mod loss_table;
 mod time_entry;
 
@@ -43,6 +44,10 @@ pub use columns::{
 pub use index_block::{BinEntry, IndexBlock};
 pub use line::{
     LINE_PREFIX_BYTES, REWRITTEN_BYTES_MAX, Rewritten, encode_line, line_content, merge_lines,
+};
+pub use lookup::{
+    LookupBuilder, LookupField, LookupOf, LookupRow, LookupTable, UnitKeys, hash_of_bytes,
+    hash_of_key,
 };
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};

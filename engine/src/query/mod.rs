@@ -12,6 +12,7 @@
 pub(crate) mod caches;
 mod cut;
 mod directory;
+pub(crate) mod lookups;
 mod shared_cache;
 mod snapshot;
 mod snapshot_logs;
@@ -57,6 +58,7 @@ pub use contrast::operator::{
 };
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
+pub use lookups::{LOOKUPS_NAME, Lookups, damaged_lookups, lookup_of_name};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};

@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::caches::KeptOfEpoch;
@@ -68,6 +68,10 @@ impl SnapshotLogs {
 
     pub fn uuid(&self) -> &[u8; 16] {
         &self.reader.meta().uuid
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.reader.dir()
     }
 
     pub fn chunk_bytes(&self) -> u32 {

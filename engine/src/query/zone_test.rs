@@ -1,10 +1,14 @@
-//! Whether rows may satisfy a test, by the zones of their fields: what no row can satisfy is not read.
+//! Whether rows may satisfy a test, by the zones of their fields and by look-ups: what no row can satisfy is not read.
 //!
 //! `Test::keep` decides of the rows that are read: where it keeps one, `Test::may_pass` must hold of the zones that the row lies in.
 
+use super::lookups::KeyedUnit;
 use crate::format::{Zone, text_key};
 use crate::schema::{Expr, FieldType, Layout, Op, RangeSet};
 use crate::types::Key;
+
+/// A test of more values than these does not ask look-ups.
+const KEYS_MOST: u64 = 64;
 
 /// The values of some rows of one layout.
 #[derive(Copy, Clone)]
@@ -12,6 +16,8 @@ pub(crate) struct Zones<'a> {
     pub layout: &'a Layout,
     /// One for each field of the layout.
     pub of_fields: &'a [Zone],
+    /// The unit in which they stand, if its segment has a look-up.
+    pub unit: Option<KeyedUnit<'a>>,
 }
 
 impl Zones<'_> {
@@ -19,6 +25,23 @@ impl Zones<'_> {
     pub fn may_have(&self, field: usize, keys: &RangeSet<Key>) -> bool {
         let held = self.of_fields.get(field).and_then(|zone| zone.keys);
         held.is_some_and(|(least, greatest)| keys.overlaps(least, greatest))
+            && self.may_hold(field, keys)
+    }
+
+    /// Whether a field may have one of some keys, by the look-up.
+    fn may_hold(&self, field: usize, keys: &RangeSet<Key>) -> bool {
+        let Some(unit) = self.unit else {
+            return true;
+        };
+        let ranges = keys.ranges().iter();
+        let count = ranges.clone().try_fold(0_u64, |count, (first, last)| {
+            count.checked_add((last.0 - first.0).checked_add(1)?)
+        });
+        if count.is_none_or(|count| count > KEYS_MOST) {
+            return true;
+        }
+        let mut all = ranges.flat_map(|(first, last)| first.0..=last.0);
+        all.any(|key| unit.may_have_key(field, Key(key)))
     }
 
     /// Whether a row may match a filter.
@@ -55,7 +78,11 @@ impl Zones<'_> {
             _ => first,
         };
         match op {
-            Op::Eq => least <= last && first <= greatest,
+            Op::Eq => {
+                least <= last
+                    && first <= greatest
+                    && (self.unit).is_none_or(|unit| unit.may_have_bytes(field, bytes))
+            }
             Op::Ne => true,
             Op::Lt | Op::Le => least <= last,
             Op::Gt | Op::Ge => first <= greatest,

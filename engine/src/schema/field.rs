@@ -200,6 +200,9 @@ pub struct FieldDef {
     /// The labels of the time series whose values the field holds, with the metric's name as `__name__`; empty for other fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, String>,
+    /// Look-ups tell in which units of a finished segment the field has a key.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lookup: bool,
 }
 
 impl FieldDef {
@@ -218,6 +221,7 @@ impl FieldDef {
             nullable: false,
             labels: BTreeMap::new(),
             series: BTreeMap::new(),
+            lookup: false,
         }
     }
 
@@ -259,7 +263,20 @@ impl FieldDef {
             )));
         }
         self.check_series()?;
+        self.check_lookup()?;
         self.check_labels()
+    }
+
+    fn check_lookup(&self) -> Result<()> {
+        let FieldDef { name, ty, .. } = self;
+        match ty {
+            FieldType::F32 | FieldType::F64 | FieldType::Bool | FieldType::Json if self.lookup => {
+                Err(Error::schema(format!(
+                    "field '{name}' is {ty}; a look-up takes integers, times, texts and bytes"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_series(&self) -> Result<()> {

@@ -247,6 +247,7 @@ impl SourceReader {
             let zones = Zones {
                 layout: &self.of.layout,
                 of_fields,
+                unit: None,
             };
             let mut keys = self.ask.keys.iter();
             keys.all(|(field, keys)| zones.may_have(*field, keys)) && self.test.may_pass(zones)

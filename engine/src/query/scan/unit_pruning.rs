@@ -1,13 +1,15 @@
-//! Which chunks stand in units that hold no row that is wanted, by the zones of their fields. A walk asks it before it opens a node of them.
+//! Which chunks stand in units that hold no row that is wanted, by the zones of their fields and by look-ups. A walk asks it before it opens a node of them.
 //!
 //! The zones at the end of a finished segment answer for all of its units at once. Of any other segment the heads of its units are asked, one by one and as
 //! late as they are needed, and kept in the cache of units. What cannot be read is left to whoever reads the rows, and reported there.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::format::{SourceZones, UNIT_CHUNKS, Zone};
 use crate::proven::at_mut;
+use crate::query::lookups::{KeyedUnit, SegmentLookup};
 use crate::query::predicate::Test;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::zone_test::Zones;
@@ -19,6 +21,8 @@ pub(crate) struct UnitPruning {
     logs: Arc<SnapshotLogs>,
     source: Arc<Source>,
     test: Test,
+    /// The test reads a field that has look-ups.
+    is_keyed: bool,
     /// The segment that was asked about last.
     latest: Mutex<Option<SegmentUnits>>,
 }
@@ -30,13 +34,19 @@ struct SegmentUnits {
     pieces: Pieces,
     /// What stands at its end.
     zones: Option<SourceZones>,
+    lookup: Option<RefCell<SegmentLookup>>,
     /// Of each unit whether a row in it may be wanted; `None`: it was not asked yet.
     may_have: Vec<Option<bool>>,
 }
 
 impl UnitPruning {
     pub fn new(logs: &Arc<SnapshotLogs>, source: &Arc<Source>, test: Test) -> UnitPruning {
+        let mut is_keyed = false;
+        test.each_field(&mut |field| {
+            is_keyed |= source.fields.get(field).is_some_and(|field| field.lookup);
+        });
         UnitPruning {
+            is_keyed,
             logs: Arc::clone(logs),
             source: Arc::clone(source),
             test,
@@ -82,6 +92,10 @@ impl UnitPruning {
             layout: Arc::clone(layout),
             pieces,
             zones: zones.unwrap_or(None),
+            lookup: match self.is_keyed {
+                true => SegmentLookup::open(&self.logs, chunks).map(RefCell::new),
+                false => None,
+            },
             may_have: vec![None; units as usize],
         }
     }
@@ -92,9 +106,17 @@ impl SegmentUnits {
     fn may_have(&mut self, first: ChunkNo, logs: &SnapshotLogs, test: &Test) -> bool {
         let nth = ((first.0 - self.chunks.start.0) / UNIT_CHUNKS) as usize;
         let known = at_mut(&mut self.may_have, nth);
+        let unit = self.lookup.as_ref().map(|lookup| KeyedUnit {
+            lookup,
+            source: self.pieces.template().source,
+            unit: nth,
+        });
         let may = |of_fields: &[Zone]| {
-            let layout = &self.layout;
-            test.may_pass(Zones { layout, of_fields })
+            test.may_pass(Zones {
+                layout: &self.layout,
+                of_fields,
+                unit,
+            })
         };
         if known.is_none() {
             *known = (self.zones.as_ref()).and_then(|zones| zones.may_have(nth, may));

@@ -11,6 +11,7 @@ mod damage;
 mod forgotten;
 mod kept_units;
 mod live;
+mod lookups;
 mod losses;
 mod operators;
 mod question;

@@ -50,6 +50,7 @@ impl Catalog {
             } => {
                 self.add_labels(*source, *field, labels)?;
             }
+            Event::LookupAdded { source, field, .. } => self.add_lookup(*source, *field)?,
             Event::OverloadChanged {
                 source,
                 on_overload,
@@ -203,11 +204,7 @@ impl Catalog {
         labels: &BTreeMap<i128, String>,
     ) -> Result<()> {
         let source = self.known_open(id)?;
-        let Some(mut field) = source.fields.get(position).cloned() else {
-            return Err(Error::schema(format!(
-                "source {id} has no field {position}"
-            )));
-        };
+        let mut field = field_of(source, position)?.clone();
         if let Some(taken) = labels.keys().find(|value| field.labels.contains_key(value)) {
             return Err(Error::schema(format!(
                 "field '{}' of source '{}' has another label for {taken}",
@@ -217,6 +214,14 @@ impl Catalog {
         field
             .labels
             .extend(labels.iter().map(|(&value, label)| (value, label.clone())));
+        field.check()?;
+        *proven::at_mut(&mut self.edit(id)?.fields, position) = field;
+        Ok(())
+    }
+
+    fn add_lookup(&mut self, id: SourceId, position: usize) -> Result<()> {
+        let mut field = field_of(self.known_open(id)?, position)?.clone();
+        field.lookup = true;
         field.check()?;
         *proven::at_mut(&mut self.edit(id)?.fields, position) = field;
         Ok(())
@@ -276,4 +281,11 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+fn field_of(source: &Source, position: usize) -> Result<&FieldDef> {
+    source
+        .fields
+        .get(position)
+        .ok_or_else(|| Error::schema(format!("source {} has no field {position}", source.id)))
 }

@@ -38,6 +38,12 @@ pub enum Event {
         #[serde(with = "label_keys")]
         labels: BTreeMap<i128, String>,
     },
+    /// A field gets look-ups; fields count from 0. Old records get them too.
+    LookupAdded {
+        source: SourceId,
+        at: Address,
+        field: usize,
+    },
     OverloadChanged {
         source: SourceId,
         at: Address,
@@ -81,6 +87,7 @@ impl Event {
             Event::SourceDefined { at, .. }
             | Event::FieldsAdded { at, .. }
             | Event::LabelsAdded { at, .. }
+            | Event::LookupAdded { at, .. }
             | Event::OverloadChanged { at, .. }
             | Event::SourceForgotten { at, .. }
             | Event::SourceClosed { at, .. }
@@ -96,6 +103,7 @@ impl Event {
             Event::SourceDefined { source, .. }
             | Event::FieldsAdded { source, .. }
             | Event::LabelsAdded { source, .. }
+            | Event::LookupAdded { source, .. }
             | Event::OverloadChanged { source, .. }
             | Event::SourceForgotten { source, .. }
             | Event::SourceClosed { source, .. }
