@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{Rewritten, line_content};
 use crate::log::{CATALOG_FILE, CatalogBytes, DurableState, LogReader, Slots};
 use crate::proven::at;
+use crate::query::damaged_lookups;
 
 /// The bytes of a page that a crash left unwritten; no line contains NUL.
 const UNWRITTEN: u8 = 0;
@@ -49,6 +50,10 @@ impl SmallFiles {
         damaged.extend(missing_notes(reader)?);
         for (path, what) in reader.damaged_directories()? {
             let mended = "its units were found one by one; `ingestd check --repair` writes the directory again";
+            damaged.push(damage(path, format!("{what}; {mended}")));
+        }
+        for (path, what) in damaged_lookups(reader.dir(), &reader.meta().uuid)? {
+            let mended = "questions read the units instead; remove the file, and the daemon or `ingestd index rebuild` builds it again";
             damaged.push(damage(path, format!("{what}; {mended}")));
         }
         damaged.extend(self.damaged_catalog(reader, lines_end));

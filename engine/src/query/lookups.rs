@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -30,22 +30,14 @@ use crate::memory;
 use crate::nodes::NodeId;
 use crate::proven::at_mut;
 use crate::schema::{Catalog, compared};
-use crate::types::{Address, ChunkNo, Key, SourceId, TimeRange};
+use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, TimeRange, lookup_of_name};
 
-/// The folder of the look-ups, each named by the first address of its segment.
-pub const LOOKUPS_NAME: &str = "lookups";
 /// The suffix of a file until it is complete.
 const UNFINISHED: &str = ".new";
 /// A look-up whose table is longer is damaged.
 const TABLE_BYTES_MOST: usize = 1 << 25;
 /// A segment whose look-up cannot be built so many times gets none in this process.
 const TRIES: u32 = 3;
-
-/// Returns the address of the segment that a file is a look-up of; `None` for other names.
-pub fn lookup_of_name(name: &str) -> Option<Address> {
-    let is_number = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
-    name.parse().ok().filter(|_| is_number).map(Address)
-}
 
 fn path_of(dir: &Path, first: Address) -> PathBuf {
     dir.join(LOOKUPS_NAME).join(format!("{:020}", first.0))
@@ -144,7 +136,7 @@ fn declared(catalog: &Catalog) -> Vec<(SourceId, usize)> {
     fields.collect()
 }
 
-/// Builds the look-ups that a directory lacks, and removes those of segments that are gone. One process at a time does so.
+/// Builds the look-ups that a directory lacks, and removes those of segments that are gone.
 pub struct Lookups {
     directory: Arc<Directory>,
     access: Access,
@@ -253,6 +245,7 @@ impl Lookups {
     }
 
     fn write(&self, first: Address, bytes: &[u8]) -> Result<()> {
+        self.directory.reader().require_in_place()?;
         let folder = self.directory.path().join(LOOKUPS_NAME);
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -266,8 +259,10 @@ impl Lookups {
         unfinished.push(UNFINISHED);
         let unfinished = PathBuf::from(unfinished);
         let written = || -> Result<()> {
-            std::fs::write(&unfinished, bytes).at(&unfinished)?;
+            let mut file = File::create(&unfinished).at(&unfinished)?;
             self.access.set(&unfinished)?;
+            let done = file.write_all(bytes).and_then(|()| file.sync_data());
+            done.at(&unfinished)?;
             std::fs::rename(&unfinished, &path).at(&path)
         };
         written().inspect_err(|_| {

@@ -58,7 +58,7 @@ pub use contrast::operator::{
 };
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
-pub use lookups::{LOOKUPS_NAME, Lookups, damaged_lookups, lookup_of_name};
+pub use lookups::{Lookups, damaged_lookups};
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};

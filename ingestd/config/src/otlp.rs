@@ -239,8 +239,8 @@ fn log_fields() -> Vec<FieldDef> {
         FieldDef::nullable("body", Utf8),
         FieldDef::nullable("service", Utf8),
         FieldDef::nullable("event", Utf8),
-        FieldDef::nullable("trace_id", Char(32)),
-        FieldDef::nullable("span_id", Char(16)),
+        looked_up(FieldDef::nullable("trace_id", Char(32))),
+        looked_up(FieldDef::nullable("span_id", Char(16))),
         FieldDef::nullable("attributes", Json),
         FieldDef::nullable("resource", Json),
         FieldDef::nullable("scope", Json),
@@ -257,8 +257,8 @@ fn span_fields() -> Vec<FieldDef> {
         labelled("kind", I32, 0, &KINDS),
         labelled("status", I32, 0, &STATUSES),
         FieldDef::nullable("status_message", Utf8),
-        FieldDef::new("trace_id", Char(32)),
-        FieldDef::new("span_id", Char(16)),
+        looked_up(FieldDef::new("trace_id", Char(32))),
+        looked_up(FieldDef::new("span_id", Char(16))),
         FieldDef::nullable("parent_span_id", Char(16)),
         FieldDef::nullable("trace_state", Utf8),
         FieldDef::nullable("attributes", Json),
@@ -267,6 +267,14 @@ fn span_fields() -> Vec<FieldDef> {
         FieldDef::nullable("resource", Json),
         FieldDef::nullable("scope", Json),
     ]
+}
+
+/// An id that people ask for.
+fn looked_up(field: FieldDef) -> FieldDef {
+    FieldDef {
+        lookup: true,
+        ..field
+    }
 }
 
 fn labelled(name: &str, ty: FieldType, first: i128, labels: &[&str]) -> FieldDef {

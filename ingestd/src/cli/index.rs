@@ -1,15 +1,18 @@
-//! `ingestd index add|close|list`: through the running daemon, or directly if none runs.
+//! `ingestd index add|close|list|rebuild`: through the running daemon, or directly if none runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::Subcommand;
-use loom_engine::schema::BinsDef;
+use ingestd::client::Client;
+use loom_engine::log::Access;
+use loom_engine::query::{Directory, Lookups, Poll};
+use loom_engine::schema::{BinsDef, SourceDef, nearest};
 use serde::Serialize;
 
 use super::catalog::{Editor, read_catalog};
-use super::stdout::show;
+use super::stdout::{say, show};
 use super::table::Column::Text;
 use super::table::Table;
 
@@ -43,8 +46,11 @@ Example:
         #[arg(long, value_name = "NAME")]
         source: String,
         /// Name of the index
-        #[arg(long, value_name = "NAME")]
-        index: String,
+        #[arg(long, value_name = "NAME", required_unless_present = "lookup")]
+        index: Option<String>,
+        /// Field to look up by its keys, such as an id: a question for one key then reads few chunks, also of earlier records
+        #[arg(long, value_name = "FIELD", conflicts_with_all = ["index", "value", "filter", "bins"])]
+        lookup: Option<String>,
         /// Field to summarise; if omitted, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
@@ -71,6 +77,14 @@ Example:
         #[arg(long, value_name = "NAME")]
         index: String,
     },
+    /// Build the look-ups that a directory without a daemon lacks
+    ///
+    /// A daemon builds them by itself, some seconds after a segment is finished.
+    #[command(after_help = "Example:\n  ingestd index rebuild /var/lib/loom")]
+    Rebuild {
+        /// Loom directory
+        dir: PathBuf,
+    },
     /// List the indexes of one source, or of all
     #[command(after_help = "Example:\n  ingestd index list /var/lib/loom --source redis_request")]
     List {
@@ -89,13 +103,19 @@ impl Args {
                 dir,
                 source,
                 index,
+                lookup,
                 value,
                 filter,
                 bins,
-            } => {
-                let toml = definition(index, value, filter, bins.as_deref())?;
-                Editor::open_existing(&dir)?.add_index(&source, &toml)?;
-            }
+            } => match (index, lookup) {
+                (Some(index), _) => {
+                    let toml = definition(index, value, filter, bins.as_deref())?;
+                    Editor::open_existing(&dir)?.add_index(&source, &toml)?;
+                }
+                (None, Some(field)) => add_lookup(&dir, &source, &field)?,
+                (None, None) => unreachable!("clap requires one of them"),
+            },
+            IndexCommand::Rebuild { dir } => rebuild(&dir)?,
             IndexCommand::Close { dir, source, index } => {
                 Editor::open_existing(&dir)?.close_index(&source, &index)?;
             }
@@ -103,6 +123,57 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Defines the source again, with the field among those that have look-ups.
+fn add_lookup(dir: &Path, name: &str, field: &str) -> anyhow::Result<()> {
+    let editor = Editor::open_existing(dir)?;
+    let catalog = read_catalog(dir)?;
+    let Some(source) = catalog.find(name) else {
+        return Err(catalog.unknown_source(name).into());
+    };
+    let mut def = SourceDef {
+        time: source.time,
+        on_overload: source.on_overload,
+        fields: source.fields.clone(),
+        ..SourceDef::new(name)
+    };
+    let Some(found) = def.fields.iter_mut().find(|held| held.name == field) else {
+        let names = source.fields.iter().map(|held| held.name.as_str());
+        let near = nearest(field, names);
+        let hint = near.first().map(|near| format!("; did you mean '{near}'?"));
+        bail!(
+            "source '{name}' has no field '{field}'{}",
+            hint.unwrap_or_default()
+        );
+    };
+    found.lookup = true;
+    def.validate()?;
+    #[derive(Serialize)]
+    struct Sources {
+        source: [SourceDef; 1],
+    }
+    editor.define(&toml::to_string(&Sources { source: [def] })?)
+}
+
+fn rebuild(dir: &Path) -> anyhow::Result<()> {
+    if let Ok(client) = Client::connect(dir) {
+        drop(client);
+        bail!(
+            "a daemon records into '{}' and builds its look-ups by itself",
+            dir.display()
+        );
+    }
+    let directory = Directory::open(dir)?;
+    let mut lookups = Lookups::of(directory, Access::of_directory(dir)?);
+    let mut built = 0;
+    while lookups.build_next(&Poll::never())? {
+        built += 1;
+    }
+    say(match built {
+        0 => "all look-ups are there".to_owned(),
+        built => format!("built the look-ups of {built} segments"),
+    })
 }
 
 /// The definition of an index in TOML.
@@ -128,7 +199,7 @@ fn definition(
     Ok(table.to_string())
 }
 
-fn list(dir: &std::path::Path, source: Option<&str>) -> anyhow::Result<String> {
+fn list(dir: &Path, source: Option<&str>) -> anyhow::Result<String> {
     let catalog = read_catalog(dir)?;
     if let Some(name) = source
         && catalog.find(name).is_none()

@@ -30,6 +30,7 @@ pub(crate) mod inlet;
 mod ledger;
 mod leftovers;
 mod listener;
+mod lookups;
 pub(crate) mod message;
 mod otlp;
 mod payload_batch;
@@ -78,6 +79,7 @@ use clock::ClockWatch;
 use connection::Service;
 use forgetting::Forgetting;
 use listener::Listener;
+use lookups::LookupsThread;
 use message::{Inbox, Message, Request};
 use recorder::Recorder;
 use retention::Retention;
@@ -101,6 +103,7 @@ pub struct Daemon {
     socket_inode: u64,
     http: Option<Server>,
     rules: RulesThread,
+    lookups: LookupsThread,
     scrapers: Mutex<Scrapers>,
     otlp: Option<Server>,
 }
@@ -197,6 +200,7 @@ impl Daemon {
         set_cache_bytes_max(READ_BYTES_KEPT);
         let directory = Directory::beside_writer(dir)?;
         let inlet = Inlet::open(&inbox).map_err(io)?;
+        let lookups = LookupsThread::start(dir, Arc::clone(&directory), group)?;
         let scraped = Arc::clone(&directory);
         let scrapers = Scrapers::start(&config.scrapes, inlet, scraped).map_err(io)?;
         let otlp = config.otlp.as_ref().zip(prepared.otlp);
@@ -213,6 +217,7 @@ impl Daemon {
             socket_inode,
             http,
             rules,
+            lookups,
             scrapers: Mutex::new(scrapers),
             otlp,
         })
@@ -312,6 +317,7 @@ impl Daemon {
         scrapers.unwrap_or_else(PoisonError::into_inner).stop();
         let peers = self.listener.stop();
         self.rules.stop();
+        self.lookups.stop();
         let sent = self.inbox.send(Message::Stop { peers });
         drop(self.inbox);
         let ended = self.writer.join().map_err(|_| DaemonError::WriterGone)?;

@@ -240,11 +240,9 @@ fn fields_of(columns: &[Column], ts: Option<&str>, known: &[FieldDef]) -> Vec<Na
     let named = |((column, key), name): ((&Column, Key), String)| Named {
         key,
         field: FieldDef {
-            name,
-            ty: column.ty,
             nullable: column.nullable,
             labels: column.labels.clone(),
-            series: Default::default(),
+            ..FieldDef::new(name, column.ty)
         },
         note: column.note.clone(),
     };

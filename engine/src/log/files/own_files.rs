@@ -18,7 +18,7 @@ use super::storage::{Storage, UNFINISHED_SUFFIX, is_not_found, unlink_if_present
 use super::{catalog_file, durable, lock, tail_file};
 use crate::error::{Error, IoContext, Result};
 use crate::log::staging::note::StagingNote;
-use crate::types::LogKind;
+use crate::types::{LOOKUPS_NAME, LogKind, lookup_of_name};
 
 const FILE_NAMES: [&str; 9] = [
     DirMeta::FILE.name,
@@ -96,24 +96,34 @@ impl Access {
         for name in FILE_NAMES {
             failed.extend(self.set_in(&folder, name, &dir.join(name)).err());
         }
-        for log in LogKind::ALL {
-            let path = dir.join(log.dir_name());
-            let segments = self
-                .set_folder(&folder, log.dir_name(), &path)
-                .and_then(|segments| {
-                    segments.map_or(Ok(()), |list| self.set_segments(&list, &path, &mut failed))
-                });
-            failed.extend(segments.err());
+        let is_segment = |name: &str| SegmentName::parse(name).is_some();
+        let logs = LogKind::ALL.map(|log| (log.dir_name(), &is_segment as &dyn Fn(&str) -> bool));
+        let is_lookup = |name: &str| lookup_of_name(name).is_some();
+        let lookups = (LOOKUPS_NAME, &is_lookup as &dyn Fn(&str) -> bool);
+        for (name, is_own) in logs.into_iter().chain([lookups]) {
+            let path = dir.join(name);
+            let files = self.set_folder(&folder, name, &path).and_then(|list| {
+                list.map_or(Ok(()), |list| {
+                    self.set_files(&list, &path, is_own, &mut failed)
+                })
+            });
+            failed.extend(files.err());
         }
         failed
     }
 
-    /// Sets the segments in one of the three folders.
-    fn set_segments(&self, folder: &OwnedFd, path: &Path, failed: &mut Vec<Error>) -> Result<()> {
+    /// Sets Loom's own files in one of the folders.
+    fn set_files(
+        &self,
+        folder: &OwnedFd,
+        path: &Path,
+        is_own: impl Fn(&str) -> bool,
+        failed: &mut Vec<Error>,
+    ) -> Result<()> {
         for entry in Dir::read_from(folder).at(path)? {
             let entry = entry.at(path)?;
             if let Ok(name) = entry.file_name().to_str()
-                && SegmentName::parse(name).is_some()
+                && is_own(name)
             {
                 failed.extend(self.set_in(folder, name, &path.join(name)).err());
             }
@@ -121,7 +131,7 @@ impl Access {
         Ok(())
     }
 
-    /// Sets and opens one of the three folders; `None` if it is missing or something else has its name.
+    /// Sets and opens one of the folders; `None` if it is missing or something else has its name.
     fn set_folder(&self, parent: &OwnedFd, name: &str, path: &Path) -> Result<Option<OwnedFd>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(parent, name, flags, Mode::empty()) {

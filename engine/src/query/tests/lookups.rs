@@ -5,12 +5,13 @@ use std::fs;
 use super::rows::{expected, read};
 use crate::log::Access;
 use crate::query::lookups::damaged_lookups;
-use crate::query::{Ask, LOOKUPS_NAME, Lookups, Poll, Predicate, Scan, Snapshot};
+use crate::query::{Ask, Lookups, Poll, Predicate, Scan, Snapshot};
 use crate::schema::{FieldDef, FieldType, FieldValue, Filter, PayloadEncoder, SourceDef};
 use crate::testkit::Random;
 use crate::testkit::asked::scan_of;
 use crate::testkit::oracle::Record;
 use crate::testkit::world::{Op, Spread, World};
+use crate::types::LOOKUPS_NAME;
 
 const RECORDS: u64 = 100_000;
 
