@@ -45,6 +45,8 @@ mod rules;
 mod self_metrics;
 mod status;
 mod syncs;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writer_thread;
 
 use std::net::{SocketAddr, TcpListener};
