@@ -14,7 +14,7 @@ pub(crate) mod answer;
 mod archive_watch;
 mod backlog;
 mod buffer;
-mod catalog_json;
+pub mod catalog_json;
 mod clients;
 mod clock;
 mod commands;
