@@ -14,6 +14,7 @@ mod form;
 mod generate;
 mod index;
 mod load;
+mod pin;
 mod pins;
 mod progress;
 mod record;
@@ -55,6 +56,7 @@ enum Command {
     Source(source::Args),
     Index(index::Args),
     Rule(rule::Args),
+    Pin(pin::Args),
     Pins(pins::Args),
     Status(status::Args),
     Top(top::Args),
@@ -78,6 +80,7 @@ impl Command {
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
             Command::Rule(args) => args.run(),
+            Command::Pin(args) => args.run(),
             Command::Pins(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),

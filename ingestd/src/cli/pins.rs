@@ -1,4 +1,4 @@
-//! `ingestd pins`: lists the records that rules kept around their alerts.
+//! `ingestd pins`: lists the records that rules kept around their alerts, and those that were pinned by hand.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::form::Form;
 use super::table::Column::{Number, Text};
 use super::table::Table;
 
-/// List the pins: the records that rules kept around their alerts
+/// List the pins: the records that rules kept around their alerts, or that were pinned by hand
 ///
 /// Each pin is a folder with one Parquet file for each source. Remove a folder to remove its pin.
 #[derive(clap::Args)]
@@ -36,7 +36,10 @@ struct Pins {
 #[derive(Serialize)]
 struct ListedPin {
     id: String,
-    rule: Option<String>,
+    /// The rule, or the name that a person gave it.
+    name: Option<String>,
+    /// `rule` or `hand`.
+    kept_by: Option<&'static str>,
     from: Option<String>,
     to: Option<String>,
     records: Option<u64>,
@@ -62,16 +65,19 @@ fn listed(Pinned { pin, path, bytes }: Pinned) -> ListedPin {
     let is_read = !pin.rule.is_empty();
     let Pin {
         id,
-        rule,
+        rule: name,
+        by_hand,
         sources,
         missing,
         ..
     } = pin;
+    let kept_by = if by_hand { "hand" } else { "rule" };
     let time = |time_ns| is_read.then(|| rfc3339(Timestamp(time_ns)));
     let records = sources.iter().map(|source| source.records).sum();
     ListedPin {
         id,
-        rule: is_read.then_some(rule),
+        name: is_read.then_some(name),
+        kept_by: is_read.then_some(kept_by),
         from: time(pin.from_ns),
         to: time(pin.to_ns),
         records: is_read.then_some(records),
@@ -84,7 +90,8 @@ fn listed(Pinned { pin, path, bytes }: Pinned) -> ListedPin {
 
 fn text(pins: &[ListedPin]) -> String {
     let mut table = Table::new([
-        Text("rule"),
+        Text("name"),
+        Text("kept by"),
         Text("from"),
         Text("to"),
         Number("records"),
@@ -92,15 +99,16 @@ fn text(pins: &[ListedPin]) -> String {
         Text("missing"),
         Text("path"),
     ]);
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let known = |text: Option<&str>| text.unwrap_or("-").to_owned();
     for pin in pins {
         table.row([
-            known(&pin.rule),
-            known(&pin.from),
-            known(&pin.to),
-            known(&pin.records.map(|records| records.to_string())),
+            known(pin.name.as_deref()),
+            known(pin.kept_by),
+            known(pin.from.as_deref()),
+            known(pin.to.as_deref()),
+            known(pin.records.map(|records| records.to_string()).as_deref()),
             ByteSize(pin.bytes).approximately(),
-            known(&pin.missing),
+            known(pin.missing.as_deref()),
             pin.path.display().to_string(),
         ]);
     }

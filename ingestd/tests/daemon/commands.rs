@@ -289,7 +289,7 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     let commands = "run, demo, load, export, source, source add, source close, source list, index, \
-                    index add, index close, index list, status, top, check, validate";
+                    index add, index close, index list, pin, pins, status, top, check, validate";
     for command in commands.split(", ") {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         run(&words).ends(0).says("Example");
