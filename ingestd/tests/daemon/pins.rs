@@ -267,7 +267,7 @@ fn a_person_pins_the_latest_records_within_the_budget_of_all_pins() {
     let place = Place::new();
     let dir = &place.dir;
     let other = "[[source]]\nname = 'other'\n";
-    let budget = "[retention]\npin_max_bytes = '390KiB'\n";
+    let budget = "[retention]\npin_max_bytes = '300KiB'\n";
     let there = place.start(&format!("{budget}{NUMBERS}{other}"));
     let client = there.client().unwrap();
     let mut rng = fastrand::Rng::with_seed(7);
@@ -311,7 +311,7 @@ fn a_person_pins_the_latest_records_within_the_budget_of_all_pins() {
     push(&client, &noise(40_000, &mut rng));
     pin(dir, "third")
         .ends(1)
-        .says("more than pin_max_bytes, 399360 bytes; raise it");
+        .says("more than pin_max_bytes, 307200 bytes; raise it");
     assert_eq!(list(dir).unwrap().len(), 1);
 
     for (words, why) in [
