@@ -9,6 +9,7 @@ use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 use super::access::may_pin;
 use super::answer::Gone;
 use super::catalog_json;
+use super::error::code_of;
 use super::message::{Change, Inbox, Request as Asked};
 use super::peer::Peer;
 use super::rules::{Asker, ByHand, Rules};
@@ -169,12 +170,4 @@ fn define(
 /// Reads the TOML of one index. Its definition checks that it fits its source.
 pub(crate) fn parse_index(toml: &str) -> Result<IndexDef, Error> {
     toml::from_str(toml).map_err(|error| Error::schema(error.message()))
-}
-
-pub(super) fn code_of(error: &Error) -> ErrorCode {
-    match error {
-        Error::UnknownSource { .. } | Error::UnknownIndex { .. } => ErrorCode::NotFound,
-        Error::Schema(_) | Error::SourceClosed { .. } => ErrorCode::Definition,
-        _ => ErrorCode::Failed,
-    }
 }

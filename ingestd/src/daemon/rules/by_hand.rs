@@ -6,7 +6,7 @@ use std::time::Duration;
 use loom_engine::Error;
 use loom_engine::schema::{Catalog, check_name, is_builtin};
 
-use crate::daemon::commands::code_of;
+use crate::daemon::error::code_of;
 use crate::daemon::peer::Peer;
 use crate::output::pins::Kept;
 use crate::protocol::{ErrorCode, Reply, RequestId};
