@@ -30,7 +30,7 @@ const BODIES_MAX: usize = 4;
 const WAITING_MAX: usize = 16;
 /// Causes of refusals that wait to be counted; others are counted together.
 const CAUSES_MAX: usize = 16;
-/// The tries to count what is owed, and the time between them: the cause of a failure may pass, such as a start or a stop of the daemon.
+/// The tries to count what is owed, and the time between them, in which the cause of a failure may pass.
 const TRIES_MAX: u32 = 10;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 

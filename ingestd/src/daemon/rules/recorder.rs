@@ -1,4 +1,5 @@
-//! The flight recorder: spans that alerts and people ask to keep, until each has passed and is written. One pin is written at a time, at the lowest priority.
+//! The flight recorder: spans that alerts and people ask to keep, until each has passed and is written. One pin is written at a time, at the lowest
+//! priority.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(super) struct FlightRecorder {
 /// The span around an alert, or before a request, to be kept.
 struct Asked {
     by: By,
+    /// The end of the alert's window, or the time of the request.
     at: Timestamp,
     pin: PinSpan,
     /// Arrival time minus wall clock.
