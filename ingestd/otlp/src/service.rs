@@ -1,6 +1,7 @@
 //! Hands requests to the handler: one at a time, in a thread that may wait for a disk. The number of requests that wait is limited, and so is
-//! the room that their bodies take together. Refusals before the handler are counted there too, as soon as it is free.
+//! the room that their bodies take together. Refusals before the handler are counted there too, as soon as it is free, and again if it fails.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -28,6 +30,9 @@ const BODIES_MAX: usize = 4;
 const WAITING_MAX: usize = 16;
 /// Causes of refusals that wait to be counted; others are counted together.
 const CAUSES_MAX: usize = 16;
+/// The tries to count what is owed, and the time between them, in which the cause of a failure may pass.
+const TRIES_MAX: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Service {
     hands: Arc<AsyncMutex<Hands>>,
@@ -59,19 +64,70 @@ impl Hands {
 /// Refusals that the handler has not counted yet.
 #[derive(Default)]
 struct Owed {
-    turned_away: Vec<(Signal, String, u64)>,
-    closed: u64,
+    causes: VecDeque<(Cause, u64)>,
     /// They wait for the handler.
     is_due: bool,
 }
 
+#[derive(PartialEq, Eq)]
+enum Cause {
+    TurnedAway(Signal, String),
+    /// A connection was closed at once.
+    Closed,
+}
+
 impl Owed {
-    fn count(self, handler: &mut dyn Handler) {
-        for (signal, why, count) in &self.turned_away {
-            handler.turned_away(*signal, *count, why);
+    fn add(&mut self, cause: Cause, count: u64) {
+        let cause = match cause {
+            Cause::TurnedAway(signal, why) if !self.has_room_for(&why) => {
+                Cause::TurnedAway(signal, "several".to_owned())
+            }
+            cause => cause,
+        };
+        match self.causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, owed)) => *owed += count,
+            None => self.causes.push_back((cause, count)),
         }
-        if self.closed > 0 {
-            handler.closed(self.closed, CONNECTIONS_MAX);
+    }
+
+    fn has_room_for(&self, why: &str) -> bool {
+        let is_known = |cause: &Cause| matches!(cause, Cause::TurnedAway(_, known) if known == why);
+        self.causes.len() < CAUSES_MAX || self.causes.iter().any(|(cause, _)| is_known(cause))
+    }
+}
+
+/// Refusals that are being counted. Those that are left when the handler panics are owed again.
+struct Counting<'a> {
+    owed: &'a Mutex<Owed>,
+    left: VecDeque<(Cause, u64)>,
+}
+
+impl Counting<'_> {
+    /// Takes all that is owed now: others owe meanwhile, because counting waits for the log, and nobody may wait for this lock.
+    fn begin(owed: &Mutex<Owed>) -> Counting<'_> {
+        let left = std::mem::take(&mut *lock(owed)).causes;
+        Counting { owed, left }
+    }
+
+    fn count(mut self, handler: &mut dyn Handler) {
+        while let Some((cause, count)) = self.left.front() {
+            match cause {
+                Cause::TurnedAway(signal, why) => handler.turned_away(*signal, *count, why),
+                Cause::Closed => handler.closed(*count, CONNECTIONS_MAX),
+            }
+            self.left.pop_front();
+        }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        // The handler panicked at the first one, which may not keep it from the others.
+        let failed = self.left.pop_front();
+        self.left.extend(failed);
+        let mut owed = lock(self.owed);
+        for (cause, count) in self.left.drain(..) {
+            owed.add(cause, count);
         }
     }
 }
@@ -111,7 +167,7 @@ impl Service {
             let why = format!("{WAITING_MAX} requests wait already; try again");
             return Err(Status::unavailable(why));
         };
-        let taken = self.hand(move |handler| match is_json {
+        let taken = hand(&self.hands, move |handler| match is_json {
             true => take_json(handler, signal, from, &body),
             false => handler.take(signal, from, &body),
         });
@@ -128,60 +184,53 @@ impl Service {
 
     /// Counts a request that was refused before it reached the handler.
     pub(crate) fn turned_away(&self, signal: Signal, why: &str) {
-        self.owe(|owed| {
-            let known = &mut owed.turned_away;
-            let why = match known.len() < CAUSES_MAX || known.iter().any(|(_, w, _)| w == why) {
-                true => why,
-                false => "several",
-            };
-            match known.iter_mut().find(|(s, w, _)| *s == signal && w == why) {
-                Some((.., count)) => *count += 1,
-                None => known.push((signal, why.to_owned(), 1)),
-            }
-        });
+        self.owe(Cause::TurnedAway(signal, why.to_owned()), 1);
     }
 
     /// Counts connections that were closed at once.
     pub(crate) fn closed(&self, count: u64) {
-        self.owe(|owed| owed.closed += count);
+        self.owe(Cause::Closed, count);
     }
 
-    fn owe(&self, add: impl FnOnce(&mut Owed)) {
+    fn owe(&self, cause: Cause, count: u64) {
         let mut owed = lock(&self.owed);
-        add(&mut owed);
-        if std::mem::replace(&mut owed.is_due, true) {
-            return;
+        owed.add(cause, count);
+        if !std::mem::replace(&mut owed.is_due, true) {
+            let (hands, owed) = (Arc::clone(&self.hands), Arc::clone(&self.owed));
+            tokio::spawn(settle(hands, owed));
         }
-        let taken = Arc::clone(&self.owed);
-        let counted = self.hand(move |handler| {
-            // Others owe meanwhile: counting waits for the log, and nobody may wait for this lock.
-            let owed = std::mem::take(&mut *lock(&taken));
-            owed.count(handler);
-        });
-        let owed = Arc::clone(&self.owed);
-        tokio::spawn(async move {
-            if counted.await.is_err() {
-                // The next refusal tries again.
-                lock(&owed).is_due = false;
-            }
-        });
     }
+}
 
-    /// Works with the handler, after everything that waits for it already.
-    fn hand<R, W>(&self, work: W) -> impl Future<Output = Result<R, Status>> + use<R, W>
-    where
-        R: Send + 'static,
-        W: FnOnce(&mut dyn Handler) -> R + Send + 'static,
-    {
-        let hands = Arc::clone(&self.hands);
-        async move {
-            let mut hands = hands.lock_owned().await;
-            let done = spawn_blocking(move || hands.work(work)).await;
-            // The log has the message of a handler that panics.
-            let done = done.map_err(|_| Status::unavailable("the request failed; try again"))?;
-            done.map_err(|error| Status::unavailable(format!("{error}; try again")))
+/// Has the handler count what is owed.
+async fn settle(hands: Arc<AsyncMutex<Hands>>, owed: Arc<Mutex<Owed>>) {
+    let mut trouble = String::new();
+    for _ in 0..TRIES_MAX {
+        let taken = Arc::clone(&owed);
+        let counted = hand(&hands, move |handler| {
+            Counting::begin(&taken).count(handler)
+        });
+        match counted.await {
+            Ok(()) => return,
+            Err(status) => status.message().clone_into(&mut trouble),
         }
+        sleep(TRY_AGAIN).await;
     }
+    tracing::error!("refusals over OTLP are not counted until there is another: {trouble}");
+    lock(&owed).is_due = false;
+}
+
+/// Works with the handler, after everything that waits for it already.
+async fn hand<R, W>(hands: &Arc<AsyncMutex<Hands>>, work: W) -> Result<R, Status>
+where
+    R: Send + 'static,
+    W: FnOnce(&mut dyn Handler) -> R + Send + 'static,
+{
+    let mut hands = Arc::clone(hands).lock_owned().await;
+    let done = spawn_blocking(move || hands.work(work)).await;
+    // The log has the message of a handler that panics.
+    let done = done.map_err(|_| Status::unavailable("the request failed; try again"))?;
+    done.map_err(|error| Status::unavailable(format!("{error}; try again")))
 }
 
 /// Takes the readable part of a request in JSON, and counts the rest with it.
@@ -215,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a request once the gate opens, panics at an empty one, and notes refusals.
+    /// Takes a request once the gate opens, panics at an empty one, and notes refusals. The first handler panics at a refusal that is bad.
     struct Gated {
         nth: usize,
         gate: Arc<Mutex<Receiver<()>>>,
@@ -230,6 +279,7 @@ mod tests {
         }
 
         fn turned_away(&mut self, _: Signal, count: u64, why: &str) {
+            assert!(why != "bad" || self.nth > 1, "a bad refusal");
             self.noted.send((self.nth, count, why.to_owned())).unwrap();
             if why == "slow" {
                 let _ = self.gate.lock().unwrap().recv();
@@ -263,7 +313,7 @@ mod tests {
         };
         Scene {
             service: Arc::new(Service::new(begin, 1 << 10).unwrap()),
-            runtime: Builder::new_current_thread().build().unwrap(),
+            runtime: Builder::new_current_thread().enable_time().build().unwrap(),
             opens,
             noted,
         }
@@ -344,6 +394,36 @@ mod tests {
             drop(opens);
             assert_eq!(next(&noted).await.2, "next");
         });
+    }
+
+    #[test]
+    fn refusals_at_which_a_handler_panics_are_counted_by_the_next_one() {
+        let Scene {
+            service,
+            runtime,
+            opens,
+            noted,
+        } = scene();
+        runtime.block_on(async {
+            service.turned_away(Signal::Logs, "first");
+            for why in ["bad", "last", "bad"] {
+                service.turned_away(Signal::Spans, why);
+            }
+            service.closed(4);
+            for wanted in [
+                (1, 1, "first"),
+                (2, 1, "last"),
+                (2, 4, "closed"),
+                (2, 2, "bad"),
+            ] {
+                let (nth, count, why) = next(&noted).await;
+                assert_eq!((nth, count, why.as_str()), wanted);
+            }
+            drop(opens);
+            take(Arc::clone(&service), b"x").await.unwrap();
+        });
+        assert_eq!(noted.try_iter().count(), 0);
+        assert!(lock(&service.owed).causes.is_empty());
     }
 
     #[test]

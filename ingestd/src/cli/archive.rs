@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use ingestd::config::Span;
 use ingestd::output::archive::{Archive, Passed, Unsigned};
 use ingestd::wall_clock;
+use loom_engine::Timestamp;
 use loom_engine::query::{Directory, Poll};
-use loom_engine::{Error, Timestamp};
 
 use super::sentence;
 use super::signals;
-use super::stdout::say;
+use super::stdout::{complain, say};
 
 /// The time within which a signal ends the wait for the next pass.
 const CHECK: Duration = Duration::from_millis(200);
@@ -74,19 +75,19 @@ impl Args {
             let passed = self.pass(&directory, &mut archive, &poll);
             let passed = passed.and_then(|passed| {
                 report(&passed)?;
-                passed.failed.map_or(Ok(()), Err)
+                passed.failed.map_or(Ok(passed.is_interrupted), Err)
             });
             match (passed, &self.every) {
-                (Ok(()), _) => {}
-                (Err(error), _) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
-                    return Ok(ExitCode::SUCCESS);
-                }
+                (Ok(true), None) => bail!(
+                    "interrupted: only the records that are counted above are archived; run the command again to archive the others"
+                ),
+                (Ok(_), _) => {}
                 (Err(error), Some(_)) => {
                     failed_passes += 1;
-                    eprintln!(
-                        "ingestd: {}; failed passes: {failed_passes}; the next one tries again",
+                    complain(format_args!(
+                        "{}; failed passes: {failed_passes}; the next one tries again",
                         sentence(&error)
-                    );
+                    ));
                     // The next pass goes on after what the folder has.
                     archive = None;
                 }
@@ -133,7 +134,7 @@ fn interval(text: &str) -> Result<Span, String> {
 
 fn report(passed: &Passed) -> anyhow::Result<()> {
     for noted in &passed.gaps {
-        eprintln!("ingestd: {noted}");
+        complain(noted);
     }
     let Passed {
         records,

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::Level;
 
 use super::run::{catch_signals, log_to_stderr, stop};
-use super::stdout::say;
+use super::stdout::{complain, say};
 
 /// Generate example data with a daemon of its own
 ///
@@ -66,13 +66,13 @@ impl Args {
         };
         let client = Client::connect_with(&self.dir, options)?;
         let dir = self.dir.display().to_string();
-        eprintln!(
-            "ingestd: writing {} records/s into '{dir}' for {} s; Ctrl-C ends it. Query it meanwhile, and later:\n  \
+        complain(format_args!(
+            "writing {} records/s into '{dir}' for {} s; Ctrl-C ends it. Query it meanwhile, and later:\n  \
              SELECT count, max, p99_99 FROM loom_aggregate({}, 'redis_request', 'latency', quantiles := [0.9999]);",
             self.rate,
             self.seconds,
             quoted(&dir)
-        );
+        ));
         let report = demo::run(
             &client,
             &DemoOptions {

@@ -10,9 +10,11 @@ mod declared;
 mod demo;
 mod explore;
 mod export;
+mod form;
 mod generate;
 mod index;
 mod load;
+mod pin;
 mod pins;
 mod progress;
 mod record;
@@ -22,6 +24,7 @@ mod serve;
 mod service;
 mod signals;
 mod source;
+mod state;
 mod status;
 mod stdout;
 mod table;
@@ -53,6 +56,7 @@ enum Command {
     Source(source::Args),
     Index(index::Args),
     Rule(rule::Args),
+    Pin(pin::Args),
     Pins(pins::Args),
     Status(status::Args),
     Top(top::Args),
@@ -76,6 +80,7 @@ impl Command {
             Command::Source(args) => args.run(),
             Command::Index(args) => args.run(),
             Command::Rule(args) => args.run(),
+            Command::Pin(args) => args.run(),
             Command::Pins(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Top(args) => args.run(),

@@ -18,8 +18,10 @@ use ingestd::rules::watch::{Change, Phase, Watch, nanos};
 use loom_engine::Timestamp;
 use loom_engine::log::LogReader;
 use loom_engine::query::{Directory, Poll};
+use serde::Serialize;
 
 use super::catalog::Editor;
+use super::form::Form;
 use super::stdout::{say, show};
 use super::table::Column::{Number, Text};
 use super::table::Table;
@@ -76,6 +78,8 @@ Example:
     List {
         /// Loom directory
         dir: PathBuf,
+        #[command(flatten)]
+        form: Form,
     },
     /// Evaluate a rule over the records of a directory, and list when it would have fired
     ///
@@ -195,7 +199,7 @@ impl Args {
                 condition,
             } => Editor::open_existing(&dir)?.add_rules(&condition.definition(name))?,
             RuleCommand::Close { dir, name } => Editor::open_existing(&dir)?.close_rule(&name)?,
-            RuleCommand::List { dir } => show(list(&dir)?)?,
+            RuleCommand::List { dir, form } => list(&dir, form)?,
             RuleCommand::Test {
                 dir,
                 config,
@@ -229,13 +233,64 @@ fn daemon(dir: &Path) -> anyhow::Result<Option<Client>> {
     }
 }
 
-fn list(dir: &Path) -> anyhow::Result<String> {
-    let rules = match daemon(dir)? {
+/// The document of `rule list --json`.
+#[derive(Serialize)]
+struct Rules<'a> {
+    rules: Vec<Rule<'a>>,
+}
+
+/// Counts are those of a running daemon, since its start.
+#[derive(Serialize)]
+struct Rule<'a> {
+    name: &'a str,
+    definition: &'a str,
+    added: bool,
+    state: &'a str,
+    evaluated_to: Option<String>,
+    evaluations: Option<u64>,
+    missed: Option<u64>,
+    failures: Option<u64>,
+    busy_ns: Option<u64>,
+    trouble: Option<&'a str>,
+}
+
+impl Rule<'_> {
+    fn of(rule: &RuleStatus, is_running: bool) -> Rule<'_> {
+        let counted = |count| is_running.then_some(count);
+        let evaluated_to = Some(rule.evaluated_to_ns).filter(|time| *time != 0);
+        Rule {
+            name: &rule.name,
+            definition: &rule.definition,
+            added: rule.added,
+            state: &rule.state,
+            evaluated_to: evaluated_to.map(|time| rfc3339(Timestamp(time))),
+            evaluations: counted(rule.evaluations),
+            missed: counted(rule.missed),
+            failures: counted(rule.failures),
+            busy_ns: counted(rule.busy_ns),
+            trouble: rule.trouble.as_deref(),
+        }
+    }
+}
+
+fn list(dir: &Path, form: Form) -> anyhow::Result<()> {
+    let client = daemon(dir)?;
+    let rules = match &client {
         Some(client) => {
             serde_json::from_str(&client.rules()?).context("an answer of the daemon")?
         }
         None => at_rest(dir)?,
     };
+    let documents = rules.iter().map(|rule| Rule::of(rule, client.is_some()));
+    form.answer(
+        || Rules {
+            rules: documents.collect(),
+        },
+        || text(&rules),
+    )
+}
+
+fn text(rules: &[RuleStatus]) -> String {
     let mut table = Table::new([
         Text("rule"),
         Text("definition"),
@@ -249,18 +304,18 @@ fn list(dir: &Path) -> anyhow::Result<String> {
     ]);
     for rule in rules {
         table.row([
-            rule.name,
-            rule.definition,
+            rule.name.clone(),
+            rule.definition.clone(),
             if rule.added { "added" } else { "configuration" }.to_owned(),
-            rule.state,
+            rule.state.clone(),
             rule.evaluations.to_string(),
             rule.missed.to_string(),
             rule.failures.to_string(),
             format!("{} ms", rule.busy_ns / 1_000_000),
-            rule.trouble.unwrap_or_else(|| "-".to_owned()),
+            rule.trouble.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
-    Ok(table.render())
+    table.render()
 }
 
 /// The rules that were added, without a daemon.
@@ -269,12 +324,14 @@ fn at_rest(dir: &Path) -> anyhow::Result<Vec<RuleStatus>> {
     let snapshot = Directory::open(dir)?.snapshot()?;
     let stopped = stopped(&snapshot)?;
     let rules = file.rules().map(|def| {
-        let phase = stopped.get(&def.name).map(|stopped| stopped.phase);
+        let stopped = stopped.get(&def.name);
+        let phase = stopped.map(|stopped| stopped.phase);
         RuleStatus {
             name: def.name.clone(),
             definition: def.definition(),
             added: true,
             state: phase.map_or("new", Phase::name).to_owned(),
+            evaluated_to_ns: stopped.map_or(0, |stopped| stopped.evaluated_to.0),
             ..RuleStatus::default()
         }
     });

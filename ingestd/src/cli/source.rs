@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
+use ingestd::daemon::catalog_json::CatalogView;
 use loom_engine::schema::{Source, parse_sources};
 
 use super::catalog::{Editor, read_catalog};
-use super::stdout::show;
+use super::form::Form;
 use super::table::Column::{Number, Text};
 use super::table::Table;
 
@@ -56,6 +57,8 @@ enum SourceCommand {
         /// List all fields, also of sources with more than 16
         #[arg(long)]
         all_fields: bool,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
@@ -75,7 +78,12 @@ impl Args {
             SourceCommand::Close { dir, source } => {
                 Editor::open_existing(&dir)?.close_source(&source)?
             }
-            SourceCommand::List { dir, all_fields } => {
+            SourceCommand::List {
+                dir,
+                all_fields,
+                form,
+            } => {
+                let catalog = read_catalog(&dir)?;
                 let shown = if all_fields { usize::MAX } else { FIELDS_SHOWN };
                 let mut table = Table::new([
                     Text("source"),
@@ -84,10 +92,10 @@ impl Args {
                     Text("state"),
                     Text("fields"),
                 ]);
-                for source in read_catalog(&dir)?.sources() {
+                for source in catalog.sources() {
                     table.row(row(source, shown));
                 }
-                show(table.render())?;
+                form.answer(|| CatalogView::of(&catalog), || table.render())?;
             }
         }
         Ok(ExitCode::SUCCESS)

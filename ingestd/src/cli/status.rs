@@ -1,5 +1,6 @@
 //! `ingestd status`: shows the state of the daemon and of each source, or the staging files of all writers.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,9 +12,11 @@ use ingestd::daemon::{DaemonStatus, remedy};
 use ingestd::rfc3339;
 use loom_engine::log::{Holder, staging_files};
 use loom_engine::query::Directory;
+use serde::Serialize;
 
+use super::form::Form;
 use super::run::load_config;
-use super::stdout::show;
+use super::state::State;
 use super::table::Column::{Number, Text};
 use super::table::{Table, count};
 
@@ -25,6 +28,7 @@ use super::table::{Table, count};
 #[command(after_help = "\
 Examples:
   ingestd status /var/lib/loom
+  ingestd status /var/lib/loom --json
   ingestd status --staging")]
 pub struct Args {
     /// Loom directory
@@ -45,75 +49,113 @@ pub struct Args {
         conflicts_with_all = ["dir", "config"]
     )]
     staging: Option<PathBuf>,
+
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        show(match (&self.dir, &self.staging) {
+        match (&self.dir, &self.staging) {
             (Some(dir), _) => self.directory(dir)?,
-            (None, Some(folder)) => staging(folder)?,
+            (None, Some(folder)) => staging(folder, self.form)?,
             (None, None) => unreachable!("the command line has one of them"),
-        })?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn directory(&self, dir: &Path) -> anyhow::Result<String> {
+    fn directory(&self, dir: &Path) -> anyhow::Result<()> {
         match Client::connect(dir) {
             Ok(client) => {
                 let status = DaemonStatus::from_json(&client.status()?)?;
-                Ok(heading(&status, oldest(dir).as_deref()) + &sources(&status))
+                let oldest = oldest(dir);
+                self.form.answer(
+                    || State::of_daemon(&status, oldest.clone(), None),
+                    || heading(&status, oldest.as_deref()) + &sources(&status),
+                )
             }
-            Err(ClientError::NotRunning(_)) => {
-                self.as_the_directory_says(dir, "none; another process writes the directory")
-            }
+            Err(ClientError::NotRunning(_)) => self.without_an_answer(dir, Silent::OTHER_WRITER),
             // The group that may read the directory is not always allowed to push.
-            Err(ClientError::NotAllowed(_)) => {
-                self.as_the_directory_says(dir, "running; this user may not use its socket")
-            }
+            Err(ClientError::NotAllowed(_)) => self.without_an_answer(dir, Silent::NOT_PERMITTED),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The state of the directory if no daemon answers: the records of each source. A living writer is shown as `alive`.
-    fn as_the_directory_says(&self, dir: &Path, alive: &str) -> anyhow::Result<String> {
-        let limit = match &self.config {
-            None => "; --config shows the limit".to_owned(),
-            Some(config) => {
-                let retention = load_config(Some(config))?.retention;
-                limit(retention.max_bytes.map(|bytes| bytes.get_ref().0))
-            }
+    /// Shows the directory if no daemon answers. `alive` is why, if it has a living writer.
+    fn without_an_answer(&self, dir: &Path, alive: Silent) -> anyhow::Result<()> {
+        let retention = match &self.config {
+            None => None,
+            Some(config) => Some(load_config(Some(config))?.retention),
         };
+        let bytes_max = retention.map(|retention| retention.max_bytes);
+        let bytes_max = bytes_max.map(|bytes| bytes.map(|bytes| bytes.get_ref().0));
         let directory = Directory::open(dir)?;
         let snapshot = directory.snapshot()?;
-        let writer = match directory.status()?.writer.alive {
+        let silent = match directory.status()?.writer.alive {
             true => alive,
-            false => "not running",
+            false => Silent::NOT_RUNNING,
         };
+        let state = State::of_directory(&directory, &snapshot, silent.name, bytes_max.flatten())?;
+        let limit = bytes_max.map_or(Cow::Borrowed("; --config shows the limit"), limit);
+        self.form
+            .answer(|| &state, || state.of_files(silent.shown, &limit))
+    }
+}
+
+/// Why no daemon answers: its name in the document, and its words in the text.
+struct Silent {
+    name: &'static str,
+    shown: &'static str,
+}
+
+impl Silent {
+    const NOT_RUNNING: Silent = Silent {
+        name: "not_running",
+        shown: "not running",
+    };
+    const OTHER_WRITER: Silent = Silent {
+        name: "other_writer",
+        shown: "none; another process writes the directory",
+    };
+    const NOT_PERMITTED: Silent = Silent {
+        name: "not_permitted",
+        shown: "running; this user may not use its socket",
+    };
+}
+
+impl State {
+    /// The lines about the directory, and the records of each source.
+    fn of_files(&self, daemon: &str, limit: &str) -> String {
         let mut table = Table::new([
             Text("source"),
             Number("records"),
             Number("in the log"),
             Text("state"),
         ]);
-        let totals = snapshot.totals()?;
-        for source in snapshot.catalog().sources() {
-            let totals = totals.get(&source.id).copied().unwrap_or_default();
+        for source in &self.sources {
             table.row([
                 source.name.clone(),
-                count(totals.records),
-                ByteSize(totals.bytes).approximately(),
-                if source.is_open() { "open" } else { "closed" }.to_owned(),
+                count(source.records.unwrap_or_default()),
+                ByteSize(source.record_bytes.unwrap_or_default()).approximately(),
+                match source.closed {
+                    Some(true) => "closed",
+                    _ => "open",
+                }
+                .to_owned(),
             ]);
         }
-        let held = count(snapshot.position().saturating_sub(snapshot.begin().0));
-        let oldest = snapshot.oldest_ts()?.map(rfc3339);
-        let on_disk = on_disk(directory.segment_bytes()?, &limit, oldest.as_deref());
+        let [begin, end] = [self.records_begin_bytes, self.records_end_bytes];
+        let held = end.unwrap_or_default() - begin.unwrap_or_default();
+        let segment_bytes = self.segment_bytes.unwrap_or_default();
         let lines = [
-            line("daemon", writer),
-            line("record log", &format!("{held} B")),
-            line("on disk", &on_disk),
+            line("daemon", daemon),
+            line("record log", &format!("{} B", count(held))),
+            line(
+                "on disk",
+                &on_disk(segment_bytes, limit, self.oldest_at.as_deref()),
+            ),
         ];
-        Ok(lines.concat() + &table.render())
+        lines.concat() + &table.render()
     }
 }
 
@@ -131,47 +173,84 @@ fn on_disk(bytes: u64, limit: &str, oldest: Option<&str>) -> String {
 }
 
 /// Text that follows the size.
-fn limit(bytes_max: Option<u64>) -> String {
+fn limit(bytes_max: Option<u64>) -> Cow<'static, str> {
     match bytes_max {
-        Some(bytes) => format!(" of at most {}", ByteSize(bytes).approximately()),
-        None => " without a limit (max_bytes)".to_owned(),
+        Some(bytes) => format!(" of at most {}", ByteSize(bytes).approximately()).into(),
+        None => " without a limit (max_bytes)".into(),
     }
 }
 
+/// The document of `status --staging --json`.
+#[derive(Serialize)]
+struct Staging {
+    staging_files: Vec<StagingFile>,
+}
+
+#[derive(Serialize)]
+struct StagingFile {
+    path: PathBuf,
+    bytes: u64,
+    /// `runs`, `none` for an orphan, or `unknown`.
+    writer: &'static str,
+    dir: Option<PathBuf>,
+    /// What to do about the file, or why its writer is unknown.
+    note: Option<String>,
+}
+
 /// Lists the staging files in a folder, and what to do about orphans.
-fn staging(folder: &Path) -> anyhow::Result<String> {
-    let files = staging_files(folder)?;
-    if files.is_empty() {
-        return Ok(format!("no staging files in {}\n", folder.display()));
-    }
-    let mut table = Table::new([
-        Text("staging file"),
-        Number("size"),
-        Text("writer"),
-        Text("directory"),
-    ]);
-    let mut notes = String::new();
-    for file in &files {
-        let path = file.path.display();
-        let writer = match &file.holder {
-            Holder::Writer => "runs",
-            Holder::Nobody => "none: orphan",
-            Holder::Unknown(_) => "unknown",
+fn staging(folder: &Path, form: Form) -> anyhow::Result<()> {
+    let files = staging_files(folder)?.into_iter().map(|file| {
+        let (writer, note) = match &file.holder {
+            Holder::Writer => ("runs", None),
+            Holder::Nobody => ("none", Some(remedy(&file))),
+            Holder::Unknown(why) => ("unknown", Some(why.to_string())),
         };
-        match &file.holder {
-            Holder::Writer => {}
-            Holder::Nobody => notes += &format!("{path} {}\n", remedy(file)),
-            Holder::Unknown(why) => notes += &format!("{path}: {why}\n"),
+        StagingFile {
+            writer,
+            note,
+            path: file.path,
+            bytes: file.bytes,
+            dir: file.dir,
         }
-        let dir = file.dir.as_ref().map(|dir| dir.display().to_string());
-        table.row([
-            path.to_string(),
-            ByteSize(file.bytes).approximately(),
-            writer.to_owned(),
-            dir.unwrap_or_else(|| "unknown".to_owned()),
+    });
+    let staging = Staging {
+        staging_files: files.collect(),
+    };
+    form.answer(|| &staging, || staging.text(folder))
+}
+
+impl Staging {
+    fn text(&self, folder: &Path) -> String {
+        if self.staging_files.is_empty() {
+            return format!("no staging files in {}\n", folder.display());
+        }
+        let mut table = Table::new([
+            Text("staging file"),
+            Number("size"),
+            Text("writer"),
+            Text("directory"),
         ]);
+        let mut notes = String::new();
+        for file in &self.staging_files {
+            let path = file.path.display();
+            let writer = match file.writer {
+                "none" => "none: orphan",
+                writer => writer,
+            };
+            let dir = file.dir.as_ref().map(|dir| dir.display().to_string());
+            table.row([
+                path.to_string(),
+                ByteSize(file.bytes).approximately(),
+                writer.to_owned(),
+                dir.unwrap_or_else(|| "unknown".to_owned()),
+            ]);
+            if let Some(note) = &file.note {
+                let colon = if file.writer == "unknown" { ":" } else { "" };
+                notes += &format!("{path}{colon} {note}\n");
+            }
+        }
+        table.render() + &notes
     }
-    Ok(table.render() + &notes)
 }
 
 /// The time of the oldest record in the directory; `None` if this user may not read the directory. The daemon does not report it.

@@ -1,6 +1,5 @@
 //! `ingestd top`: shows rates of each source every second.
 
-use std::collections::HashMap;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use ingestd::client::Client;
 use ingestd::config::ByteSize;
-use ingestd::daemon::{DaemonStatus, SourceStatus};
-use ingestd::wall_clock;
+use ingestd::daemon::DaemonStatus;
 
+use super::form::Form;
+use super::state::{Before, State, lag};
 use super::status::{heading, oldest};
 use super::table::Column::{Number, Text};
 use super::table::{Table, count};
@@ -22,55 +22,55 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Show rates and losses of each source every second, until Ctrl-C
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  ingestd top /var/lib/loom")]
+#[command(after_help = "\
+Examples:
+  ingestd top /var/lib/loom
+  ingestd top /var/lib/loom --once --json")]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
+    /// Show the rates of a quarter of a second once, and end; so does --json
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let client = Client::connect(&self.dir)?;
-        let clear = if stdout().is_terminal() { CLEAR } else { "" };
         // The first screen has rates of a shorter interval.
-        let mut before = by_id(DaemonStatus::from_json(&client.status()?)?);
+        let mut before = Before::of(DaemonStatus::from_json(&client.status()?)?);
         let mut at = Instant::now();
         std::thread::sleep(FIRST_INTERVAL);
+        let clear = if stdout().is_terminal() { CLEAR } else { "" };
         loop {
             let status = DaemonStatus::from_json(&client.status()?)?;
             let elapsed = at.elapsed();
             at = Instant::now();
-            let table = rates(&status, &before, elapsed);
+            let oldest = oldest(&self.dir);
+            let text =
+                || heading(&status, oldest.as_deref()) + &rates(&status, &before, elapsed).render();
+            if self.once || self.form.json {
+                let document =
+                    || State::of_daemon(&status, oldest.clone(), Some((&before, elapsed)));
+                self.form.answer(document, text)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let mut out = stdout().lock();
             // A closed pipe ends the command.
-            if write!(
-                out,
-                "{clear}{}{}",
-                heading(&status, oldest(&self.dir).as_deref()),
-                table.render()
-            )
-            .and_then(|()| out.flush())
-            .is_err()
-            {
+            let written = write!(out, "{clear}{}", text()).and_then(|()| out.flush());
+            if written.is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
             drop(out);
-            before = by_id(status);
+            before = Before::of(status);
             std::thread::sleep(INTERVAL);
         }
     }
 }
 
-fn by_id(status: DaemonStatus) -> HashMap<u16, SourceStatus> {
-    let sources = status.sources.into_iter();
-    sources.map(|source| (source.id, source)).collect()
-}
-
-fn rates(
-    status: &DaemonStatus,
-    before: &HashMap<u16, SourceStatus>,
-    elapsed: Duration,
-) -> Table<7> {
+fn rates(status: &DaemonStatus, before: &Before, interval: Duration) -> Table<7> {
     let mut table = Table::new([
         Text("source"),
         Number("records/s"),
@@ -80,28 +80,13 @@ fn rates(
         Number("refused"),
         Number("dropped"),
     ]);
-    let now = wall_clock();
     for source in &status.sources {
-        // A new source has no earlier counts.
-        let earlier = before.get(&source.id);
-        let per_s = |now: u64, then: Option<u64>| match then {
-            Some(then) => {
-                (now.saturating_sub(then) as f64 / elapsed.as_secs_f64().max(1e-3)) as u64
-            }
-            None => 0,
-        };
-        // If the clock was set back since the last push, the lag is 0.
-        let lag = source
-            .last_push_ns
-            .map(|last| Duration::from_nanos(now.0.saturating_sub(last).max(0) as u64));
+        let rates = before.rates(source, interval).unwrap_or_default();
         table.row([
             source.name.clone(),
-            count(per_s(
-                source.received,
-                earlier.map(|earlier| earlier.received),
-            )),
-            ByteSize(per_s(source.bytes, earlier.map(|earlier| earlier.bytes))).approximately(),
-            lag.map_or_else(
+            count(rates.records_per_s as u64),
+            ByteSize(rates.payload_bytes_per_s as u64).approximately(),
+            lag(source).map_or_else(
                 || "-".to_owned(),
                 |lag| format!("{:.3} s", lag.as_secs_f64()),
             ),
@@ -111,41 +96,4 @@ fn rates(
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_differences_over_the_interval() {
-        let source = |received| SourceStatus {
-            id: 1,
-            name: "x".to_owned(),
-            received,
-            ..SourceStatus::default()
-        };
-        let status = DaemonStatus {
-            sources: vec![source(3000)],
-            ..DaemonStatus::default()
-        };
-        let before = HashMap::from([(1, source(1000))]);
-        let text = rates(&status, &before, Duration::from_secs(2)).render();
-        assert!(
-            text.lines()
-                .nth(1)
-                .unwrap()
-                .starts_with("x           1,000"),
-            "{text}"
-        );
-        let first = rates(&status, &HashMap::new(), Duration::from_secs(2)).render();
-        assert!(
-            first
-                .lines()
-                .nth(1)
-                .unwrap()
-                .starts_with("x               0"),
-            "{first}"
-        );
-    }
 }

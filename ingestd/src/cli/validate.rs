@@ -9,7 +9,7 @@ use ingestd::daemon::orphaned_staging;
 use ingestd::daemon::rehearsal::{check_files, doubts, rehearse, rehearse_alone};
 use loom_engine::Error;
 
-use super::stdout::{say, show};
+use super::stdout::{complain, say, show};
 
 /// The exit status that `sysexits.h` calls a configuration error.
 const EX_CONFIG: u8 = 78;
@@ -46,14 +46,14 @@ impl Args {
             Ok(config) => config,
             Err(error) => {
                 match error.line {
-                    Some(line) => eprintln!("ingestd: {path}:{line}: {}", error.message),
-                    None => eprintln!("ingestd: {path}: {error}"),
+                    Some(line) => complain(format_args!("{path}:{line}: {}", error.message)),
+                    None => complain(format_args!("{path}: {error}")),
                 }
                 return Ok(ExitCode::from(EX_CONFIG));
             }
         };
         if let Err(error) = check_files(&config) {
-            eprintln!("ingestd: {path}: {error}");
+            complain(format_args!("{path}: {error}"));
             return Ok(ExitCode::from(EX_CONFIG));
         }
         let rehearsed = match &self.dir {
@@ -65,9 +65,11 @@ impl Args {
                 match &self.dir {
                     Some(dir) => {
                         let dir = dir.display();
-                        eprintln!("ingestd: {path} does not fit the Loom directory {dir}: {error}");
+                        complain(format_args!(
+                            "{path} does not fit the Loom directory {dir}: {error}"
+                        ));
                     }
-                    None => eprintln!("ingestd: {path}: {error}"),
+                    None => complain(format_args!("{path}: {error}")),
                 }
                 return Ok(ExitCode::from(EX_CONFIG));
             }

@@ -129,6 +129,22 @@ pub(super) fn may_push(stream: &UnixStream, access: &AccessConfig) -> bool {
     if access.socket == SocketAccess::Group {
         return true;
     }
+    is_own(stream)
+}
+
+/// Refuses a process that is not of the daemon's user or root: a pin makes the oldest pins go, so a client that may only push could remove those of
+/// alerts.
+pub(super) fn may_pin(stream: &UnixStream) -> Result<(), String> {
+    match is_own(stream) {
+        true => Ok(()),
+        false => Err(format!(
+            "only user {}, who runs the daemon, and root may pin, because a pin can make those of alerts go; run the command as that user",
+            rustix::process::geteuid().as_raw()
+        )),
+    }
+}
+
+fn is_own(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     peer_user(stream).is_ok_and(|user| user == 0 || user == own)
 }

@@ -35,6 +35,7 @@ pub(super) enum Item {
 }
 
 /// Records that are lost for one reason.
+#[derive(Clone)]
 pub(super) struct Loss {
     /// `None`: no existing source.
     pub(super) source: Option<SourceId>,
@@ -62,7 +63,20 @@ impl Loss {
 #[derive(Clone)]
 pub(super) enum SyncAnswer {
     Client(RequestId),
-    Inlet(Answer<Result<Synced, String>>),
+    Inlet {
+        answer: Answer<Result<Synced, String>>,
+        /// Counted once the records before the sync are published: their sender sends them again otherwise.
+        losses: Vec<Loss>,
+    },
+}
+
+impl SyncAnswer {
+    pub(super) fn losses(&self) -> &[Loss] {
+        match self {
+            SyncAnswer::Client(_) => &[],
+            SyncAnswer::Inlet { losses, .. } => losses,
+        }
+    }
 }
 
 /// One is filled while others are on their way.

@@ -5,6 +5,21 @@ use std::collections::BTreeMap;
 use loom_engine::schema::{Catalog, FieldDef, FieldType, Index, Overload, Source, TimeKind};
 use serde::Serialize;
 
+/// The document of `ingestd source list --json`.
+#[derive(Serialize)]
+pub struct CatalogView<'a> {
+    sources: Vec<SourceView<'a>>,
+}
+
+impl CatalogView<'_> {
+    pub fn of(catalog: &Catalog) -> CatalogView<'_> {
+        let sources = catalog.sources().map(|source| view_of_source(source));
+        CatalogView {
+            sources: sources.collect(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct SourceView<'a> {
     id: u16,
@@ -39,9 +54,8 @@ struct IndexView<'a> {
 }
 
 pub(super) fn render(catalog: &Catalog) -> String {
-    let sources = catalog.sources().map(|source| view_of_source(source));
-    let sources: Vec<SourceView<'_>> = sources.collect();
-    serde_json::to_string(&sources).expect("names and numbers are always JSON")
+    serde_json::to_string(&CatalogView::of(catalog).sources)
+        .expect("names and numbers are always JSON")
 }
 
 fn view_of_source(source: &Source) -> SourceView<'_> {

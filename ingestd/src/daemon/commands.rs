@@ -1,19 +1,22 @@
 //! Requests that change or describe the catalog: read on the connection's thread, carried out on the writer thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
 
+use super::access::may_pin;
 use super::answer::Gone;
 use super::catalog_json;
+use super::error::code_of;
 use super::message::{Change, Inbox, Request as Asked};
 use super::peer::Peer;
-use super::rules::Rules;
+use super::rules::{Asker, ByHand, Rules};
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
 
 /// Carries a request out, after everything that the connection sent before, and returns the reply; `None` if it is a hello, a push, a sync or a ring,
-/// which the connection serves itself.
+/// which the connection serves itself, or a pin, which is answered once it is written.
 pub(super) fn carry_out(
     request: Request<'_>,
     inbox: &Inbox,
@@ -104,6 +107,29 @@ pub(super) fn carry_out(
             let json = rules.call(|keeper| keeper.list())?;
             (request, Ok(Reply::Rules { request, json }))
         }
+        Request::Pin {
+            request,
+            last_ns,
+            name,
+            sources,
+        } => match may_pin(&peer.stream) {
+            Ok(()) => {
+                rules.pin(ByHand {
+                    name: owned(name),
+                    last: Duration::from_nanos(last_ns),
+                    sources: sources.lines().map(owned).collect(),
+                    asker: Asker::new(peer, request),
+                })?;
+                return Ok(None);
+            }
+            Err(message) => {
+                return Ok(Some(Reply::Error {
+                    request: Some(request),
+                    code: ErrorCode::NotPermitted,
+                    message,
+                }));
+            }
+        },
         Request::Status { request } => {
             let json = inbox.ask_after(Some(peer), Asked::Status)?.to_json();
             (request, Ok(Reply::Status { request, json }))
@@ -144,12 +170,4 @@ fn define(
 /// Reads the TOML of one index. Its definition checks that it fits its source.
 pub(crate) fn parse_index(toml: &str) -> Result<IndexDef, Error> {
     toml::from_str(toml).map_err(|error| Error::schema(error.message()))
-}
-
-fn code_of(error: &Error) -> ErrorCode {
-    match error {
-        Error::UnknownSource { .. } | Error::UnknownIndex { .. } => ErrorCode::NotFound,
-        Error::Schema(_) | Error::SourceClosed { .. } => ErrorCode::Definition,
-        _ => ErrorCode::Failed,
-    }
 }

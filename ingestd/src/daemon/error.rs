@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::answer::Gone;
 use crate::config::{Config, OnFull};
+use crate::protocol::ErrorCode;
 
 #[derive(Debug, Error)]
 pub enum DaemonError {
@@ -61,5 +62,14 @@ impl DaemonError {
             source: error,
             remedy,
         }
+    }
+}
+
+/// The code with which a client gets an error of the engine.
+pub(super) fn code_of(error: &EngineError) -> ErrorCode {
+    match error {
+        EngineError::UnknownSource { .. } | EngineError::UnknownIndex { .. } => ErrorCode::NotFound,
+        EngineError::Schema(_) | EngineError::SourceClosed { .. } => ErrorCode::Definition,
+        _ => ErrorCode::Failed,
     }
 }

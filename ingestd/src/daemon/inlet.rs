@@ -158,32 +158,24 @@ impl Inlet {
         }
     }
 
-    /// Hands over the gathered records, waits until they are published, with `batch` durability until they are durable, and then counts the
-    /// losses. Returns the counts of records since the last time. If an error says why they are not, their sender sends them again, so no loss is
-    /// counted.
+    /// Hands over the gathered records, and waits until they are published, with `batch` durability until they are durable. The losses are counted
+    /// with them. Returns the counts of the records since the last time. If an error says why they are not published, their sender sends them
+    /// again, so no loss is counted.
     pub(crate) fn settle(&mut self) -> Result<Result<Synced, String>, Gone> {
-        let settled = self.sync()?;
-        let counts = self.peer.account().counts.since(self.settled);
-        if settled.is_err() {
-            self.losses.clear();
-        } else if !self.losses.is_empty() {
-            self.count_losses()?;
-            // The losses are counted even if the log fails now.
-            let _ = self.sync()?;
-        }
-        self.settled = self.peer.account().counts;
-        Ok(settled.map(|synced| Synced { counts, ..synced }))
-    }
-
-    fn sync(&mut self) -> Result<Result<Synced, String>, Gone> {
         let (answer, answered) = Answer::new();
+        let losses = std::mem::take(&mut self.losses);
         let (buffer, _) = self.room(0)?;
         buffer.items.push(Item::Sync {
             depth: Depth::Configured,
-            answer: SyncAnswer::Inlet(answer),
+            answer: SyncAnswer::Inlet { answer, losses },
         });
         self.flush()?;
-        self.inbox.alive().wait(&answered)
+        let settled = self.inbox.alive().wait(&answered)?;
+        let before = std::mem::replace(&mut self.settled, self.peer.account().counts);
+        Ok(settled.map(|synced| Synced {
+            counts: synced.counts.since(before),
+            ..synced
+        }))
     }
 
     /// Ends the inlet. Returns the counts of everything that was pushed, and why the latest refused record was refused.
@@ -266,6 +258,7 @@ mod tests {
     use loom_engine::Address;
 
     use super::*;
+    use crate::daemon::peer::PeerAccount;
 
     /// The items of each buffer that was handed over, with the bytes of the pushes.
     fn handed_over(outlet: &super::super::message::Outlet) -> Vec<Vec<(u16, Vec<u8>, u64)>> {
@@ -317,49 +310,38 @@ mod tests {
         let bytes = buffers.into_iter().flatten().map(|(_, bytes, _)| bytes);
         assert!(bytes.flatten().eq(framed));
     }
+
     #[test]
-    fn losses_are_counted_once_their_records_are_stored_and_not_before() {
+    fn losses_go_with_the_sync_of_their_records() {
         let (inbox, outlet) = Inbox::new();
         let mut inlet = Inlet::open(&inbox).unwrap();
-        /// Answers every sync in the writer thread's place. Returns the losses that were handed over.
-        fn serve(outlet: &super::super::message::Outlet, syncs: &[Result<(), &str>]) -> Vec<u64> {
-            let mut lost = Vec::new();
-            let mut syncs = syncs.iter();
-            let account = super::super::peer::PeerAccount::default();
-            while syncs.len() > 0 {
-                let Message::Frames(frames) = outlet.messages().recv().unwrap() else {
-                    panic!("an inlet that settles sends buffers alone");
-                };
-                for item in &frames.buffer.items {
-                    match item {
-                        Item::Lost(loss) => lost.push(loss.records),
-                        Item::Sync {
-                            answer: SyncAnswer::Inlet(answer),
-                            ..
-                        } => {
-                            let synced = syncs.next().unwrap();
-                            let synced = synced.map(|()| account.synced(Address::ZERO));
-                            answer.give(synced.map_err(str::to_owned));
-                        }
-                        _ => {}
-                    }
-                }
-                frames.home.give_back(frames.buffer);
-            }
-            lost
-        }
-        let mut settle = |records, syncs: &[Result<(), &str>]| {
+        for (records, trouble) in [(1, Some("the disk is gone")), (2, None)] {
             inlet.add(SourceId(1), b"x").unwrap();
             inlet.lose(None, LossReason::Malformed, records, "wrong".to_owned());
-            std::thread::scope(|scope| {
-                let served = scope.spawn(|| serve(&outlet, syncs));
-                let settled = inlet.settle().unwrap();
-                (settled.is_ok(), served.join().unwrap())
-            })
-        };
-        assert_eq!(settle(1, &[Err("the disk is gone")]), (false, vec![]));
-        assert_eq!(settle(2, &[Ok(()), Ok(())]), (true, vec![2]));
+            let settled = std::thread::scope(|scope| {
+                let settled = scope.spawn(|| inlet.settle().unwrap());
+                let Ok(Message::Frames(frames)) = outlet.messages().recv() else {
+                    panic!("an inlet that settles sends buffers alone");
+                };
+                let [Item::Push { .. }, Item::Sync { answer, .. }] = &frames.buffer.items[..]
+                else {
+                    panic!("the records and one sync are handed over");
+                };
+                let lost: Vec<u64> = answer.losses().iter().map(|loss| loss.records).collect();
+                assert_eq!(lost, [records]);
+                let SyncAnswer::Inlet { answer, .. } = answer else {
+                    panic!("an inlet gets the answer");
+                };
+                let synced = PeerAccount::default().synced(Address::ZERO);
+                answer.give(trouble.map_or(Ok(synced), |why| Err(why.to_owned())));
+                frames.home.give_back(frames.buffer);
+                settled.join().unwrap()
+            });
+            assert_eq!(settled.err().as_deref(), trouble);
+        }
+        assert!(outlet.messages().is_empty());
     }
+
     #[test]
     fn a_producer_learns_that_the_writer_thread_is_gone() {
         let (inbox, outlet) = Inbox::new();

@@ -14,7 +14,7 @@ pub(crate) mod answer;
 mod archive_watch;
 mod backlog;
 mod buffer;
-mod catalog_json;
+pub mod catalog_json;
 mod clients;
 mod clock;
 mod commands;
@@ -46,6 +46,8 @@ mod rules;
 mod self_metrics;
 mod status;
 mod syncs;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writer_thread;
 
 use std::net::{SocketAddr, TcpListener};

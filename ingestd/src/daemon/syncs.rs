@@ -28,7 +28,7 @@ struct Pending {
     peer: Arc<Peer>,
     answer: SyncAnswer,
     must_be_durable: bool,
-    /// The counts when the sync was reached; the position is filled in once it is published.
+    /// The counts when the sync was reached, without its losses; the position is filled in once it is published.
     synced: Synced,
     /// The writer's ticket, and when it was drawn.
     ticket: u64,
@@ -62,13 +62,15 @@ impl Syncs {
     pub(super) fn answer(&mut self, recorder: &mut Recorder) {
         match recorder.trouble() {
             Some(message) => (self.fresh.drain(..)).for_each(|pending| pending.fail(message)),
-            None => self.answer_fresh(&mut recorder.writer),
+            None => self.answer_fresh(recorder),
         }
         self.answer_durable(&recorder.writer);
     }
 
-    fn answer_fresh(&mut self, writer: &mut Writer) {
-        let position = writer.position();
+    fn answer_fresh(&mut self, recorder: &mut Recorder) {
+        let position = recorder.writer.position();
+        self.count_losses(recorder);
+        let writer = &mut recorder.writer;
         // One ticket serves all syncs of this round.
         let mut ticket = None;
         for mut pending in self.fresh.drain(..) {
@@ -84,6 +86,20 @@ impl Syncs {
                 }
                 Err(error) => pending.fail(&error.to_string()),
             }
+        }
+    }
+
+    /// Counts the losses of the fresh syncs. The ticket that is drawn next makes them durable with the records.
+    fn count_losses(&self, recorder: &mut Recorder) {
+        let mut is_any = false;
+        for pending in &self.fresh {
+            for loss in pending.answer.losses() {
+                recorder.enter_unstored(&pending.peer, loss);
+                is_any = true;
+            }
+        }
+        if is_any {
+            recorder.losses.settle(&mut recorder.writer);
         }
     }
 
@@ -106,7 +122,7 @@ impl Syncs {
 impl Pending {
     fn succeed(self) {
         match self.answer {
-            SyncAnswer::Inlet(answer) => answer.give(Ok(self.synced)),
+            SyncAnswer::Inlet { answer, .. } => answer.give(Ok(self.synced)),
             SyncAnswer::Client(request) => {
                 let synced = self.synced;
                 self.peer.answer_at_once(&Reply::Synced { request, synced });
@@ -117,7 +133,7 @@ impl Pending {
     fn fail(self, message: &str) {
         let message = message.to_owned();
         match self.answer {
-            SyncAnswer::Inlet(answer) => answer.give(Err(message)),
+            SyncAnswer::Inlet { answer, .. } => answer.give(Err(message)),
             SyncAnswer::Client(request) => {
                 self.peer.answer_at_once(&Reply::Error {
                     request: Some(request),

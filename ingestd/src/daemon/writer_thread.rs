@@ -229,19 +229,14 @@ fn no_such_source(peer: &Peer, source: SourceId) {
 
 #[cfg(test)]
 mod tests {
-    use loom_engine::log::Durability;
     use loom_engine::query::{Directory, Poll};
-    use loom_engine::schema::ALERTS_SOURCE;
+    use loom_engine::schema::{ALERTS_SOURCE, LossReason, SourceDef};
 
     use super::*;
-    use crate::config::{ArchiveConfig, RetentionConfig};
-    use crate::daemon::clock::ClockWatch;
-    use crate::daemon::forgetting::Forgetting;
     use crate::daemon::inlet::Inlet;
-    use crate::daemon::message::Inbox;
-    use crate::daemon::retention::Retention;
-    use crate::daemon::self_metrics::SelfMetrics;
-    use crate::losses::Losses;
+    use crate::daemon::message::{Inbox, Request};
+    use crate::daemon::testing::{Scene, recorder};
+    use crate::protocol::Counts;
     use crate::rules::records::alerts_source;
     use crate::testing::small_writer;
 
@@ -250,18 +245,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (dir, mut writer) = small_writer(place.path());
         let alerts = writer.define_builtin_source(&alerts_source()).unwrap();
-        let losses = Losses::open(&mut writer).unwrap();
-        let clock = ClockWatch::open(&dir, &mut writer).unwrap();
-        let config = (RetentionConfig::default(), ArchiveConfig::default());
-        let recorder = Recorder::new(
-            writer,
-            losses,
-            Retention::new(&dir, config.0, config.1, clock),
-            Forgetting::new(|_| false),
-            SelfMetrics::new(Duration::ZERO),
-            Durability::None,
-            Arc::default(),
-        );
+        let recorder = recorder(writer);
         let (inbox, outlet) = Inbox::new();
         let mut inlet = Inlet::open(&inbox).unwrap();
         // No chunk has room for it, now or later.
@@ -269,12 +253,39 @@ mod tests {
         inlet.flush().unwrap();
         let peers = Vec::new();
         inbox.send(Message::Stop { peers }).unwrap();
-        WriterThread::new(recorder.unwrap()).run(&outlet).unwrap();
+        WriterThread::new(recorder).run(&outlet).unwrap();
         let snapshot = Directory::open(&dir).unwrap().snapshot().unwrap();
         let losses = snapshot.losses(&Poll::never()).unwrap();
         assert_eq!(losses.len(), 1, "{losses:?}");
         assert_eq!(losses[0].source.as_deref(), Some(ALERTS_SOURCE));
         assert_eq!(losses[0].records, Some(1));
         assert_eq!(losses[0].reason, "overload");
+    }
+
+    // G9
+    #[test]
+    fn the_losses_of_a_sync_are_counted_before_its_answer_unless_it_fails() {
+        let mut source = None;
+        let scene = Scene::start(|writer| {
+            source = Some(writer.define_source(&SourceDef::new("x")).unwrap());
+        });
+        let mut inlet = scene.inlet();
+        let mut settle = |records| {
+            inlet.lose(source, LossReason::Malformed, records, "wrong".to_owned());
+            inlet.settle().unwrap().map(|synced| synced.counts)
+        };
+        let refused = || scene.inbox.ask(Request::Status).unwrap().sources[0].refused;
+        assert_eq!(settle(3), Ok(Counts::default()));
+        let snapshot = Directory::open(&scene.dir).unwrap().snapshot().unwrap();
+        let losses = snapshot.losses(&Poll::never()).unwrap();
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        assert_eq!((losses[0].records, refused()), (Some(3), 3));
+
+        std::fs::rename(&scene.dir, scene.dir.with_extension("moved")).unwrap();
+        while settle(0).is_ok() {
+            std::thread::yield_now();
+        }
+        assert!(settle(7).is_err());
+        assert_eq!(refused(), 3);
     }
 }

@@ -10,5 +10,5 @@ mod scrape;
 mod series;
 
 pub(crate) use names::is_forgettable;
-pub(crate) use otlp::Senders;
+pub(crate) use otlp::{Senders, Shares};
 pub(crate) use scrape::{Scrapers, doubt};

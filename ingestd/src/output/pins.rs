@@ -1,4 +1,4 @@
-//! Pins: the records of all sources around an alert, as Parquet files in `DIR/pins/ID`, which retention does not remove.
+//! Pins: the records around an alert or before a request, as Parquet files in `DIR/pins/ID`, which retention does not remove.
 //!
 //! A pin is written aside, synced, and moved in as a whole: a daemon that is killed at any point has written all of it or nothing. Its `pin.json`
 //! lists its sources, and the records that retention had removed before.
@@ -46,7 +46,10 @@ const LOOKS_MAX: u32 = 3;
 #[serde(default)]
 pub struct Pin {
     pub id: String,
+    /// The rule that asked for it, or the name that a person gave it.
     pub rule: String,
+    /// A person asked for it.
+    pub by_hand: bool,
     /// The span of arrival, half open.
     pub from_ns: i64,
     pub to_ns: i64,
@@ -73,15 +76,46 @@ pub struct Pinned {
     pub bytes: u64,
 }
 
+/// A pin that was kept by hand, for the person who asked: the JSON document of `PROTOCOL.md`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    pub id: String,
+    pub path: PathBuf,
+    pub records: u64,
+    pub bytes: u64,
+    pub missing: Option<String>,
+    /// The ids of the pins that made room for it.
+    pub removed: Vec<String>,
+}
+
+impl Kept {
+    pub fn new(pinned: &Pinned, removed: Vec<String>) -> Kept {
+        let sources = pinned.pin.sources.iter();
+        Kept {
+            id: pinned.pin.id.clone(),
+            path: pinned.path.clone(),
+            records: sources.map(|source| source.records).sum(),
+            bytes: pinned.bytes,
+            missing: pinned.pin.missing.clone(),
+            removed,
+        }
+    }
+}
+
 /// The wanted contents of a pin.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    pub rule: String,
+    /// The name of the rule or of the pin by hand.
+    pub name: String,
+    pub by_hand: bool,
+    /// Empty for all.
+    pub sources: Vec<String>,
     /// The span of arrival.
     pub span: TimeRange,
     /// The same span by the wall clock, which the own times of sources follow.
     pub own_span: TimeRange,
-    /// Says which part of the time around the alert the span omits.
+    /// Says which part of the wanted time the span omits.
     pub left_out: Option<String>,
 }
 
@@ -137,7 +171,7 @@ fn id(wanted: &Wanted) -> anyhow::Result<String> {
         "{}.{:09}Z-{}",
         time.strftime("%Y%m%dT%H%M%S"),
         to.rem_euclid(1_000_000_000),
-        path_part(&wanted.rule, NAME_BYTES_MAX)
+        path_part(&wanted.name, NAME_BYTES_MAX)
     ))
 }
 
@@ -151,7 +185,7 @@ fn begin_try(folder: &Path, tries: &Path) -> anyhow::Result<()> {
         .with_context(|| failed(tries))?;
     if file.metadata()?.len() >= TRIES_MAX {
         bail!(
-            "given up: the daemon ended {TRIES_MAX} times while it wrote the pin; lower pin, or give the daemon more memory"
+            "given up: the daemon ended {TRIES_MAX} times while it wrote the pin; keep a shorter time, or give the daemon more memory"
         );
     }
     file.write_all(b".")
@@ -174,11 +208,12 @@ fn fill(
     poll: &Poll<'_>,
 ) -> anyhow::Result<Pin> {
     let placed = Placed::find(snapshot, wanted)?;
-    placed.require_room(bytes_max)?;
+    placed.require_room(wanted, bytes_max)?;
     create_folder(folder, false)?;
     let mut pin = Pin {
         id: id.to_owned(),
-        rule: wanted.rule.clone(),
+        rule: wanted.name.clone(),
+        by_hand: wanted.by_hand,
         from_ns: wanted.span.first.0,
         to_ns: wanted.span.end().0,
         own_from_ns: wanted.own_span.first.0,
@@ -188,7 +223,7 @@ fn fill(
     };
     let (mut bytes_left, mut gaps) = (bytes_max, Vec::new());
     for source in placed.snapshot.catalog().sources() {
-        if is_builtin(&source.name) {
+        if !wanted.has(source) {
             continue;
         }
         let file = format!("{}.parquet", path_part(&source.name, NAME_BYTES_MAX));
@@ -214,6 +249,9 @@ fn fill(
     let missing = [removed, gaps, wanted.left_out.clone()].into_iter();
     let missing = missing.flatten().collect::<Vec<_>>().join("; ");
     pin.missing = (!missing.is_empty()).then_some(missing);
+    if wanted.by_hand && pin.sources.is_empty() && pin.missing.is_none() {
+        bail!("no record arrived within the span; give a longer --last, or other sources");
+    }
     if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
         bail!(
             "no record of the span remains: {missing}; keep more with [retention] max_bytes and max_age, and run 'ingestd check'"
@@ -226,6 +264,14 @@ fn fill(
         .with_context(|| failed(&about))?;
     sync(folder)?;
     Ok(pin)
+}
+
+impl Wanted {
+    /// Whether the pin has the records of a source. The built-in ones are about the directory, which a pin outlives.
+    fn has(&self, source: &Source) -> bool {
+        let is_named = self.sources.is_empty() || self.sources.contains(&source.name);
+        is_named && !is_builtin(&source.name)
+    }
 }
 
 /// The place of a pin's records: those that arrived in its span have addresses in a row.
@@ -262,28 +308,28 @@ impl Placed {
     }
 
     /// Refuses records that take so much of the log that they can hardly become so small a pin, before anything is written.
-    fn require_room(&self, bytes_max: u64) -> anyhow::Result<()> {
-        let log_bytes = self.log_bytes().unwrap_or_else(|error| {
+    fn require_room(&self, wanted: &Wanted, bytes_max: u64) -> anyhow::Result<()> {
+        let log_bytes = self.log_bytes(wanted).unwrap_or_else(|error| {
             tracing::warn!("cannot estimate the size of a pin: {error}");
             0
         });
         if log_bytes / SMALLER_MOST > bytes_max {
             bail!(
-                "the records of the span take {log_bytes} bytes of the log, more than {SMALLER_MOST} times pin_max_bytes, {bytes_max}; raise it, or lower pin"
+                "the records of the span take {log_bytes} bytes of the log, more than {SMALLER_MOST} times pin_max_bytes, {bytes_max}; raise it, or keep a shorter time"
             );
         }
         Ok(())
     }
 
     /// The bytes of the log for records that arrived in the span, from summaries.
-    fn log_bytes(&self) -> loom_engine::Result<u64> {
+    fn log_bytes(&self, wanted: &Wanted) -> loom_engine::Result<u64> {
         let below = |end| {
             let totals = self.snapshot.up_to(end).totals()?;
-            let of_users = totals.iter().filter(|(id, _)| {
+            let of_wanted = totals.iter().filter(|(id, _)| {
                 let source = self.snapshot.catalog().source(**id);
-                source.is_some_and(|source| !is_builtin(&source.name))
+                source.is_some_and(|source| wanted.has(source))
             });
-            Ok::<u64, Error>(of_users.map(|(_, totals)| totals.bytes).sum())
+            Ok::<u64, Error>(of_wanted.map(|(_, totals)| totals.bytes).sum())
         };
         Ok(below(self.to)?.saturating_sub(below(self.from)?))
     }
@@ -482,7 +528,9 @@ fn sync(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn too_large(bytes_max: u64) -> anyhow::Error {
-    anyhow!("the pin takes more than pin_max_bytes, {bytes_max} bytes; raise it, or lower pin")
+    anyhow!(
+        "the pin takes more than pin_max_bytes, {bytes_max} bytes; raise it, or keep a shorter time"
+    )
 }
 
 fn failed(path: &Path) -> String {
@@ -530,7 +578,9 @@ mod tests {
 
     fn wanted(rule: &str, span: TimeRange) -> Wanted {
         Wanted {
-            rule: rule.to_owned(),
+            name: rule.to_owned(),
+            by_hand: false,
+            sources: Vec::new(),
             span,
             own_span: span,
             left_out: None,
@@ -562,6 +612,28 @@ mod tests {
         let listed = list(dir.path()).unwrap();
         assert_eq!((listed.len(), &listed[0].pin), (1, &pinned.pin));
         assert!(listed[0].path.join("%2E%2E%2Fa%2Fb.parquet").exists());
+    }
+
+    // case Rules: a pin by hand
+    #[test]
+    fn a_pin_by_hand_has_the_sources_that_are_named_and_is_refused_without_a_record() {
+        let (dir, snapshot) = world();
+        let by_hand = |sources: &[&str]| {
+            let wanted = Wanted {
+                by_hand: true,
+                sources: sources.iter().map(|&name| name.to_owned()).collect(),
+                ..wanted("mine", span(&snapshot))
+            };
+            write(&snapshot, &wanted, 1 << 20, &Poll::never())
+        };
+        let error = by_hand(&["idle"]).unwrap_err();
+        assert!(error.to_string().contains("no record arrived"), "{error}");
+        assert_eq!(names(dir.path()).unwrap().len(), 0);
+        let (pinned, gone) = by_hand(&["idle", "../a/b"]).unwrap();
+        let listed = list(dir.path()).unwrap();
+        assert_eq!((listed.len(), listed[0].pin.by_hand), (1, true));
+        let kept = Kept::new(&pinned, gone);
+        assert_eq!((kept.records, &kept.id), (10, &listed[0].pin.id));
     }
 
     // case Rules: pins

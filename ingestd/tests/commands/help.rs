@@ -115,6 +115,8 @@ fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places(
             record web.loom blockio --source r          | request rows
             load web.loom rows.csv --source ''          | logs request rows
             source close web.loom --source l            | logs
+            pin web.loom --last 5m --source l           | logs
+            pin web.loom --l                            | --last
             export web.loom --source loom_l             | loom_losses
             export web.loom --source request --index '' | latency
             export web.loom --source logs --index ''    |
@@ -177,6 +179,8 @@ fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() 
         ingestd                  | ingestd\-record(1)
         ingestd-load             | \-\-patience
         ingestd-rule-test        | \-\-last
+        ingestd-pin              | \-\-last
+        ingestd-status           | \-\-json
         ingestd-record           | ingestd\-record\-pagecache(1)
         ingestd-record-syscalls  | \-\-min\-latency
         ingestd-record-sched     | \-\-cgroup

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use loom_tests::command::{Ended, file, ingestd, run, says, source, word};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::support::{Here, NUMBERS, Place, SMALL, connect, numbers, push, stop};
@@ -288,7 +289,7 @@ fn errors_are_one_sentence_with_a_remedy() {
 #[test]
 fn each_command_shows_an_example() {
     let commands = "run, demo, load, export, source, source add, source close, source list, index, \
-                    index add, index close, index list, status, top, check, validate";
+                    index add, index close, index list, pin, pins, status, top, check, validate";
     for command in commands.split(", ") {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         run(&words).ends(0).says("Example");
@@ -346,4 +347,111 @@ fn the_status_shows_the_disk_its_limit_and_the_oldest_record_and_top_has_rates_a
         let first = first.unwrap();
         assert_ne!(first.split_whitespace().nth(1), Some("0"), "{first}");
     });
+}
+
+/// The document that a command prints, and nothing else. Its keys are plain.
+fn document(words: &[&str]) -> Value {
+    fn require_plain(value: &Value) {
+        match value {
+            Value::Array(values) => values.iter().for_each(require_plain),
+            Value::Object(values) => {
+                for (key, value) in values {
+                    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                    assert!(key.bytes().all(is_plain), "{key}");
+                    // The labels of a field are data.
+                    if key != "labels" {
+                        require_plain(value);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let ended = run(&[words, &["--json"]].concat()).ends(0);
+    assert_eq!((ended.out.lines().count(), ended.err.as_str()), (1, ""));
+    let document = serde_json::from_str(&ended.out).unwrap();
+    require_plain(&document);
+    document
+}
+
+#[test]
+fn each_state_and_list_is_a_document_too_and_what_is_unknown_is_null() {
+    let place = Place::new();
+    let there = place.start(NUMBERS);
+    let dir = word(&place.dir);
+    let (client, source) = connect(&place.dir);
+    push(&client, source, [5, 6, 7]);
+    let of = |state: &Value, keys: &[&str]| -> Value {
+        keys.iter().map(|&key| state[key].clone()).collect()
+    };
+    let status = document(&["status", dir]);
+    assert_eq!(
+        of(&status, &["daemon", "interval_ns"]),
+        json!(["running", null])
+    );
+    assert_eq!(status["pid"], there.id());
+    assert!(
+        status["oldest_at"].as_str().unwrap().ends_with('Z'),
+        "{status}"
+    );
+    let counts = [
+        "name",
+        "received",
+        "stored",
+        "payload_bytes",
+        "records",
+        "closed",
+    ];
+    let numbers = of(&status["sources"][0], &counts);
+    assert_eq!(numbers, json!(["numbers", 3, 3, 24, null, null]));
+    let top = document(&["top", dir]);
+    assert!(top["interval_ns"].as_u64() >= Some(250_000_000), "{top}");
+    assert_eq!(
+        of(&top["sources"][0], &["stored", "records_per_s"]),
+        json!([3, 0.0])
+    );
+    assert_eq!(
+        stdout(&["top", dir, "--once"]).matches("numbers").count(),
+        1
+    );
+
+    let rule = "--name low --source numbers --index n --over 1s --when";
+    let words: Vec<&str> = rule.split(' ').collect();
+    stdout(&[&["rule", "add", dir], &words[..], &["min < 1"]].concat());
+    let rule = document(&["rule", "list", dir])["rules"][0].clone();
+    assert_eq!(
+        of(&rule, &["name", "added", "state", "trouble"]),
+        json!(["low", true, "normal", null])
+    );
+    assert!(
+        rule["evaluations"].is_u64() && rule["busy_ns"].is_u64(),
+        "{rule}"
+    );
+
+    stop(there);
+    let status = document(&["status", dir]);
+    assert_eq!(
+        of(&status, &["daemon", "pid", "durability"]),
+        json!(["not_running", null, null])
+    );
+    let numbers = of(&status["sources"][0], &counts);
+    assert_eq!(numbers, json!(["numbers", null, null, null, 3, false]));
+    let field = json!({"name": "n", "type": "u64", "nullable": false, "labels": {}});
+    assert_eq!(
+        document(&["source", "list", dir])["sources"][0]["fields"],
+        json!([field])
+    );
+    let rule = document(&["rule", "list", dir])["rules"][0].clone();
+    assert_eq!(
+        of(&rule, &["name", "evaluations", "busy_ns"]),
+        json!(["low", null, null])
+    );
+    assert!(
+        rule["evaluated_to"].as_str().unwrap().ends_with('Z'),
+        "{rule}"
+    );
+    assert_eq!(document(&["pins", dir]), json!({"pins": []}));
+    let empty = tempfile::tempdir().unwrap();
+    let empty = format!("--staging={}", word(empty.path()));
+    assert_eq!(document(&["status", &empty]), json!({"staging_files": []}));
 }

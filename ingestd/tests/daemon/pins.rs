@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use ingestd::client::Client;
 use ingestd::output::pins::{Pinned, list};
-use loom_tests::command::{eventually, ingestd, says, until, word};
+use loom_tests::command::{Ended, eventually, ingestd, run, says, until, word};
 use loom_tests::daemon::configuration;
 use loom_tests::disk::MemoryDisk;
+use loom_tests::machine;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::rules::{
@@ -250,4 +251,116 @@ fn the_oldest_pins_make_room_within_the_budget() {
         assert!(path.starts_with(pinned.path.to_str().unwrap()), "{path}");
         require_whole(pinned);
     }
+}
+
+/// Pins the last hour of the source of numbers.
+fn pin(dir: &Path, name: &str) -> Ended {
+    let words = "--last 1h --source numbers --name".split(' ');
+    Ended::of(&mut ingestd(
+        ["pin", word(dir)].into_iter().chain(words).chain([name]),
+    ))
+}
+
+// case Rules: a pin by hand
+#[test]
+fn a_person_pins_the_latest_records_within_the_budget_of_all_pins() {
+    let place = Place::new();
+    let dir = &place.dir;
+    let other = "[[source]]\nname = 'other'\n";
+    let budget = "[retention]\npin_max_bytes = '300KiB'\n";
+    let there = place.start(&format!("{budget}{NUMBERS}{other}"));
+    let client = there.client().unwrap();
+    let mut rng = fastrand::Rng::with_seed(7);
+    push(&client, &noise(12_000, &mut rng));
+    let pinned = pin(dir, "first").ends(0);
+    assert_eq!(pinned.err, "");
+    says(&pinned.out, "records=12000 bytes=");
+    let first = list(dir).unwrap().remove(0);
+    require_whole(&first);
+    assert!(
+        first.pin.by_hand && pinned.out.ends_with("-first\n"),
+        "{}",
+        pinned.out
+    );
+    let names = |pinned: &Pinned| pinned.pin.sources[0].source.clone();
+    assert_eq!(
+        (names(&first), first.pin.sources.len()),
+        ("numbers".to_owned(), 1)
+    );
+
+    // Two pins of all take more than the budget.
+    push(&client, &noise(12_000, &mut rng));
+    let room = format!("made room for it: {}", first.pin.id);
+    pin(dir, "second")
+        .ends(0)
+        .says("records=24000 ")
+        .says(&room);
+    let listed = run(&["pins", word(dir)]).ends(0).out;
+    let lines: Vec<&str> = listed.lines().skip(1).collect();
+    assert!(
+        lines.len() == 1 && lines[0].starts_with("second  hand "),
+        "{listed}"
+    );
+    let json = run(&["pins", word(dir), "--json"]).ends(0).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let [name, kept_by, records] = ["name", "kept_by", "records"].map(|key| &json["pins"][0][key]);
+    assert_eq!(
+        serde_json::json!([name, kept_by, records]),
+        serde_json::json!(["second", "hand", 24_000])
+    );
+    push(&client, &noise(40_000, &mut rng));
+    pin(dir, "third")
+        .ends(1)
+        .says("more than pin_max_bytes, 307200 bytes; raise it");
+    assert_eq!(list(dir).unwrap().len(), 1);
+
+    for (words, why) in [
+        ("--last 1h --source nmbers", "did you mean 'numbers'"),
+        ("--last 1h --source loom_metrics", "is built in"),
+        (
+            "--last 1h --source other",
+            "no record arrived within the span",
+        ),
+        ("--last 0s", "use 5m"),
+    ] {
+        let words = words.split(' ');
+        let mut refused = ingestd(["pin", word(dir)].into_iter().chain(words));
+        Ended::of(&mut refused).ends(1).says(why);
+    }
+    stop(there);
+    pin(dir, "late")
+        .ends(1)
+        .says("no daemon runs on")
+        .says("ingestd export");
+}
+
+// case Rules: a pin by hand
+#[test]
+fn a_user_who_may_only_push_may_not_pin() {
+    let here = Here::start(&format!(
+        "{NUMBERS}[access]\ngroup = '0'\nsocket = 'group'\n"
+    ));
+    push(&here.client(), &[1]);
+    // The program, the folders and the directory, where another user reaches them.
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("ingestd");
+    fs::copy(machine::ingestd().unwrap(), &program).unwrap();
+    let socket = here.path().join("ingest.sock");
+    for path in [place.path(), &program, here.path(), &socket] {
+        fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--reuid=65534", "--regid=0", "--clear-groups"]);
+    setpriv
+        .arg(&program)
+        .args(["pin", word(here.path()), "--last", "1h"]);
+    let ended = Ended::of(&mut setpriv);
+    if ended.err.contains("setpriv") {
+        return machine::skip("another user", &ended.err).unwrap();
+    }
+    ended
+        .ends(1)
+        .says("only user 0, who runs the daemon, and root may pin");
+    assert!(list(here.path()).unwrap().is_empty());
+    pin(here.path(), "mine").ends(0).says("records=1 ");
 }

@@ -12,12 +12,13 @@ use loom_engine::ingest::{Limits, Writer};
 use loom_engine::schema::parse_sources;
 use loom_engine::testkit::options;
 use loom_engine::{SourceId, Timestamp};
-use loom_tests::command::{self, Ended, Running, file, run, says, word};
+use loom_tests::command::{self, Ended, Running, file, piped, run, says, send, until, word};
 use loom_tests::daemon::wait_until;
 use loom_tests::duckdb::{Session, Version};
 use loom_tests::machine;
 use loom_tests::seed::Seed;
 use loom_tests::strace::{Point, points};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -497,6 +498,28 @@ fn oldest(dir: &Path) -> Result<Option<u64>> {
         .collect::<Result<Vec<u64>>>()?;
     segments.sort_unstable();
     Ok(segments.first().copied())
+}
+
+#[test]
+fn an_archiver_that_is_interrupted_fails_unless_it_goes_on_periodically() -> Result<()> {
+    let place = Place::new()?;
+    place.push(300_000)?;
+    for (nth, (options, code)) in [(&[][..], 1), (&["--every", "1h"][..], 0)]
+        .into_iter()
+        .enumerate()
+    {
+        let archive = place.root.path().join(format!("archive-{nth}"));
+        let (child, _stdin) = piped(&mut archiver(&place.dir, &archive, options)?);
+        // It catches signals before it creates the lock.
+        until(|| archive.join("_lock").exists());
+        send(&child, Signal::TERM);
+        let ended = Ended::once(child).ends(code).says("records=");
+        assert_eq!(ended.err.contains("run the command again"), code == 1);
+        complete(&mut Session::open(Version::V1)?, &place.dir, &archive).unwrap_err();
+        self::archive(&place.dir, &archive, &[])?;
+        one_whole(&place.dir, &archive)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -112,6 +112,7 @@ Rules | a pin that ends the daemon each time | abandoned, with an alert
 Rules | retention or damage under a pin | waits, with a limit
 Rules | a pin after a step of the clock | has the right span
 Rules | who may read a pin | readers of the directory
+Rules | a pin by hand | whole or refused, within the budget, for the daemon's user and root alone
 Rules | rules over the socket | kept, without actions
 Metrics | a scrape | one record for each group, with one time
 Metrics | the configuration | mistakes are reported; TLS, tokens

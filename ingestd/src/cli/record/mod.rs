@@ -21,7 +21,7 @@ use ingestd::quoted;
 use ingestd::record::{Capture, Recorded, Recording};
 
 use super::signals;
-use super::stdout::say;
+use super::stdout::{complain, say};
 use captures::{What, Whole, merged, parse};
 use screen::{Lines, Screen};
 
@@ -168,12 +168,13 @@ fn record(
         None => "",
     };
     for choice in choices {
-        eprintln!("ingestd: {choice}");
+        complain(choice);
     }
-    eprintln!("ingestd: recording into '{shown}'{role}; Ctrl-C ends it. Query it meanwhile:");
-    for query in queries {
-        eprintln!("  {query};");
-    }
+    let queries = queries.iter().map(|query| format!("\n  {query};"));
+    let queries: String = queries.collect();
+    complain(format_args!(
+        "recording into '{shown}'{role}; Ctrl-C ends it. Query it meanwhile:{queries}"
+    ));
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut screen = Screen::new(&recording, lines);
     let is_over =
@@ -220,7 +221,7 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
         match ending {
             Ok(ending) => {
                 for note in &ending.notes {
-                    eprintln!("ingestd: source '{source}': {note}");
+                    complain(format_args!("source '{source}': {note}"));
                 }
             }
             // The recording has reported why.

@@ -9,7 +9,7 @@ mod records;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
@@ -20,7 +20,7 @@ use super::DaemonError;
 use super::inlet::{Inlet, UNFOLDED};
 use super::refused::Refused;
 use crate::config::OtlpDef;
-use crate::metrics::Senders;
+use crate::metrics::{Senders, Shares};
 use batch::Batch;
 use files::options;
 use records::RecordSource;
@@ -57,7 +57,8 @@ pub(super) fn start(
     directory: Arc<Directory>,
 ) -> io::Result<Server> {
     let def = def.clone();
-    let begin = move || Taker::new(&def, &inlet, &directory);
+    let shares = Arc::new(Mutex::new(Shares::new(&def)));
+    let begin = move || Taker::new(&def, &inlet, &directory, &shares);
     Server::receive(prepared.bound, prepared.options, begin)
 }
 
@@ -87,7 +88,12 @@ struct Taker {
 impl Taker {
     /// # Errors
     /// The daemon stops, or its catalog does not have the sources.
-    fn new(def: &OtlpDef, inlet: &Inlet, directory: &Arc<Directory>) -> io::Result<Taker> {
+    fn new(
+        def: &OtlpDef,
+        inlet: &Inlet,
+        directory: &Arc<Directory>,
+        shares: &Arc<Mutex<Shares>>,
+    ) -> io::Result<Taker> {
         let known = inlet.catalog();
         let known = known.map_err(|_| io::Error::other("the daemon stops"))?;
         let inlet = inlet.another()?;
@@ -102,7 +108,12 @@ impl Taker {
         Ok(Taker {
             logs: logs?,
             spans: spans?,
-            senders: Senders::new(inlet.another()?, Arc::clone(directory), def),
+            senders: Senders::new(
+                inlet.another()?,
+                Arc::clone(directory),
+                def,
+                Arc::clone(shares),
+            ),
             inlet,
             unpacked_bytes_max: UNFOLDED * def.body_bytes_max,
         })
@@ -177,5 +188,36 @@ impl Handler for Taker {
         let mut refused = Refused::default();
         refused.add(LossReason::Overload, &why, count);
         self.count(None, &refused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, LOGS_SOURCE, SPANS_SOURCE};
+    use crate::daemon::definitions::define;
+    use crate::daemon::testing::Scene;
+
+    #[test]
+    fn a_missing_source_stops_the_start_with_its_name() {
+        let config = Config::parse("[otlp]\nlisten = ['127.0.0.1:0']\n").unwrap();
+        let def = config.otlp.unwrap();
+        let sources = def.sources();
+        let wanted = [Some(LOGS_SOURCE), Some(SPANS_SOURCE), None];
+        for (defined, missing) in wanted.into_iter().enumerate() {
+            let scene = Scene::start(|writer| {
+                define(writer, &sources[..defined]).unwrap();
+            });
+            let directory = Directory::open(&scene.dir).unwrap();
+            let started = start(&def, prepare(&def).unwrap(), scene.inlet(), directory);
+            match (started, missing) {
+                (Ok(server), None) => server.stop().join().unwrap(),
+                (Err(error), Some(name)) => {
+                    let why = error.to_string();
+                    assert!(why.contains(&format!("unknown source '{name}'")), "{why}");
+                }
+                (started, _) => panic!("{defined} sources: {:?}", started.map(drop)),
+            }
+        }
     }
 }

@@ -15,15 +15,16 @@ use loom_engine::{Error, SourceId, Timestamp};
 
 use super::action::{self, Notice};
 use super::budget::{Budget, Budgets, cpu};
-use super::recorder::FlightRecorder;
+use super::recorder::{By, FlightRecorder};
 use super::watched::Watched;
-use super::{Order, Rules};
+use super::{ByHand, Order, Rules};
 use crate::config::{Config, RetentionConfig, RuleDef};
 use crate::daemon::DaemonError;
 use crate::daemon::answer::Gone;
 use crate::daemon::inlet::Inlet;
 use crate::daemon::message::Request;
-use crate::output::pins::{self, Pinned};
+use crate::output::pins::{self, Kept, Pinned};
+use crate::protocol::ErrorCode;
 use crate::rules::file::{self, RuleFile};
 use crate::rules::judge::{self, Known};
 use crate::rules::records::{
@@ -208,9 +209,17 @@ impl Keeper {
             }
             self.watched.push(rule);
         }
-        for alert in self.recorder.stop() {
-            let why = "the daemon stopped before pin_after had passed".to_owned();
-            self.record(&not_pinned(alert, why));
+        for by in self.recorder.stop() {
+            match by {
+                By::Alert(alert) => {
+                    let why = "the daemon stopped before pin_after had passed".to_owned();
+                    self.record(&not_pinned(alert, why));
+                }
+                By::Hand(asked) => {
+                    let why = "the daemon stopped before the pin was written".to_owned();
+                    asked.asker.fail(ErrorCode::Stopping, why);
+                }
+            }
         }
         for order in orders.try_iter() {
             if let Order::Work(work) = order {
@@ -281,9 +290,8 @@ impl Keeper {
             &self.rules,
             &self.stopping,
         );
-        if let Some((alert, why)) = refused {
-            self.inlet.ask(Request::ReleaseRetention)?;
-            self.record(&not_pinned(alert, why));
+        if let Some((by, why)) = refused {
+            self.pinned(by, Err(why));
         }
         if self.progressed.elapsed() >= PROGRESS {
             self.record_progress();
@@ -353,6 +361,25 @@ impl Keeper {
         }
     }
 
+    /// Keeps the latest records because a person asks.
+    pub(super) fn pin_by_hand(&mut self, asked: ByHand) {
+        let snapshot = self.directory.snapshot();
+        if let Err(error) = snapshot.and_then(|snapshot| asked.check(snapshot.catalog())) {
+            return asked.asker.refuse(&error);
+        }
+        // A writer that is gone ends the thread at the next pass, and the connection.
+        let Ok(now) = self.inlet.ask(Request::Publish) else {
+            return;
+        };
+        self.edge = (now, Instant::now());
+        // The span excludes its end.
+        let at = Timestamp(now.0.saturating_add(1));
+        let (asker, ahead_ns) = (asked.asker.clone(), self.ahead_ns());
+        if let Err(why) = self.recorder.want_by_hand(asked, at, ahead_ns) {
+            asker.fail(ErrorCode::Failed, why);
+        }
+    }
+
     /// Arrival time minus wall clock, now.
     fn ahead_ns(&self) -> i64 {
         let (edge, asked) = self.edge;
@@ -373,16 +400,27 @@ impl Keeper {
         }
     }
 
-    /// Records that a pin was written, or why not.
-    pub(super) fn pinned(&mut self, alert: Alert, result: Result<(Pinned, Vec<String>), String>) {
+    /// Records that a pin was written, or why not; a person gets an answer instead.
+    pub(super) fn pinned(&mut self, by: By, result: Result<(Pinned, Vec<String>), String>) {
         // A writer that is gone removes nothing.
         let _ = self.inlet.ask(Request::ReleaseRetention);
+        if let Ok((_, gone)) = &result
+            && !gone.is_empty()
+        {
+            let gone = gone.join(", ");
+            tracing::info!("the oldest pins made room for another: {gone}");
+        }
+        let alert = match by {
+            By::Alert(alert) => alert,
+            By::Hand(asked) => {
+                return match result {
+                    Ok((pinned, removed)) => asked.asker.kept(&Kept::new(&pinned, removed)),
+                    Err(why) => asked.asker.fail(ErrorCode::Failed, why),
+                };
+            }
+        };
         match result {
-            Ok((pinned, gone)) => {
-                if !gone.is_empty() {
-                    let gone = gone.join(", ");
-                    tracing::info!("the oldest pins made room for another: {gone}");
-                }
+            Ok((pinned, _)) => {
                 let missing = pinned.pin.missing.map(|what| format!("; {what}"));
                 let missing = missing.unwrap_or_default();
                 self.record(&Alert {

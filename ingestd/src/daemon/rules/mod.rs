@@ -5,6 +5,7 @@
 
 mod action;
 mod budget;
+mod by_hand;
 mod keeper;
 mod recorder;
 mod watched;
@@ -24,6 +25,8 @@ use crate::config::{Config, RuleDef};
 use crate::rules::file::RuleFile;
 use crate::threads::join;
 use keeper::Keeper;
+
+pub(super) use by_hand::{Asker, ByHand};
 
 /// Warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
@@ -110,6 +113,11 @@ impl Rules {
         };
         self.send(work)?;
         receiver.recv().map_err(|_| Gone)
+    }
+
+    /// Keeps the latest records. The asker gets the answer once they are kept.
+    pub(super) fn pin(&self, asked: ByHand) -> Result<(), Gone> {
+        self.send(move |keeper| keeper.pin_by_hand(asked))
     }
 
     fn send(&self, work: impl FnOnce(&mut Keeper) + Send + 'static) -> Result<(), Gone> {

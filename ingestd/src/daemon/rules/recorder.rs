@@ -1,15 +1,17 @@
-//! The flight recorder: spans that alerts ask to keep, until each has passed and is written. One pin is written at a time, at the lowest priority.
+//! The flight recorder: spans that alerts and people ask to keep, until each has passed and is written. One pin is written at a time, at the lowest
+//! priority.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use loom_engine::ingest::ClockStep;
 use loom_engine::query::{Directory, Poll, Snapshot};
 use loom_engine::{TimeRange, Timestamp};
 
-use super::Rules;
+use super::{ByHand, Rules};
 use crate::config::PinSpan;
 use crate::output::pins::{self, Pinned, Wanted};
 use crate::rules::records::{Alert, clock_steps};
@@ -26,24 +28,32 @@ pub(super) struct FlightRecorder {
     writing: Option<JoinHandle<()>>,
 }
 
-/// The span around an alert, to be kept.
+/// The span around an alert, or before a request, to be kept.
 struct Asked {
-    alert: Alert,
+    by: By,
+    /// The end of the alert's window, or the time of the request.
+    at: Timestamp,
     pin: PinSpan,
     /// Arrival time minus wall clock.
     ahead_ns: i64,
 }
 
+/// The origin of a pin, which learns its outcome.
+#[derive(Clone)]
+pub(super) enum By {
+    Alert(Alert),
+    Hand(ByHand),
+}
+
 impl Asked {
     /// The end of its span.
     fn end(&self) -> Timestamp {
-        let end = self.alert.window.end().0;
-        Timestamp(end.saturating_add(nanos(self.pin.after)))
+        Timestamp(self.at.0.saturating_add(nanos(self.pin.after)))
     }
 
     /// Its spans. The time of a forward step of the clock has not passed, so the span begins earlier.
     fn wanted(&self, snapshot: &Snapshot) -> Wanted {
-        let (at, end) = (self.alert.window.end(), self.end());
+        let (at, end) = (self.at, self.end());
         let (steps, unknown) = match clock_steps(snapshot) {
             Ok(mut steps) => {
                 steps.reverse();
@@ -69,8 +79,14 @@ impl Asked {
             )),
             (None, None) => None,
         };
+        let (name, by_hand, sources) = match &self.by {
+            By::Alert(alert) => (&alert.rule, false, Vec::new()),
+            By::Hand(asked) => (&asked.name, true, asked.sources.clone()),
+        };
         Wanted {
-            rule: self.alert.rule.clone(),
+            name: name.clone(),
+            by_hand,
+            sources,
             span,
             own_span,
             left_out,
@@ -86,21 +102,48 @@ impl FlightRecorder {
         pin: PinSpan,
         ahead_ns: i64,
     ) -> Result<(), String> {
-        let mut waiting = self.waiting.iter();
-        if waiting.any(|asked| asked.alert.rule == alert.rule) {
+        let is_same = |asked: &Asked| matches!(&asked.by, By::Alert(of) if of.rule == alert.rule);
+        if self.waiting.iter().any(is_same) {
             return Err("skipped: a pin of the rule waits to be written".to_owned());
         }
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(format!("skipped: {WAITING_MAX} pins wait to be written"));
-        }
+        self.require_place()?;
         self.resume(alert.clone(), pin, ahead_ns);
         Ok(())
+    }
+
+    /// Keeps the records that arrived before a time. An error says why not.
+    pub(super) fn want_by_hand(
+        &mut self,
+        asked: ByHand,
+        at: Timestamp,
+        ahead_ns: i64,
+    ) -> Result<(), String> {
+        self.require_place()?;
+        let pin = PinSpan {
+            before: asked.last,
+            after: Duration::ZERO,
+        };
+        self.waiting.push_back(Asked {
+            by: By::Hand(asked),
+            at,
+            pin,
+            ahead_ns,
+        });
+        Ok(())
+    }
+
+    fn require_place(&self) -> Result<(), String> {
+        match self.waiting.len() < WAITING_MAX {
+            true => Ok(()),
+            false => Err(format!("skipped: {WAITING_MAX} pins wait to be written")),
+        }
     }
 
     /// Waits again for a pin that a killed daemon had not written.
     pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan, ahead_ns: i64) {
         self.waiting.push_back(Asked {
-            alert,
+            at: alert.window.end(),
+            by: By::Alert(alert),
             pin,
             ahead_ns,
         });
@@ -120,7 +163,7 @@ impl FlightRecorder {
         self.next().is_some_and(|next| next <= now)
     }
 
-    /// Begins to write a span that has passed by now. Returns its alert if it cannot.
+    /// Begins to write a span that has passed by now. Returns its origin if it cannot.
     pub(super) fn write(
         &mut self,
         now: Timestamp,
@@ -128,13 +171,13 @@ impl FlightRecorder {
         bytes_max: u64,
         rules: &Rules,
         stopping: &Arc<AtomicBool>,
-    ) -> Option<(Alert, String)> {
+    ) -> Option<(By, String)> {
         if !self.is_due(now) {
             return None;
         }
         let passed = self.waiting.iter().position(|asked| asked.end() <= now)?;
         let asked = self.waiting.remove(passed)?;
-        let alert = asked.alert.clone();
+        let by = asked.by.clone();
         let spawned = std::thread::Builder::new()
             .name("loom-pin".to_owned())
             .spawn({
@@ -147,7 +190,7 @@ impl FlightRecorder {
                     let written = write(&directory, &asked, bytes_max, &Poll::new(&interrupted));
                     let result = written.map_err(|error| format!("{error:#}"));
                     // A keeper that is gone records nothing.
-                    let _ = rules.send(move |keeper| keeper.pinned(asked.alert, result));
+                    let _ = rules.send(move |keeper| keeper.pinned(asked.by, result));
                 }
             });
         match spawned {
@@ -155,16 +198,16 @@ impl FlightRecorder {
                 self.writing = Some(thread);
                 None
             }
-            Err(error) => Some((alert, format!("cannot start a thread: {error}"))),
+            Err(error) => Some((by, format!("cannot start a thread: {error}"))),
         }
     }
 
-    /// Waits for the pin that is being written. Returns the alerts whose spans had not passed.
-    pub(super) fn stop(&mut self) -> Vec<Alert> {
+    /// Waits for the pin that is being written. Returns the origins of those that were not begun.
+    pub(super) fn stop(&mut self) -> Vec<By> {
         if let Some(thread) = self.writing.take() {
             crate::threads::join(thread);
         }
-        self.waiting.drain(..).map(|asked| asked.alert).collect()
+        self.waiting.drain(..).map(|asked| asked.by).collect()
     }
 }
 

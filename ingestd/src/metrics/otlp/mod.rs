@@ -5,3 +5,4 @@ mod senders;
 mod shares;
 
 pub(crate) use senders::Senders;
+pub(crate) use shares::Shares;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use loom_engine::query::Directory;
@@ -34,7 +34,8 @@ pub(crate) struct Senders {
     /// The limit of the catalog file with the series of all senders.
     catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
-    shares: Shares,
+    /// They outlive these senders: a handler that panics must not give its senders another day's share.
+    shares: Arc<Mutex<Shares>>,
     /// The greatest lateness of samples.
     out_of_order: Duration,
     memory: Arc<Memory>,
@@ -49,14 +50,19 @@ struct Became {
 }
 
 impl Senders {
-    pub(crate) fn new(inlet: Inlet, directory: Arc<Directory>, def: &OtlpDef) -> Senders {
+    pub(crate) fn new(
+        inlet: Inlet,
+        directory: Arc<Directory>,
+        def: &OtlpDef,
+        shares: Arc<Mutex<Shares>>,
+    ) -> Senders {
         Senders {
             inlet,
             directory,
             series_max: def.series_max,
             catalog_bytes_max: def.catalog_bytes_max,
             stores: HashMap::new(),
-            shares: Shares::new(def.catalog_bytes_max / 2),
+            shares,
             out_of_order: def.out_of_order,
             memory: Arc::default(),
             forgot: Instant::now(),
@@ -108,7 +114,7 @@ impl Senders {
             is_limited,
         };
         let known = self.inlet.catalog()?;
-        let catalog_bytes_left = self.shares.catalog_bytes_left(from);
+        let catalog_bytes_left = self.shares().catalog_bytes_left(from);
         let catalog_bytes_max = known.catalog_bytes.saturating_add(catalog_bytes_left);
         let catalog_bytes_max = catalog_bytes_max.min(self.catalog_bytes_max);
         if let Err(why) = self.find(from, sender, &known.catalog) {
@@ -138,7 +144,7 @@ impl Senders {
         match store.store(&mut self.inlet, &arrived) {
             Ok(stored) => {
                 *record_bytes_left = stored.record_bytes_left;
-                self.shares.add_catalog_bytes(from, stored.catalog_bytes);
+                self.shares().add_catalog_bytes(from, stored.catalog_bytes);
                 Ok(Became {
                     refused: of_points(&stored, sent),
                     is_limited: stored.is_limited,
@@ -168,7 +174,7 @@ impl Senders {
         if !self.stores.contains_key(sender) {
             let store = self.store_of(sender);
             if catalog.find_even_forgotten(store.source()).is_none() {
-                self.shares.add_sender(from)?;
+                self.shares().add_sender(from)?;
             }
             if self.stores.len() >= STORES_MAX {
                 let any = self.stores.keys().next().cloned();
@@ -177,6 +183,10 @@ impl Senders {
             self.stores.insert(sender.clone(), store);
         }
         Ok(())
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes room in memory if that is scarce.
@@ -231,4 +241,37 @@ fn of_points(stored: &Stored, sent: &Sent) -> Option<(String, u64)> {
     words.extend(stored.trouble.clone());
     // The words may be of `target_info` alone, which is not a data point.
     (stored.refused.count() > 0).then(|| (words.join("; "), points.len() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shares::NEW_MAX;
+    use super::*;
+    use crate::config::Config;
+    use crate::daemon::testing::Scene;
+
+    #[test]
+    fn senders_that_replace_others_know_what_these_added_today() {
+        let scene = Scene::start(|_| {});
+        let config = Config::parse("[otlp]\nlisten = ['127.0.0.1:0']\n").unwrap();
+        let def = config.otlp.unwrap();
+        let shares = Arc::new(Mutex::new(Shares::new(&def)));
+        let directory = Directory::open(&scene.dir).unwrap();
+        let senders = || {
+            let (directory, shares) = (Arc::clone(&directory), Arc::clone(&shares));
+            Senders::new(scene.inlet(), directory, &def, shares)
+        };
+        let sender = |nth: usize| Sender {
+            job: "job".to_owned(),
+            instance: nth.to_string(),
+        };
+        let from = "192.0.2.1".parse().unwrap();
+        let catalog = Catalog::new();
+        let mut first = senders();
+        for nth in 0..NEW_MAX {
+            first.find(from, &sender(nth), &catalog).unwrap();
+        }
+        let refused = senders().find(from, &sender(NEW_MAX), &catalog);
+        assert!(refused.unwrap_err().contains("1000 senders"));
+    }
 }

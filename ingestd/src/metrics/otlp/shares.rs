@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::config::OtlpDef;
+
 const DAY: Duration = Duration::from_secs(86_400);
 /// New senders at one address within a day: each has a source, for ever.
-const NEW_MAX: usize = 1000;
+pub(super) const NEW_MAX: usize = 1000;
 /// Addresses that may add something within a day.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The additions of each address today.
-pub(super) struct Shares {
+pub(crate) struct Shares {
     day: Instant,
     added: HashMap<IpAddr, Added>,
     /// The most that one address may add to the catalog file.
@@ -25,7 +27,11 @@ struct Added {
 }
 
 impl Shares {
-    pub(super) fn new(catalog_bytes_max: u64) -> Shares {
+    pub(crate) fn new(def: &OtlpDef) -> Shares {
+        Shares::within(def.catalog_bytes_max / 2)
+    }
+
+    fn within(catalog_bytes_max: u64) -> Shares {
         Shares {
             day: Instant::now(),
             added: HashMap::new(),
@@ -86,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_address_uses_up_its_own_share_alone() {
-        let mut shares = Shares::new(100);
+        let mut shares = Shares::within(100);
         let [one, other]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
         for _ in 0..NEW_MAX {
             shares.add_sender(one).unwrap();

@@ -53,6 +53,8 @@ pub struct Passed {
     pub gaps: Vec<String>,
     /// The error of the first source that failed; the others were archived.
     pub failed: Option<anyhow::Error>,
+    /// The pass ended before it had archived every record that is due.
+    pub is_interrupted: bool,
 }
 
 impl Archive {
@@ -98,7 +100,7 @@ impl Archive {
     /// holds up no other; damage is skipped, and noted as a gap.
     ///
     /// # Errors
-    /// An unknown source, a directory or a manifest that cannot be read or written, [`Error::Interrupted`]. Earlier commits remain.
+    /// An unknown source, a directory or a manifest that cannot be read or written. Earlier commits remain.
     pub fn pass(
         &mut self,
         sources: &[String],
@@ -136,7 +138,8 @@ impl Archive {
             match self.source(&source, end, &mut passed, poll) {
                 Ok(()) => done.push(source.name.clone()),
                 Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
-                    return Err(error);
+                    passed.is_interrupted = true;
+                    return Ok(passed);
                 }
                 Err(error) => {
                     failed.push(source.name.clone());
@@ -362,6 +365,14 @@ mod tests {
     use crate::output::columns::BatchMost;
     use crate::testing::small_writer;
 
+    const SIZES: Sizes = Sizes {
+        group: BatchMost {
+            rows: 600,
+            bytes: 3000,
+        },
+        span_records: 2000,
+    };
+
     /// The addresses in the files that the manifest names, file by file.
     fn addresses(archive: &Archive, source: usize) -> Vec<Vec<i64>> {
         let files = archive.manifest.sources[source].files.iter();
@@ -404,13 +415,7 @@ mod tests {
         let directory = Directory::open(&dir).unwrap();
         let to = place.path().join("archive");
         let mut archive = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
-        archive.sizes = Sizes {
-            group: BatchMost {
-                rows: 600,
-                bytes: 3000,
-            },
-            span_records: 2000,
-        };
+        archive.sizes = SIZES;
         let passed = archive.pass(&[], None, &Poll::never()).unwrap();
         assert_eq!(passed.records, 40_000);
         for (source, expected) in &pushed {
@@ -422,6 +427,22 @@ mod tests {
         }
         assert_eq!(archive.pass(&[], None, &Poll::never()).unwrap().records, 0);
         drop(archive);
+        // A pass that is interrupted has archived what it counts, and the next one archives the rest.
+        let halves = place.path().join("halves");
+        let mut archive = Archive::open(&directory, &halves, Unsigned::Decimal).unwrap();
+        archive.sizes = SIZES;
+        let manifest = halves.join("source=arrival");
+        let has_files = || manifest.exists();
+        let interrupted = archive.pass(&[], None, &Poll::new(&has_files)).unwrap();
+        assert!(interrupted.is_interrupted && interrupted.failed.is_none());
+        assert!(
+            (1..40_000).contains(&interrupted.records),
+            "{}",
+            interrupted.records
+        );
+        let rest = archive.pass(&[], None, &Poll::never()).unwrap();
+        assert_eq!(interrupted.records + rest.records, 40_000);
+        assert!(!rest.is_interrupted);
         // The commits are whole: every file is there, and nothing is left over.
         let again = Archive::open(&directory, &to, Unsigned::Decimal).unwrap();
         assert_eq!(addresses(&again, 0).concat().len(), 20_000);

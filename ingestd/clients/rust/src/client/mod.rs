@@ -326,6 +326,27 @@ impl Client {
         }
     }
 
+    /// Keeps the records that arrived within the last time as a pin, of these sources or of all, and returns it as the JSON of `PROTOCOL.md`. Only the
+    /// daemon's user and root may.
+    pub fn pin(
+        &self,
+        name: &str,
+        last: Duration,
+        sources: &[String],
+    ) -> Result<String, ClientError> {
+        let sources = sources.join("\n");
+        self.check_document(&sources)?;
+        match self.request(|request| Request::Pin {
+            request,
+            last_ns: u64::try_from(last.as_nanos()).unwrap_or(u64::MAX),
+            name,
+            sources: &sources,
+        })? {
+            Reply::Pinned { json, .. } => Ok(json),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The daemon's state and counters, as the JSON of `PROTOCOL.md`.
     pub fn status(&self) -> Result<String, ClientError> {
         match self.request(|request| Request::Status { request })? {

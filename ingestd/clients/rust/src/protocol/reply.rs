@@ -74,6 +74,10 @@ pub enum Reply {
         request: RequestId,
         json: String,
     },
+    Pinned {
+        request: RequestId,
+        json: String,
+    },
     /// The ring's descriptor comes beside the first byte of the frame.
     Ring {
         request: RequestId,
@@ -96,6 +100,7 @@ const CATALOG: u8 = 0x89;
 const STATUS: u8 = 0x8A;
 const RING: u8 = 0x8C;
 const RULES: u8 = 0x90;
+const PINNED: u8 = 0x93;
 const GOODBYE: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
 
@@ -132,6 +137,7 @@ impl Reply {
             | Reply::Catalog { request, .. }
             | Reply::Status { request, .. }
             | Reply::Rules { request, .. }
+            | Reply::Pinned { request, .. }
             | Reply::Ring { request, .. } => Some(*request),
         }
     }
@@ -175,6 +181,7 @@ impl Reply {
             Reply::Catalog { request, json } => plain(out, CATALOG, *request, json.as_bytes()),
             Reply::Status { request, json } => plain(out, STATUS, *request, json.as_bytes()),
             Reply::Rules { request, json } => plain(out, RULES, *request, json.as_bytes()),
+            Reply::Pinned { request, json } => plain(out, PINNED, *request, json.as_bytes()),
             Reply::Ring {
                 request,
                 capacity_bytes,
@@ -202,6 +209,7 @@ impl Reply {
             CATALOG => "catalog",
             STATUS => "status",
             RULES => "rules",
+            PINNED => "pinned",
             RING => "ring",
             GOODBYE => "goodbye",
             ERROR => "error",
@@ -241,6 +249,10 @@ impl Reply {
                     json: cursor.document()?.to_owned(),
                 },
                 (RULES, Some(request)) => Reply::Rules {
+                    request,
+                    json: cursor.document()?.to_owned(),
+                },
+                (PINNED, Some(request)) => Reply::Pinned {
                     request,
                     json: cursor.document()?.to_owned(),
                 },
@@ -356,6 +368,7 @@ mod tests {
                 7 => Reply::Status { request, json: text },
                 8 => Reply::Rules { request, json: text },
                 9 => Reply::Ring { request, capacity_bytes: words[0] },
+                10 => Reply::Pinned { request, json: text },
                 _ => Reply::Error {
                     request: (limits[0] % 2 == 0).then_some(request), code: ErrorCode::NotFound, message: text,
                 },

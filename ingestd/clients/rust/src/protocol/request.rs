@@ -164,6 +164,15 @@ pub enum Request<'a> {
     Rules {
         request: RequestId,
     },
+    /// The latest records are to be kept as a pin.
+    Pin {
+        request: RequestId,
+        /// The length of the span, which ends now.
+        last_ns: u64,
+        name: &'a str,
+        /// The names of the sources, each on a line; empty for all.
+        sources: &'a str,
+    },
 }
 
 const HELLO: u8 = 0x01;
@@ -184,6 +193,7 @@ const CLOSE_RULE: u8 = 0x0F;
 const RULES: u8 = 0x10;
 const DROPPED: u8 = 0x11;
 const UNSURE: u8 = 0x12;
+const PIN: u8 = 0x13;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -211,6 +221,7 @@ impl<'a> Request<'a> {
             RULES => "rules",
             DROPPED => "dropped",
             UNSURE => "unsure",
+            PIN => "pin",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -283,6 +294,12 @@ impl<'a> Request<'a> {
                 rule: cursor.text()?,
             },
             RULES => Request::Rules { request },
+            PIN => Request::Pin {
+                request,
+                last_ns: cursor.u64()?,
+                name: cursor.text()?,
+                sources: cursor.document()?,
+            },
             _ => Request::Status { request },
         };
         cursor.end()?;
@@ -330,6 +347,17 @@ impl<'a> Request<'a> {
             Request::AddRule { request, toml } => plain(out, ADD_RULE, request, &[], toml),
             Request::CloseRule { request, rule } => plain(out, CLOSE_RULE, request, &[rule], ""),
             Request::Rules { request } => plain(out, RULES, request, &[], ""),
+            Request::Pin {
+                request,
+                last_ns,
+                name,
+                sources,
+            } => write_frame(out, PIN, None, |body| {
+                body.extend_from_slice(&request.get().to_le_bytes());
+                body.extend_from_slice(&last_ns.to_le_bytes());
+                write_text(body, name);
+                body.extend_from_slice(sources.as_bytes());
+            }),
             Request::Ring {
                 request,
                 source,
@@ -482,7 +510,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_survives_its_encoding(
-            kind in 0..14usize, number in 1u32.., durable: bool,
+            kind in 0..15usize, number in 1u32.., durable: bool,
             a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
         ) {
             let request = RequestId::new(number).unwrap();
@@ -499,6 +527,7 @@ mod tests {
                 11 => Request::AddRule { request, toml: &b },
                 12 => Request::CloseRule { request, rule: &a },
                 13 => Request::Rules { request },
+                14 => Request::Pin { request, last_ns: u64::from(number) << 20, name: &a, sources: &b },
                 9 => Request::Ring { request, source: SourceId(source), capacity_bytes: u64::from(number) << 16 },
                 8 => Request::Refused { request, records: number, source: &a, reason: &b },
                 _ => Request::Push(Push {
