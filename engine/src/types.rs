@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The catalog's file in a directory.
 pub const CATALOG_NAME: &str = "catalog";
-/// The folder of look-ups in a directory. Each is named by the first address of its segment.
+/// The folder of look-ups in a directory. Each is named by the first address of its units.
 pub const LOOKUPS_NAME: &str = "lookups";
 /// The built-in source of losses.
 pub const LOSSES_SOURCE: &str = "loom_losses";
@@ -556,7 +556,7 @@ fn total(keys: &[Key]) -> i128 {
     (i128::from(upper) << 32) + i128::from(lower)
 }
 
-/// Returns the first address of the segment that a file is the look-up of; `None` for other names.
+/// Returns the first address of the units that a file is the look-up of; `None` for other names.
 pub fn lookup_of_name(name: &str) -> Option<Address> {
     let is_number = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
     name.parse().ok().filter(|_| is_number).map(Address)

@@ -1,15 +1,17 @@
-//! The look-up of a finished segment: in which of its units a field may have a key (FORMAT.md, *Look-ups*).
+//! The look-up of some units of a segment: in which of them a field may have a key (FORMAT.md, *Look-ups*).
 //!
 //! Each unit has a split-block Bloom filter of its own for each field: a key has one block of 32 bytes, and eight bits in it. The blocks of one number stand
 //! side by side for all units, so one small read answers for a key. Nothing is lost with a look-up: a question without one reads the units.
 
 use super::bytes::{FormatError, invalid, u32_at, u64_at};
 use super::checksum::checksum_for;
-use super::columns::SEGMENT_UNITS_MOST;
+use super::columns::UNIT_CHUNKS;
 use crate::memory;
 use crate::proven::{at, at_mut};
 use crate::types::{Address, Key, SourceId, TimeRange, Timestamp};
 
+/// Chunks of a look-up; the last one of a segment may have fewer.
+pub const LOOKUP_CHUNKS: u64 = 32 * UNIT_CHUNKS;
 /// The log number under which look-ups are checksummed.
 const LOOKUP_LOG: u8 = 7;
 const MAGIC: u64 = 0x5055_4B4C_4D4F_4F4C;
@@ -76,16 +78,16 @@ pub enum UnitKeys {
     Any,
 }
 
-/// The segment that a look-up is of. After a loss of power other records may stand at its addresses, which arrived at another time.
+/// The units that a look-up is of. In a directory that was restored, other records may stand at their addresses, which arrived at another time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LookupOf {
     pub first: Address,
     pub units: usize,
-    /// The arrivals in its last chunk.
+    /// The arrivals in their last chunk.
     pub last: TimeRange,
 }
 
-/// Builds the look-up of a segment, field by field.
+/// Builds a look-up, field by field.
 pub struct LookupBuilder {
     uuid: [u8; 16],
     of: LookupOf,
@@ -234,7 +236,7 @@ impl LookupTable {
         Ok(HEADER_BYTES + count as usize * ENTRY_BYTES)
     }
 
-    /// Decodes the table of the look-up of the segment at `first`.
+    /// Decodes the table of the look-up that begins at `first`.
     pub fn decode(
         uuid: &[u8; 16],
         first: Address,
@@ -260,8 +262,8 @@ impl LookupTable {
             });
         }
         let units = u64_at(bytes, 24);
-        if u64_at(bytes, 16) != first.0 || units > SEGMENT_UNITS_MOST {
-            return invalid("the segment of a look-up", u64_at(bytes, 16));
+        if u64_at(bytes, 16) != first.0 || units > LOOKUP_CHUNKS / UNIT_CHUNKS {
+            return invalid("the place of a look-up", u64_at(bytes, 16));
         }
         let arrival = |place| Timestamp(u64_at(bytes, place) as i64);
         let mut fields = Vec::new();

@@ -46,8 +46,8 @@ pub use line::{
     LINE_PREFIX_BYTES, REWRITTEN_BYTES_MAX, Rewritten, encode_line, line_content, merge_lines,
 };
 pub use lookup::{
-    LookupBuilder, LookupField, LookupOf, LookupRow, LookupTable, UnitKeys, hash_of_bytes,
-    hash_of_key,
+    LOOKUP_CHUNKS, LookupBuilder, LookupField, LookupOf, LookupRow, LookupTable, UnitKeys,
+    hash_of_bytes, hash_of_key,
 };
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};

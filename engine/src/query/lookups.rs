@@ -1,7 +1,7 @@
-//! Look-ups: files beside the logs that tell in which units of a finished segment a field may have a key (FORMAT.md, *Look-ups*).
+//! Look-ups: files beside the logs that tell in which of 32 units a field may have a key (FORMAT.md, *Look-ups*).
 //!
 //! A question reads one row of a look-up for each key that it asks for. Where there is no look-up, or it does not verify, the units answer. Whoever writes the
-//! directory builds the look-ups that are missing, after the segments are finished; so a field that is declared later gets look-ups of old records too.
+//! directory builds the look-ups that are missing, after their units are written; so a field that is declared later gets look-ups of old records too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -36,27 +36,27 @@ use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, TimeRange, loo
 const UNFINISHED: &str = ".new";
 /// A look-up whose table is longer is damaged.
 const TABLE_BYTES_MOST: usize = 1 << 25;
-/// A segment whose look-up cannot be built so many times gets none in this process.
+/// A look-up that cannot be built so many times is given up in this process.
 const TRIES: u32 = 3;
 
 fn path_of(dir: &Path, first: Address) -> PathBuf {
     dir.join(LOOKUPS_NAME).join(format!("{:020}", first.0))
 }
 
-/// The look-up of a segment, opened for questions.
+/// A look-up, opened for questions.
 #[derive(Debug)]
-pub(crate) struct SegmentLookup {
+pub(crate) struct OpenLookup {
     file: File,
     table: LookupTable,
     /// The rows that were read; `None` for those that do not verify.
     rows: HashMap<LookupRow, Option<Vec<u8>>>,
 }
 
-impl SegmentLookup {
-    /// Opens the look-up of the segment that begins with a chunk; `None` if there is none, or one of other records.
-    pub fn open(logs: &Arc<SnapshotLogs>, segment: &Range<ChunkNo>) -> Option<SegmentLookup> {
-        let of = finished(logs, segment).ok().flatten()?;
-        let opened = SegmentLookup::open_any(logs.dir(), logs.uuid(), of.first);
+impl OpenLookup {
+    /// Opens the look-up of a [span](SnapshotLogs::span_of); `None` if there is none, or one of other records.
+    pub fn open(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Option<OpenLookup> {
+        let of = written(logs, span).ok().flatten()?;
+        let opened = OpenLookup::open_any(logs.dir(), logs.uuid(), of.first);
         opened.ok()?.ok().filter(|lookup| lookup.table.of() == of)
     }
 
@@ -64,7 +64,7 @@ impl SegmentLookup {
         dir: &Path,
         uuid: &[u8; 16],
         first: Address,
-    ) -> std::io::Result<std::result::Result<SegmentLookup, FormatError>> {
+    ) -> std::io::Result<std::result::Result<OpenLookup, FormatError>> {
         let file = File::open(path_of(dir, first))?;
         let mut bytes = vec![0; LookupTable::HEADER_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
@@ -77,7 +77,7 @@ impl SegmentLookup {
         }
         file.read_exact_at(&mut bytes, 0)?;
         let table = LookupTable::decode(uuid, first, &bytes);
-        Ok(table.map(|table| SegmentLookup {
+        Ok(table.map(|table| OpenLookup {
             file,
             table,
             rows: HashMap::new(),
@@ -86,7 +86,7 @@ impl SegmentLookup {
 
     /// Whether a unit may hold a key of a field, by its hash.
     pub fn may_have(&mut self, source: SourceId, field: usize, hash: u64, unit: usize) -> bool {
-        let SegmentLookup { file, table, rows } = self;
+        let OpenLookup { file, table, rows } = self;
         let Some(of_field) = table.field(source, field) else {
             return true;
         };
@@ -107,17 +107,17 @@ fn read(file: &File, table: &LookupTable, row: LookupRow) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What identifies a segment; `None` if it is not finished, or its last chunk has no records.
-fn finished(logs: &Arc<SnapshotLogs>, segment: &Range<ChunkNo>) -> Result<Option<LookupOf>> {
-    if segment.end > logs.summarised_chunks() || segment.is_empty() {
+/// What identifies the units of a span; `None` if not all are written, or the last chunk has no records.
+fn written(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Result<Option<LookupOf>> {
+    if span.end > logs.summarised_chunks() || span.is_empty() {
         return Ok(None);
     }
-    let last = ChunkNo(segment.end.0 - 1);
+    let last = ChunkNo(span.end.0 - 1);
     let entry = CachedNodes::new(Arc::clone(logs)).entry(NodeId::summary(last))?;
     let is_there = entry.node_bytes > 0;
     Ok(is_there.then(|| LookupOf {
-        first: segment.start.address(logs.chunk_bytes()),
-        units: (segment.end.0 - segment.start.0).div_ceil(UNIT_CHUNKS) as usize,
+        first: span.start.address(logs.chunk_bytes()),
+        units: (span.end.0 - span.start.0).div_ceil(UNIT_CHUNKS) as usize,
         last: TimeRange {
             first: entry.first_arrival,
             last: entry.last_arrival,
@@ -136,13 +136,13 @@ fn declared(catalog: &Catalog) -> Vec<(SourceId, usize)> {
     fields.collect()
 }
 
-/// Builds the look-ups that a directory lacks, and removes those of segments that are gone.
+/// Builds the look-ups that a directory lacks, and removes those of units that are gone.
 pub struct Lookups {
     directory: Arc<Directory>,
     access: Access,
     /// The fields that those in `done` have.
     declared: Vec<(SourceId, usize)>,
-    /// The segments whose look-ups are there, or given up.
+    /// The first addresses of the look-ups that are there, or given up.
     done: BTreeSet<Address>,
     tries: BTreeMap<Address, u32>,
 }
@@ -159,7 +159,7 @@ impl Lookups {
         }
     }
 
-    /// Builds the look-up of one segment that lacks it. Returns false if none does. A look-up that cannot be built is tried again twice, and then reported in
+    /// Builds one look-up that is missing. Returns false if none is. A look-up that cannot be built is tried again twice, and then reported in
     /// the log and given up.
     ///
     /// # Errors
@@ -173,15 +173,15 @@ impl Lookups {
             self.tries.clear();
         }
         let logs = snapshot.logs();
-        let mut segment = logs.segment_of(logs.first_chunk());
-        self.remove_below(segment.start.address(logs.chunk_bytes()))?;
+        let mut span = logs.span_of(logs.first_chunk());
+        self.remove_below(span.start.address(logs.chunk_bytes()))?;
         if self.declared.is_empty() {
             return Ok(false);
         }
-        while segment.end <= logs.summarised_chunks() {
-            let first = segment.start.address(logs.chunk_bytes());
+        while span.end <= logs.summarised_chunks() {
+            let first = span.start.address(logs.chunk_bytes());
             if !self.done.contains(&first) {
-                let built = self.build_if_missing(&snapshot, &segment, poll);
+                let built = self.build_if_missing(&snapshot, &span, poll);
                 match built {
                     Ok(is_new) => {
                         self.done.insert(first);
@@ -198,14 +198,14 @@ impl Lookups {
                         if *tries >= TRIES {
                             self.done.insert(first);
                             tracing::error!(
-                                "the look-up of the segment at address {first} cannot be built: {error}; questions for keys read the segment"
+                                "the look-up at address {first} cannot be built: {error}; questions for keys read its units"
                             );
                         }
                         return Ok(false);
                     }
                 }
             }
-            segment = logs.segment_of(segment.end);
+            span = logs.span_of(span.end);
         }
         Ok(false)
     }
@@ -214,18 +214,18 @@ impl Lookups {
     fn build_if_missing(
         &self,
         snapshot: &Snapshot,
-        segment: &Range<ChunkNo>,
+        span: &Range<ChunkNo>,
         poll: &Poll<'_>,
     ) -> Result<bool> {
         let logs = snapshot.logs();
-        let Some(of) = finished(logs, segment)? else {
+        let Some(of) = written(logs, span)? else {
             return Ok(false);
         };
-        let is_whole = |lookup: SegmentLookup| {
+        let is_whole = |lookup: OpenLookup| {
             let mut fields = self.declared.iter();
             fields.all(|(source, field)| lookup.table.field(*source, *field).is_some())
         };
-        if SegmentLookup::open(logs, segment).is_some_and(is_whole) {
+        if OpenLookup::open(logs, span).is_some_and(is_whole) {
             return Ok(false);
         }
         let mut builder = LookupBuilder::new(logs.uuid(), of);
@@ -234,7 +234,7 @@ impl Lookups {
             let count = fields.partition_point(|(other, _)| other == source);
             let (of_source, rest) = fields.split_at(count);
             let of_source: Vec<usize> = of_source.iter().map(|(_, field)| *field).collect();
-            let keys = keys_of(snapshot, *source, &of_source, segment, of.units, poll)?;
+            let keys = keys_of(snapshot, *source, &of_source, span, of.units, poll)?;
             for (field, of_units) in of_source.iter().zip(keys) {
                 builder.add(*source, *field, &of_units);
             }
@@ -271,7 +271,7 @@ impl Lookups {
         })
     }
 
-    /// Removes the look-ups of segments below an address.
+    /// Removes the look-ups below an address.
     fn remove_below(&mut self, begin: Address) -> Result<()> {
         let folder = self.directory.path().join(LOOKUPS_NAME);
         let entries = match std::fs::read_dir(&folder) {
@@ -296,19 +296,19 @@ impl Lookups {
     }
 }
 
-/// The keys of some fields of a source in each unit of a segment.
+/// The keys of some fields of a source in each unit of a span.
 fn keys_of(
     snapshot: &Snapshot,
     source: SourceId,
     fields: &[usize],
-    segment: &Range<ChunkNo>,
+    span: &Range<ChunkNo>,
     units: usize,
     poll: &Poll<'_>,
 ) -> Result<Vec<Vec<UnitKeys>>> {
     let mut found = vec![vec![UnitKeys::Known(Vec::new()); units]; fields.len()];
     let spec = ScanSpec {
         source,
-        after: segment.start.address(snapshot.chunk_bytes()),
+        after: span.start.address(snapshot.chunk_bytes()),
         exact: Predicate::All,
         prune: Predicate::All,
         index_filters: Vec::new(),
@@ -319,14 +319,13 @@ fn keys_of(
         ..Ask::default()
     };
     let mut reader = scan.reader(ask());
-    let unit_of = |chunk: ChunkNo| ((chunk.0 - segment.start.0) / UNIT_CHUNKS) as usize;
+    let unit_of = |chunk: ChunkNo| ((chunk.0 - span.start.0) / UNIT_CHUNKS) as usize;
     let mut next = scan.next(poll)?;
-    while let Some(first) = next.filter(|chunk| *chunk < segment.end) {
+    while let Some(first) = next.filter(|chunk| *chunk < span.end) {
         let unit = unit_of(first);
         let mut chunks = vec![first];
         next = scan.next(poll)?;
-        while let Some(chunk) = next.filter(|chunk| *chunk < segment.end && unit_of(*chunk) == unit)
-        {
+        while let Some(chunk) = next.filter(|chunk| *chunk < span.end && unit_of(*chunk) == unit) {
             chunks.push(chunk);
             next = scan.next(poll)?;
         }
@@ -386,10 +385,10 @@ fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut Vec<u64>) {
     }
 }
 
-/// A unit of a segment with a look-up, for the test of zones.
+/// A unit with a look-up, for the test of zones.
 #[derive(Copy, Clone)]
 pub(crate) struct KeyedUnit<'a> {
-    pub lookup: &'a std::cell::RefCell<SegmentLookup>,
+    pub lookup: &'a std::cell::RefCell<OpenLookup>,
     pub source: SourceId,
     pub unit: usize,
 }
@@ -425,13 +424,13 @@ pub fn damaged_lookups(dir: &Path, uuid: &[u8; 16]) -> Result<Vec<(PathBuf, Stri
         let Some(first) = entry.file_name().to_str().and_then(lookup_of_name) else {
             continue;
         };
-        let what = match SegmentLookup::open_any(dir, uuid, first) {
-            // It was removed with its segment.
+        let what = match OpenLookup::open_any(dir, uuid, first) {
+            // It was removed with its units.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => error.to_string(),
             Err(error) => return Err(error).at(&entry.path()),
             Ok(Err(damage)) => damage.to_string(),
-            Ok(Ok(SegmentLookup { file, table, .. })) => {
+            Ok(Ok(OpenLookup { file, table, .. })) => {
                 let count = table
                     .rows()
                     .filter(|row| read(&file, &table, *row).is_none());

@@ -14,7 +14,8 @@ use super::scan_counters::ScanCounters;
 use super::tuning::Tuning;
 use crate::error::{Error, Result};
 use crate::format::{
-    FormatError, SourceZones, TIME_ENTRY_BYTES, Template, Unit, Zone, complete_chunks,
+    FormatError, LOOKUP_CHUNKS, SourceZones, TIME_ENTRY_BYTES, Template, Unit, Zone,
+    complete_chunks,
 };
 use crate::log::{HeldUnit, LogReader, Origin, Tails, UnitWanted};
 use crate::memory::NoMemory;
@@ -132,6 +133,14 @@ impl SnapshotLogs {
         let chunks = meta.segment_bytes.records / u64::from(meta.chunk_bytes);
         let first = chunk.0 - chunk.0 % chunks;
         ChunkNo(first)..ChunkNo(first + chunks)
+    }
+
+    /// The chunks that have a look-up together with a chunk: so many units, within one segment.
+    pub fn span_of(&self, chunk: ChunkNo) -> Range<ChunkNo> {
+        let segment = self.segment_of(chunk);
+        let in_segment = chunk.0 - segment.start.0;
+        let first = chunk.0 - in_segment % LOOKUP_CHUNKS;
+        ChunkNo(first)..ChunkNo(segment.end.0.min(first + LOOKUP_CHUNKS))
     }
 
     /// The number of chunks that a query may have to read.

@@ -200,7 +200,7 @@ pub struct FieldDef {
     /// The labels of the time series whose values the field holds, with the metric's name as `__name__`; empty for other fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, String>,
-    /// Look-ups tell in which units of a finished segment the field has a key.
+    /// Look-ups tell in which units of the log the field has a key.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lookup: bool,
 }

@@ -79,7 +79,7 @@ Example:
     },
     /// Build the look-ups that a directory without a daemon lacks
     ///
-    /// A daemon builds them by itself, some seconds after a segment is finished.
+    /// A daemon builds them by itself, some seconds after their part of the log is written.
     #[command(after_help = "Example:\n  ingestd index rebuild /var/lib/loom")]
     Rebuild {
         /// Loom directory
@@ -172,7 +172,7 @@ fn rebuild(dir: &Path) -> anyhow::Result<()> {
     }
     say(match built {
         0 => "all look-ups are there".to_owned(),
-        built => format!("built the look-ups of {built} segments"),
+        built => format!("built {built} look-ups"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The thread that builds the look-ups of finished segments. It reads as every reader does, and never holds the writer thread up.
+//! The thread that builds look-ups. It reads as every reader does, and never holds the writer thread up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use loom_engine::query::{Directory, Lookups, Poll};
 use super::DaemonError;
 use crate::threads::join;
 
-/// The interval between searches for segments without look-ups.
+/// The interval between searches for units without look-ups.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The thread. It ends with [`LookupsThread::stop`].

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::format::{SourceZones, UNIT_CHUNKS, Zone};
 use crate::proven::at_mut;
-use crate::query::lookups::{KeyedUnit, SegmentLookup};
+use crate::query::lookups::{KeyedUnit, OpenLookup};
 use crate::query::predicate::Test;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::zone_test::Zones;
@@ -34,7 +34,7 @@ struct SegmentUnits {
     pieces: Pieces,
     /// What stands at its end.
     zones: Option<SourceZones>,
-    lookup: Option<RefCell<SegmentLookup>>,
+    lookup: Option<SpanLookup>,
     /// Of each unit whether a row in it may be wanted; `None`: it was not asked yet.
     may_have: Vec<Option<bool>>,
 }
@@ -78,7 +78,11 @@ impl UnitPruning {
             };
             let known = latest.take_if(is_of);
             let known = known.unwrap_or_else(|| self.ask(&segment, layout));
-            !latest.insert(known).may_have(first, &self.logs, &self.test)
+            let known = latest.insert(known);
+            if self.is_keyed {
+                known.look_up(first, &self.logs);
+            }
+            !known.may_have(first, &self.logs, &self.test)
         })
     }
 
@@ -92,24 +96,39 @@ impl UnitPruning {
             layout: Arc::clone(layout),
             pieces,
             zones: zones.unwrap_or(None),
-            lookup: match self.is_keyed {
-                true => SegmentLookup::open(&self.logs, chunks).map(RefCell::new),
-                false => None,
-            },
+            lookup: None,
             may_have: vec![None; units as usize],
         }
     }
 }
 
+/// The look-up of a span of chunks, if there is one.
+struct SpanLookup {
+    chunks: Range<ChunkNo>,
+    lookup: Option<RefCell<OpenLookup>>,
+}
+
 impl SegmentUnits {
+    /// Opens the look-up of the unit that begins with this chunk.
+    fn look_up(&mut self, first: ChunkNo, logs: &Arc<SnapshotLogs>) {
+        if !(self.lookup.as_ref()).is_some_and(|span| span.chunks.contains(&first)) {
+            let chunks = logs.span_of(first);
+            let lookup = OpenLookup::open(logs, &chunks).map(RefCell::new);
+            self.lookup = Some(SpanLookup { chunks, lookup });
+        }
+    }
+
     /// Whether a row that satisfies a test may stand in the unit that begins with this chunk.
     fn may_have(&mut self, first: ChunkNo, logs: &SnapshotLogs, test: &Test) -> bool {
         let nth = ((first.0 - self.chunks.start.0) / UNIT_CHUNKS) as usize;
         let known = at_mut(&mut self.may_have, nth);
-        let unit = self.lookup.as_ref().map(|lookup| KeyedUnit {
-            lookup,
-            source: self.pieces.template().source,
-            unit: nth,
+        let lookup = self.lookup.as_ref();
+        let unit = lookup.and_then(|span| {
+            Some(KeyedUnit {
+                lookup: span.lookup.as_ref()?,
+                source: self.pieces.template().source,
+                unit: ((first.0 - span.chunks.start.0) / UNIT_CHUNKS) as usize,
+            })
         });
         let may = |of_fields: &[Zone]| {
             test.may_pass(Zones {
