@@ -3,7 +3,7 @@
 // Each thread has a slot, from the first event that names it until it ends. The key of a slot is the thread's id in the initial namespace; records have
 // ids in the recorder's namespace. A wakeup is noted at `sched_wakeup`, which the kernel passes after the thread has stopped; `sched_waking`, which
 // may come before that, is where the waker is known.
-#include "select.h"
+#include "follow.h"
 
 // The fields of the source `sched`, and no padding.
 struct record {
@@ -231,18 +231,12 @@ int sched_wakeup_new(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-SEC("raw_tracepoint")
-int process_fork(struct bpf_raw_tracepoint_args *ctx) {
-    follow_fork(ctx);
-    return 0;
-}
-
 // Arguments: the task, the former id of its thread.
 SEC("raw_tracepoint")
 int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     __u32 tid = bpf_get_current_pid_tgid(), old_tid = ctx->args[1];
 
-    if (forget_name()) {
+    if (rename_process()) {
         bpf_map_delete_elem(&slots, &old_tid);
         bpf_map_delete_elem(&slots, &tid);
     } else if (old_tid != tid) {
