@@ -16,6 +16,8 @@ pub const FUNCTIONS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 255;
 /// The most names in an error.
 const SUGGESTIONS: usize = 3;
+/// The prefix of instructions that the kernel of x86 does not move to a place of their own.
+const LOCK: u8 = 0xf0;
 /// The type of symbols whose function is chosen when a program starts.
 const STT_GNU_IFUNC: u8 = 10;
 
@@ -104,6 +106,8 @@ struct Symbol {
     mangled: String,
     offset: u64,
     is_ifunc: bool,
+    /// Whether its first instruction has the prefix `lock`.
+    is_locked: bool,
 }
 
 /// The names of a symbol.
@@ -133,9 +137,20 @@ impl Symbol {
         }
     }
 
-    fn is_called(&self) -> bool {
+    /// The reason why it cannot be recorded.
+    fn refusal(&self) -> Option<&'static str> {
         // A cold part is entered by a jump, and so its stack has no return address.
-        !NOT_CALLED.contains(&self.mangled.as_str()) && !self.mangled.contains(".cold")
+        if NOT_CALLED.contains(&self.mangled.as_str()) || self.mangled.contains(".cold") {
+            return Some(
+                "it does not return as functions do, so that recording it would end the program",
+            );
+        }
+        if self.is_ifunc {
+            return Some(
+                "a program chooses this function when it starts; give the one that is chosen, such as '__strlen_avx2' for strlen",
+            );
+        }
+        (self.is_locked).then_some("the kernel cannot probe its first instruction")
     }
 }
 
@@ -178,6 +193,7 @@ fn read(path: &Path) -> Result<Vec<Symbol>, String> {
         mangled,
         offset,
         is_ifunc,
+        is_locked: cfg!(target_arch = "x86_64") && data.get(offset as usize) == Some(&LOCK),
     };
     Ok(symbols.map(symbol).collect())
 }
@@ -232,18 +248,10 @@ fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> 
         };
         return Err(format!("the file has no such function; {hint}"));
     }
-    if found.iter().all(|(symbol, _)| symbol.is_ifunc) {
-        return Err(
-            "a program chooses this function when it starts; give the one that is chosen, such as '__strlen_avx2' for strlen"
-                .to_owned(),
-        );
-    }
-    found.retain(|(symbol, _)| !symbol.is_ifunc && symbol.is_called());
-    if found.is_empty() {
-        return Err(
-            "it does not return as functions do, so that recording it would end the program"
-                .to_owned(),
-        );
+    let refusal = found.first().and_then(|(symbol, _)| symbol.refusal());
+    found.retain(|(symbol, _)| symbol.refusal().is_none());
+    if let (true, Some(refusal)) = (found.is_empty(), refusal) {
+        return Err(refusal.to_owned());
     }
     // A function may have several names; those without underscores are for people.
     found.sort_by_key(|(symbol, _)| {
@@ -291,7 +299,7 @@ fn nearest<'a>(named: &'a [(&'a Symbol, Names)], text: &str) -> Vec<&'a str> {
     };
     let mut names: Vec<_> = named
         .iter()
-        .filter(|(symbol, _)| symbol.is_called())
+        .filter(|(symbol, _)| symbol.refusal().is_none())
         .map(|(symbol, names)| {
             names
                 .bare

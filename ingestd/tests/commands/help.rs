@@ -141,6 +141,8 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
             "syscalls",
             "sched",
             "process",
+            "tcp",
+            "function",
             "packets",
             "blockio",
             "pagecache",
@@ -182,6 +184,7 @@ fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() 
         ingestd-record-sched     | \-\-cgroup
         ingestd-record-process   | \-\-comm
         ingestd-record-tcp       | \-\-port
+        ingestd-record-function  | \-\-arg
         ingestd-record-packets   | \-\-interface
         ingestd-record-blockio   | \-\-device
         ingestd-record-pagecache | \-\-source
