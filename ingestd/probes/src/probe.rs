@@ -24,8 +24,6 @@ use crate::{Clock, ProbeError};
 pub const TICK: Duration = Duration::from_millis(20);
 /// The limit of one drain.
 pub const BATCH_BYTES: usize = 256 << 10;
-/// The links that one thread detaches.
-const LINKS_AT_A_TIME: usize = 8;
 /// How long `disarm` waits for records that programs were still writing.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
@@ -163,7 +161,7 @@ impl Probe {
     /// Detaches the programs, and drains the remaining records.
     pub fn disarm(&mut self, clock: Clock, out: &mut Vec<u8>) -> Result<Counts, ProbeError> {
         self.armed.set(0, 0, 0)?;
-        detach(std::mem::take(&mut self.links));
+        self.links.clear();
         // A program on another CPU may still be writing a record.
         let until = Instant::now() + LAST_RECORDS;
         loop {
@@ -201,16 +199,6 @@ impl Probe {
         }
         Ok(missed)
     }
-}
-
-/// Detaches programs. The kernel takes 0.1 s for each function, and not longer for several at a time.
-fn detach(mut links: Vec<Link>) {
-    std::thread::scope(|scope| {
-        while !links.is_empty() {
-            let some = links.split_off(links.len().saturating_sub(LINKS_AT_A_TIME));
-            scope.spawn(move || drop(some));
-        }
-    });
 }
 
 fn map(ebpf: &mut Ebpf, name: &str) -> Map {

@@ -163,9 +163,14 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
                 shell.0
             );
         }
-        let behind = of(&["record", "web.loom", "syscalls", ""]);
-        assert!(behind.contains("+"), "{}: {behind:?}", shell.0);
-        assert!(!behind.contains("packets"), "{}: {behind:?}", shell.0);
+        for words in [
+            &["record", "web.loom", "syscalls", ""][..],
+            &["record", "web.loom", "function", "libc.so.6:write", ""],
+        ] {
+            let behind = of(words);
+            assert!(behind.contains("+"), "{}: {behind:?}", shell.0);
+            assert!(!behind.contains("packets"), "{}: {behind:?}", shell.0);
+        }
     }
 }
 
