@@ -1,6 +1,6 @@
 //! The parts that the tests of captures share: a probe that this machine may refuse, and its payloads.
 
-#![allow(dead_code, reason = "no test uses all of them")]
+#![expect(dead_code, reason = "no test uses all of them")]
 
 use std::process::Child;
 use std::time::Duration;
