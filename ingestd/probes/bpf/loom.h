@@ -13,6 +13,8 @@ enum counter {
     UNPAIRED,  // ends whose beginning was not seen
     NO_SLOT,   // beginnings that the slots had no room for
     FILTERED,  // pairs that ended sooner than asked for
+    LEFT,      // beginnings whose end cannot come any more
+    TOO_DEEP,  // beginnings whose end the kernel does not report
     COUNTERS,
 };
 
@@ -73,12 +75,13 @@ static __always_inline void count(__u32 counter) {
 }
 
 // Reserves space for a record. The drainer polls, so a record wakes nobody.
-#define RESERVE(record) \
+#define RESERVE_BYTES(bytes) \
     ({ \
-        void *room = bpf_ringbuf_reserve(&ring, sizeof(*(record)), 0); \
+        void *room = bpf_ringbuf_reserve(&ring, bytes, 0); \
         count(room ? EMITTED : FAILED); \
         room; \
     })
+#define RESERVE(record) RESERVE_BYTES(sizeof(*(record)))
 #define SUBMIT(record) bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP)
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -107,7 +107,7 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx) {
 
     if (!is_armed())
         return 0;
-    forget_name();
+    rename_process();
     if (!is_selected(id))
         return 0;
     record = RESERVE(record);

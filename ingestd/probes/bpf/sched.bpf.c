@@ -3,7 +3,7 @@
 // Each thread has a slot, from the first event that names it until it ends. The key of a slot is the thread's id in the initial namespace; records have
 // ids in the recorder's namespace. A wakeup is noted at `sched_wakeup`, which the kernel passes after the thread has stopped; `sched_waking`, which
 // may come before that, is where the waker is known.
-#include "select.h"
+#include "follow.h"
 
 // The fields of the source `sched`, and no padding.
 struct record {
@@ -154,6 +154,11 @@ static __always_inline void start(struct slot *slot, __u64 now, struct task_stru
     slot->running_ns = now;
 }
 
+// Whether a thread that stops to sleep was woken since: from Linux 6.12 on that may be while the kernel looks for the next thread.
+static __always_inline int is_awake(struct task_struct *task) {
+    return bpf_core_field_exists(task->__state) && !BPF_CORE_READ(task, __state);
+}
+
 // Arguments: whether the thread could go on, the thread that stops, the thread that starts, the state of the first.
 SEC("raw_tracepoint")
 int sched_switch(struct bpf_raw_tracepoint_args *ctx) {
@@ -174,6 +179,10 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx) {
             slot->running_ns = 0;
             slot->stopped_ns = now;
             slot->runnable_ns = why == PREEMPTED ? now : 0;
+            if ((why == SLEEPS || why == BLOCKED) && is_awake(prev)) {
+                slot->runnable_ns = now;
+                slot->is_woken = 1;
+            }
         }
     }
     slot = slot_of(next);
@@ -231,18 +240,12 @@ int sched_wakeup_new(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-SEC("raw_tracepoint")
-int process_fork(struct bpf_raw_tracepoint_args *ctx) {
-    follow_fork(ctx);
-    return 0;
-}
-
 // Arguments: the task, the former id of its thread.
 SEC("raw_tracepoint")
 int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     __u32 tid = bpf_get_current_pid_tgid(), old_tid = ctx->args[1];
 
-    if (forget_name()) {
+    if (rename_process()) {
         bpf_map_delete_elem(&slots, &old_tid);
         bpf_map_delete_elem(&slots, &tid);
     } else if (old_tid != tid) {

@@ -67,6 +67,7 @@ struct task_struct {
     struct pid *thread_pid;
     struct signal_struct *signal;
     char comm[16];
+    unsigned int __state;
 } __attribute__((preserve_access_index));
 
 // The id of a thread in the recorder's namespace; 0: the thread is in another namespace, or has no id any more.
@@ -140,15 +141,17 @@ static __always_inline void follow_fork(struct bpf_raw_tracepoint_args *ctx) {
         count(NO_SLOT);
 }
 
-// A process that was recorded by its name has another name now. Returns whether it is no longer recorded.
-static __always_inline int forget_name(void) {
-    __u32 pid = recorded_id() >> 32;
+// A process executes a program, and so has another name. Returns whether it is no longer recorded.
+static __always_inline int rename_process(void) {
+    __u64 id = recorded_id();
+    __u32 pid = id >> 32;
     __u32 *why = bpf_map_lookup_elem(&processes, &pid);
+    int was_named = why && *why == BY_NAME && !follow;
 
-    if (follow || !why || *why != BY_NAME)
-        return 0;
-    bpf_map_delete_elem(&processes, &pid);
-    return 1;
+    if (was_named)
+        bpf_map_delete_elem(&processes, &pid);
+    // The names of its later threads differ, and one of those may have an event before the thread with this name.
+    return !is_selected(id) && was_named;
 }
 
 // A process ends with its last thread. Argument of the tracepoint: the task.

@@ -2,7 +2,7 @@
 //
 // Each thread has a slot for its current call, until the thread ends. The key of a slot is the thread's id in the initial namespace; processes
 // have their ids in the recorder's namespace.
-#include "select.h"
+#include "follow.h"
 
 // The fields of the source `syscall`, and 4 bytes of padding.
 struct record {
@@ -126,18 +126,12 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-SEC("raw_tracepoint")
-int process_fork(struct bpf_raw_tracepoint_args *ctx) {
-    follow_fork(ctx);
-    return 0;
-}
-
 // Arguments: the task, the former id of its thread.
 SEC("raw_tracepoint")
 int process_exec(struct bpf_raw_tracepoint_args *ctx) {
     __u32 tid = bpf_get_current_pid_tgid(), old_tid = ctx->args[1];
 
-    forget_name();
+    rename_process();
     if (old_tid != tid) {
         // A thread that executes a program takes over the id of the first thread.
         struct slot *slot = bpf_map_lookup_elem(&slots, &old_tid);

@@ -13,16 +13,20 @@ pub struct Counts {
     pub no_slot: u64,
     /// Pairs with less than the minimum latency.
     pub filtered: u64,
+    /// Beginnings whose end cannot come any more, as of calls that `longjmp` leaves. They are no loss.
+    pub left: u64,
+    /// Calls inside so many others that the kernel does not report their returns.
+    pub too_deep: u64,
     /// Events that came while the same CPU ran a program.
     pub missed: u64,
 }
 
 /// The number of counters of the programs.
-pub(crate) const COUNTERS: usize = 5;
+pub(crate) const COUNTERS: usize = 7;
 
 impl Counts {
     pub(crate) fn of(totals: [u64; COUNTERS], missed: u64) -> Counts {
-        let [emitted, failed, unpaired, no_slot, filtered] = totals;
+        let [emitted, failed, unpaired, no_slot, filtered, left, too_deep] = totals;
         Counts {
             emitted,
             failed,
@@ -30,12 +34,14 @@ impl Counts {
             unpaired: unpaired.saturating_sub(no_slot),
             no_slot,
             filtered,
+            left,
+            too_deep,
             missed,
         }
     }
 
     /// Events that happened and are in no record.
     pub fn lost(&self) -> u64 {
-        self.failed + self.no_slot + self.missed
+        self.failed + self.no_slot + self.too_deep + self.missed
     }
 }

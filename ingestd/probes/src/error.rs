@@ -18,7 +18,7 @@ pub enum ProbeError {
     #[error("{what} needs Linux {least} or later, and this kernel is {release}")]
     Release {
         what: &'static str,
-        least: &'static str,
+        least: String,
         release: String,
     },
     #[error("the kernel's tracepoint {tracepoint} is not readable ({detail}); {remedy}")]
@@ -29,6 +29,8 @@ pub enum ProbeError {
     },
     #[error("cannot record the cgroup '{}': {detail}; give a folder such as /sys/fs/cgroup/system.slice", path.display())]
     Cgroup { path: PathBuf, detail: String },
+    #[error("cannot record '{what}': {detail}")]
+    Function { what: String, detail: String },
     #[error("cannot load the program '{program}' into the kernel: {detail}")]
     Program { program: String, detail: String },
     #[error("cannot record process {0}: no process has this id")]

@@ -1,20 +1,23 @@
-//! Attaches programs in the kernel and drains their records. `syscalls`, `sched`, `process`, `blockio` and `pagecache` choose the programs and their filters.
+//! Attaches programs in the kernel and drains their records. The files of the captures choose the programs and their filters.
 //!
 //! A probe is opened before anything is recorded, so that missing prerequisites are known before a directory changes; `arm` begins the recording.
 //! After `disarm`, every record in the ring has been drained, and the counters no longer change.
 
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::trace_point::TracePointLink;
-use aya::programs::{Program, ProgramError};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use aya::programs::{Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::capabilities::{Capability, require};
 use crate::counts::{COUNTERS, Counts};
 use crate::namespace::namespace;
+use crate::symbols::Target;
 use crate::{Clock, ProbeError};
 
 /// The interval of draining. Each time wakes the threads behind it, which costs as much as many records.
@@ -25,9 +28,11 @@ pub const BATCH_BYTES: usize = 256 << 10;
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
 /// The place where a program is attached.
-pub(crate) enum Hook {
+pub(crate) enum Hook<'a> {
     Raw(&'static str),
     Tracepoint(&'static str, &'static str),
+    /// The beginnings or the returns of functions, in these processes; in all if there is none.
+    Functions(&'a Target, &'a [u32]),
 }
 
 /// The way from a program's records to payloads. A record begins with its time.
@@ -74,6 +79,7 @@ impl Payloads {
 enum Link {
     Raw(RawTracePointLink),
     Tracepoint(TracePointLink),
+    Function(UProbeLink),
 }
 
 /// Attached programs, and their maps.
@@ -94,7 +100,7 @@ impl Probe {
         object: &[u8],
         payloads: Payloads,
         globals: &[(&'static str, Vec<u8>)],
-        hooks: &[(&'static str, Hook)],
+        hooks: &[(&'static str, Hook<'_>)],
     ) -> Result<Probe, ProbeError> {
         require(what, &[Capability::Bpf, Capability::Perfmon])?;
         let own_pid = std::process::id().to_ne_bytes();
@@ -109,7 +115,7 @@ impl Probe {
         let mut ebpf = loader.load(object).map_err(unloadable)?;
         let mut links = Vec::with_capacity(hooks.len());
         for (name, hook) in hooks {
-            links.push(attach(&mut ebpf, name, hook)?);
+            attach(&mut ebpf, name, hook, &mut links)?;
         }
         Ok(Probe {
             ring: RingBuf::try_from(map(&mut ebpf, "ring"))?,
@@ -199,15 +205,21 @@ fn map(ebpf: &mut Ebpf, name: &str) -> Map {
     ebpf.take_map(name).expect("the object has its maps")
 }
 
-fn attach(ebpf: &mut Ebpf, name: &str, hook: &Hook) -> Result<Link, ProbeError> {
+fn attach(
+    ebpf: &mut Ebpf,
+    name: &str,
+    hook: &Hook<'_>,
+    links: &mut Vec<Link>,
+) -> Result<(), ProbeError> {
     let program = ebpf.program_mut(name).expect("the object has its programs");
-    match (program, hook) {
+    let link = match (program, hook) {
         (Program::RawTracePoint(program), Hook::Raw(tracepoint)) => {
             let link = program
                 .load()
                 .and_then(|()| program.attach(tracepoint))
                 .and_then(|id| program.take_link(id));
-            link.map(Link::Raw).map_err(|error| unusable(name, &error))
+            link.map(Link::Raw)
+                .map_err(|error| unusable(name, &error))?
         }
         (Program::TracePoint(program), Hook::Tracepoint(category, tracepoint)) => {
             program.load().map_err(|error| unusable(name, &error))?;
@@ -219,10 +231,44 @@ fn attach(ebpf: &mut Ebpf, name: &str, hook: &Hook) -> Result<Link, ProbeError> 
                     tracepoint: format!("{category}/{tracepoint}"),
                     remedy: remedy(),
                     detail: chain(&error),
-                })
+                })?
+        }
+        (Program::UProbe(program), Hook::Functions(target, pids)) => {
+            program.load().map_err(|error| unusable(name, &error))?;
+            return attach_to_functions(program, target, pids, links);
         }
         _ => unreachable!("the program {name} is attached to another kind of hook than it is of"),
+    };
+    links.push(link);
+    Ok(())
+}
+
+/// The program gets the number of its function as a cookie.
+fn attach_to_functions(
+    program: &mut UProbe,
+    target: &Target,
+    pids: &[u32],
+    links: &mut Vec<Link>,
+) -> Result<(), ProbeError> {
+    let only = pids.iter().copied().filter_map(NonZeroU32::new);
+    let mut scopes: Vec<_> = only.map(UProbeScope::OneProcess).collect();
+    if scopes.is_empty() {
+        scopes.push(UProbeScope::AllProcesses);
     }
+    for function in &target.functions {
+        for scope in &scopes {
+            let point = UProbeAttachPoint {
+                location: UProbeAttachLocation::AbsoluteOffset(function.offset),
+                cookie: Some(u64::from(function.number)),
+            };
+            let link = program
+                .attach(point, &target.path, *scope)
+                .and_then(|id| program.take_link(id));
+            let link = link.map_err(|error| target.error(&function.name, chain(&error)))?;
+            links.push(Link::Function(link));
+        }
+    }
+    Ok(())
 }
 
 /// A remedy for an unreadable tracepoint of tracefs.

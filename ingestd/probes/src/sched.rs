@@ -5,6 +5,7 @@ use std::time::Duration;
 use aya::include_bytes_aligned;
 
 use crate::probe::{Hook, Payloads};
+use crate::release::{Release, require_release};
 use crate::{Probe, ProbeError, Selection};
 
 /// The length of a payload, with the own time.
@@ -35,7 +36,8 @@ impl Sched {
 
     /// Attaches the programs. Nothing is recorded yet.
     pub fn open(&self) -> Result<Probe, ProbeError> {
-        require_states()?;
+        // Since then the kernel gives the state of a thread that stops to the tracepoint.
+        require_release("'sched'", Release(5, 18))?;
         self.selection.check()?;
         let off_ns_min = u64::try_from(self.off_min.as_nanos()).unwrap_or(u64::MAX);
         let mut globals = self.selection.globals().to_vec();
@@ -71,22 +73,4 @@ impl Sched {
         }
         Ok(count)
     }
-}
-
-/// Fails if the kernel does not give the state of a thread that stops to the tracepoint.
-fn require_states() -> Result<(), ProbeError> {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy().into_owned();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map_while(|part| part.parse().ok());
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= (5, 18) {
-        return Ok(());
-    }
-    Err(ProbeError::Release {
-        what: "'sched'",
-        least: "5.18",
-        release,
-    })
 }

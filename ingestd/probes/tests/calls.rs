@@ -4,14 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod shared;
+
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use loom_probes::{
-    Clock, Counts, NUMBER_UNKNOWN, Probe, ProbeError, Selection, Syscalls, number_of,
-};
+use loom_probes::{Clock, Counts, NUMBER_UNKNOWN, Probe, Selection, Syscalls, number_of};
+use shared::{drained, opened, own_name, skip};
 
 /// How many calls the program makes; the program is only itself where this is set.
 const CALLS: &str = "LOOM_PROBES_CALLS";
@@ -74,41 +75,16 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A probe, or nothing where this machine lets nobody record: a failure where `CI` is set.
-fn open(filter: &Syscalls) -> Option<Probe> {
-    match filter.open() {
-        Ok(probe) => Some(probe),
-        Err(error @ ProbeError::Capability { .. }) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI skips nothing: {error}"
-            );
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// The same, which records already.
+/// A probe that records already.
 fn armed(filter: &Syscalls) -> Option<Probe> {
-    let mut probe = open(filter)?;
+    let mut probe = opened(filter.open())?;
     probe.arm().unwrap();
     Some(probe)
 }
 
 /// Drains until the program has ended; the payloads, what the kernel counted, and how many calls were under way.
 fn record(mut probe: Probe, mut program: Child) -> (Vec<Vec<u8>>, Counts, u64) {
-    let clock = Clock::take();
-    let mut bytes = Vec::new();
-    while program.try_wait().unwrap().is_none() {
-        let mut batch = Vec::new();
-        if probe.drain(clock, &mut batch) {
-            thread::yield_now();
-        }
-        bytes.append(&mut batch);
-    }
-    let counts = probe.disarm(clock, &mut bytes).unwrap();
+    let (bytes, counts) = drained(&mut probe, &mut program);
     let under_way = Syscalls::under_way(&mut probe).unwrap();
     let payloads = bytes.chunks(usize::from(Syscalls::PAYLOAD_BYTES));
     (payloads.map(<[u8]>::to_vec).collect(), counts, under_way)
@@ -126,12 +102,6 @@ fn getppid() -> Syscalls {
         numbers: vec![number_of("getppid").unwrap()],
         ..Syscalls::default()
     }
-}
-
-/// Of the program's name, as the kernel keeps it.
-fn own_name() -> String {
-    let exe = std::env::current_exe().unwrap();
-    exe.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 fn getppid_by_name() -> Syscalls {
@@ -223,9 +193,9 @@ fn calls_of_a_shell(follow: bool, calls: u64) -> Option<u64> {
         },
         ..getppid()
     };
-    let opened = open(&filter);
+    let probe = opened(filter.open());
     let begun = shell.stdin.take();
-    let Some(mut probe) = opened else {
+    let Some(mut probe) = probe else {
         drop(begun);
         shell.wait().unwrap();
         return None;
@@ -264,7 +234,7 @@ fn a_process_that_executes_another_program_is_no_longer_recorded_by_its_name() {
         selection: named("sh".to_owned()),
         ..getppid()
     };
-    let Some(mut probe) = open(&filter) else {
+    let Some(mut probe) = opened(filter.open()) else {
         return;
     };
     let mut shell = shell(10_000);
@@ -293,7 +263,7 @@ fn calls_that_are_shorter_than_asked_for_are_filtered_and_no_loss() {
 
 #[test]
 fn the_id_of_a_thread_is_refused_with_that_of_its_process() {
-    if open(&getppid()).is_none() {
+    if opened(getppid().open()).is_none() {
         return;
     }
     let (process, own) = (std::process::id(), rustix::thread::gettid());
@@ -375,7 +345,7 @@ fn inside() {
 #[test]
 fn in_a_pid_namespace_processes_are_recorded_by_the_ids_that_they_have_there() {
     let _alone = alone();
-    if open(&getppid()).is_none() {
+    if opened(getppid().open()).is_none() {
         return;
     }
     let output = Command::new("unshare")
@@ -409,11 +379,7 @@ fn all_calls_of_a_program_are_those_that_strace_counts() {
     let _alone = alone();
     let has_strace = Command::new("strace").arg("--version").output().is_ok();
     if !has_strace {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "strace is missing, and CI skips nothing"
-        );
-        println!("skipped: strace is missing");
+        skip("strace is missing");
         return;
     }
     let filter = Syscalls {

@@ -6,10 +6,13 @@
     reason = "helpers of tests fail by panicking"
 )]
 
+mod shared;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use loom_probes::{Clock, ProbeError, TCP_EVENTS, TCP_STATES, Tcp};
+use loom_probes::{Clock, TCP_EVENTS, TCP_STATES, Tcp};
+use shared::{framed, opened};
 
 const CONNECTIONS: usize = 100;
 
@@ -47,31 +50,13 @@ fn recorded(port: u16, act: impl FnOnce()) -> Option<Vec<Event>> {
         ports: vec![port],
         ..Tcp::default()
     };
-    let mut probe = match filter.open() {
-        Ok(probe) => probe,
-        Err(error @ ProbeError::Capability { .. }) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI skips nothing: {error}"
-            );
-            println!("skipped: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let mut probe = opened(filter.open())?;
     probe.arm().unwrap();
     act();
     let mut bytes = Vec::new();
     let counts = probe.disarm(Clock::take(), &mut bytes).unwrap();
     assert_eq!(counts.lost(), 0, "{counts:?}");
-    let mut rest = bytes.as_slice();
-    let mut events = Vec::new();
-    while let Some((length, after)) = rest.split_first_chunk() {
-        let (payload, after) = after.split_at(usize::from(u16::from_le_bytes(*length)));
-        events.push(Event::of(payload));
-        rest = after;
-    }
-    Some(events)
+    Some(framed(&bytes).into_iter().map(Event::of).collect())
 }
 
 // case Recording: events of the kernel

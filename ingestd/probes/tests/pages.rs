@@ -2,30 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod shared;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 
-use loom_probes::{Blockio, Clock, Pagecache, Probe, ProbeError};
+use loom_probes::{Blockio, Clock, Pagecache};
+use shared::opened;
 
 const PAGES: u64 = 5000;
 const PAGE_BYTES: u64 = 4096;
-
-/// A probe, or nothing where this machine lets nobody record: a failure where `CI` is set.
-fn opened(result: Result<Probe, ProbeError>) -> Option<Probe> {
-    match result {
-        Ok(probe) => Some(probe),
-        Err(error @ (ProbeError::Capability { .. } | ProbeError::Tracefs { .. })) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI skips nothing: {error}"
-            );
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 /// A file of so many pages on the disk that holds this executable, and nothing of it in the page cache.
 fn cold_file() -> tempfile::NamedTempFile {
@@ -94,7 +81,7 @@ fn the_bytes_of_a_file_that_is_read_are_among_the_requests_of_its_disk() {
     assert_eq!(counts.lost(), 0, "{counts:?}");
     let reads = bytes
         .chunks(usize::from(Blockio::PAYLOAD_BYTES))
-        .filter(|payload| payload[32] == 0)
-        .map(|payload| u64::from(u32::from_le_bytes(payload[24..28].try_into().unwrap())));
+        .filter(|payload| payload[9] == 0)
+        .map(|payload| u64::from(u32::from_le_bytes(payload[40..44].try_into().unwrap())));
     assert!(reads.sum::<u64>() >= PAGES * PAGE_BYTES, "{counts:?}");
 }

@@ -8,13 +8,16 @@
     reason = "helpers of tests fail by panicking"
 )]
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use loom_probes::{Clock, Counts, ProbeError, REASONS, Sched, Selection};
+use loom_probes::{Counts, REASONS, Sched, Selection};
+use shared::{drained, opened, own_name};
 
 /// The file to which the program writes what the kernel counted; the program is only itself where this is set.
 const OUT: &str = "LOOM_PROBES_OUT";
@@ -86,44 +89,24 @@ impl Run {
 
 /// The runs of the program, and the lines that it wrote; nothing where this machine lets nobody record, which is a failure where `CI` is set.
 fn recorded(off_min: Duration) -> Option<(u32, Vec<Run>, String, Counts)> {
-    let name = std::env::current_exe().unwrap();
     let filter = Sched {
         selection: Selection {
-            names: vec![name.file_name().unwrap().to_str().unwrap().to_owned()],
+            names: vec![own_name()],
             ..Selection::default()
         },
         off_min,
     };
-    let mut probe = match filter.open() {
-        Ok(probe) => probe,
-        Err(error @ ProbeError::Capability { .. }) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "CI skips nothing: {error}"
-            );
-            println!("skipped: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let mut probe = opened(filter.open())?;
     let out = tempfile::NamedTempFile::new().unwrap();
     probe.arm().unwrap();
-    let clock = Clock::take();
-    let mut program = Command::new(&name)
+    let mut program = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "program"])
         .env(OUT, out.path())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let pid = program.id();
-    let mut bytes = Vec::new();
-    while program.try_wait().unwrap().is_none() {
-        let mut batch = Vec::new();
-        probe.drain(clock, &mut batch);
-        bytes.append(&mut batch);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let counts = probe.disarm(clock, &mut bytes).unwrap();
+    let (bytes, counts) = drained(&mut probe, &mut program);
     assert_eq!(counts.lost(), 0, "{counts:?}");
     let runs = bytes.chunks(usize::from(Sched::PAYLOAD_BYTES)).map(Run::of);
     let runs = runs.filter(|run| run.pid == pid).collect();

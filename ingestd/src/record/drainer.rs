@@ -133,9 +133,7 @@ fn drain(
             .context("cannot start a thread")?;
         let handed_over = queue.iter().try_for_each(|drained| match drained {
             Drained::Batch(batch) => outlet.push_at_once(kind.shape, &batch),
-            Drained::Lost(loss) => {
-                outlet.lost(loss.records, loss.span, "the kernel had no room for them")
-            }
+            Drained::Lost(loss) => outlet.lost(loss.records, loss.span, loss.why),
         });
         // The closed queue ends the drainer.
         drop(queue);
@@ -215,6 +213,12 @@ fn ending(last: &Last, kind: &Kind, under_way: u64) -> Ending {
         notes.push(format!(
             "{ends} without a beginning: {}; not a loss",
             kind.unpaired
+        ));
+    }
+    if last.counts.left > 0 {
+        let events = counted(last.counts.left, kind.event);
+        notes.push(format!(
+            "{events} that were left without an end, as by longjmp or the end of a thread; not a loss"
         ));
     }
     if under_way > 0 {

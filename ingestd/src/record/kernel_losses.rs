@@ -9,11 +9,16 @@ use loom_probes::Counts;
 /// wall clock once a second.
 const ALLOWANCE_NS: i64 = 10_000_000;
 
+const NO_ROOM: &str = "the kernel had no room for them";
+const TOO_DEEP: &str =
+    "they were calls inside more than 64 others, whose returns the kernel does not report";
+
 /// Records that the kernel lost.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelLoss {
     pub(super) records: u64,
     pub(super) span: TimeRange,
+    pub(super) why: &'static str,
 }
 
 /// The losses up to the last look.
@@ -24,6 +29,8 @@ pub(super) struct KernelLosses {
     failed: u64,
     /// Events whose beginning or end was missed.
     unseen: u64,
+    /// Calls whose end the kernel did not report.
+    too_deep: u64,
 }
 
 impl KernelLosses {
@@ -33,6 +40,7 @@ impl KernelLosses {
             looked: now,
             failed: 0,
             unseen: 0,
+            too_deep: 0,
         }
     }
 
@@ -43,7 +51,8 @@ impl KernelLosses {
         before: Timestamp,
         after: Timestamp,
     ) -> Vec<KernelLoss> {
-        let unseen = counts.lost() - counts.failed;
+        let too_deep = counts.too_deep;
+        let unseen = counts.lost() - counts.failed - too_deep;
         let first = Timestamp(self.looked.min(before).0 - ALLOWANCE_NS);
         let full = KernelLoss {
             records: counts.failed - self.failed,
@@ -51,21 +60,26 @@ impl KernelLosses {
                 first,
                 last: Timestamp(after.max(before).0 + ALLOWANCE_NS),
             },
+            why: NO_ROOM,
         };
         // An event whose beginning was missed may end at any later time.
-        let unseen_now = KernelLoss {
-            records: unseen - self.unseen,
+        let until_ever = |records, why| KernelLoss {
+            records,
             span: TimeRange {
                 first,
                 last: Timestamp::MAX,
             },
+            why,
         };
+        let unseen_now = until_ever(unseen - self.unseen, NO_ROOM);
+        let too_deep_now = until_ever(too_deep - self.too_deep, TOO_DEEP);
         *self = KernelLosses {
             looked: before,
             failed: counts.failed,
             unseen,
+            too_deep,
         };
-        let mut losses = vec![full, unseen_now];
+        let mut losses = vec![full, unseen_now, too_deep_now];
         losses.retain(|loss| loss.records > 0);
         losses
     }
@@ -93,6 +107,9 @@ mod tests {
         let [unseen] = losses.look(&counts, at(11), at(11)).try_into().unwrap();
         assert_eq!((unseen.records, unseen.span.last), (2, Timestamp::MAX));
         assert!(unseen.span.first < at(10));
+        counts.too_deep = 3;
+        let [too_deep] = losses.look(&counts, at(12), at(12)).try_into().unwrap();
+        assert_eq!((too_deep.records, too_deep.why), (3, TOO_DEEP));
     }
 
     #[test]

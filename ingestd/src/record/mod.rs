@@ -7,6 +7,7 @@ mod blockio;
 mod command;
 mod devices;
 mod drainer;
+mod function;
 mod kernel_losses;
 mod outlet;
 mod packet_counts;
@@ -33,10 +34,12 @@ use crate::daemon::Daemon;
 use crate::protocol::ErrorCode;
 pub use blockio::blockio;
 pub use command::{json, lines};
-use loom_probes::{Capability, drop_all_except};
+pub use function::function;
 pub use loom_probes::{
-    Cgroup, NAME_BYTES_MAX, Processes, Sched, Selection, Syscalls, Tcp, number_of,
+    ARGS_MAX, Argument, Cgroup, Function, NAME_BYTES_MAX, Processes, Sched, Selection, Syscalls,
+    Target, Tcp, ValueType, number_of,
 };
+use loom_probes::{Capability, drop_all_except};
 use outlet::Outlet;
 pub use packets::Packets;
 pub use pagecache::pagecache;

@@ -143,6 +143,8 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
             "syscalls",
             "sched",
             "process",
+            "tcp",
+            "function",
             "packets",
             "blockio",
             "pagecache",
@@ -163,9 +165,14 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
                 shell.0
             );
         }
-        let behind = of(&["record", "web.loom", "syscalls", ""]);
-        assert!(behind.contains("+"), "{}: {behind:?}", shell.0);
-        assert!(!behind.contains("packets"), "{}: {behind:?}", shell.0);
+        for words in [
+            &["record", "web.loom", "syscalls", ""][..],
+            &["record", "web.loom", "function", "libc.so.6:write", ""],
+        ] {
+            let behind = of(words);
+            assert!(behind.contains("+"), "{}: {behind:?}", shell.0);
+            assert!(!behind.contains("packets"), "{}: {behind:?}", shell.0);
+        }
     }
 }
 
@@ -186,6 +193,7 @@ fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() 
         ingestd-record-sched     | \-\-cgroup
         ingestd-record-process   | \-\-comm
         ingestd-record-tcp       | \-\-port
+        ingestd-record-function  | \-\-arg
         ingestd-record-packets   | \-\-interface
         ingestd-record-blockio   | \-\-device
         ingestd-record-pagecache | \-\-source

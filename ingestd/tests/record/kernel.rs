@@ -39,37 +39,42 @@ fn without_the_capabilities_one_sentence_names_them_and_nothing_is_made() {
 
 // case Recording: events of the kernel
 #[test]
-fn exactly_the_system_calls_of_a_process_are_recorded() {
+fn exactly_the_system_calls_and_the_calls_of_a_function_of_a_process_are_recorded() {
     if !may_record() {
         return;
     }
-    let scene = scene();
-    let mut shell = Command::new("sh");
-    let calls = "i=0; while [ $i -lt 500 ]; do umask >/dev/null; i=$((i+1)); done";
-    shell.args(["-c", &format!("while read line; do umask; done; {calls}")]);
-    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut shell = shell.spawn().unwrap();
-    let pid = shell.id().to_string();
-    let umask = ["syscalls", "--pid", &pid, "--syscall", "umask"];
-    let child = scene.start(&umask, "syscall");
-    // The programs are armed after the source is there.
-    let mut asked = shell.stdin.take().unwrap();
-    let mut masks = BufReader::new(shell.stdout.take().unwrap()).lines();
-    while scene.payloads("syscall").is_empty() {
-        asked.write_all(b"\n").unwrap();
-        masks.next().unwrap().unwrap();
+    let function = ["function", "libc.so.6:umask", "--arg=0:u32:mask"];
+    for (capture, source) in [
+        (&["syscalls", "--syscall", "umask"][..], "syscall"),
+        (&function, "umask"),
+    ] {
+        let scene = scene();
+        let mut shell = Command::new("sh");
+        let calls = "i=0; while [ $i -lt 500 ]; do umask >/dev/null; i=$((i+1)); done";
+        shell.args(["-c", &format!("while read line; do umask; done; {calls}")]);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let pid = shell.id().to_string();
+        let child = scene.start(&[capture, &["--pid", &pid]].concat(), source);
+        // The programs are armed after the source is there.
+        let mut asked = shell.stdin.take().unwrap();
+        let mut masks = BufReader::new(shell.stdout.take().unwrap()).lines();
+        while scene.payloads(source).is_empty() {
+            asked.write_all(b"\n").unwrap();
+            masks.next().unwrap().unwrap();
+        }
+        let mark = now();
+        drop(asked);
+        assert!(shell.wait().unwrap().success());
+        // The process has ended, and so does the recording.
+        let output = Ended::once(child).ends(0);
+        says(&output.err, "have ended");
+        // The shell's umask sets it, and sets it back.
+        let payloads = scene.payloads(source);
+        let marked = payloads.iter().filter(|payload| own_time(payload) >= mark);
+        assert_eq!(marked.count(), 1000, "{source}");
+        assert!(scene.is_complete(source));
     }
-    let mark = now();
-    drop(asked);
-    assert!(shell.wait().unwrap().success());
-    // The process has ended, and so does the recording.
-    let output = Ended::once(child).ends(0);
-    says(&output.err, "have ended");
-    // The shell's umask sets it, and sets it back.
-    let payloads = scene.payloads("syscall");
-    let marked = payloads.iter().filter(|payload| own_time(payload) >= mark);
-    assert_eq!(marked.count(), 1000);
-    assert!(scene.is_complete("syscall"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn usage_errors_name_what_is_missing_or_too_long() {
         (&["syscalls"], directory),
         (
             &[dir, "foo"],
-            "'foo' is not a capture; give one of syscalls, sched, process, tcp, packets, ",
+            "'foo' is not a capture; give one of syscalls, sched, process, tcp, function, ",
         ),
         (&[dir], "no capture is given; give one of syscalls, "),
         (&[dir, "syscalls", "+"], around),
@@ -63,6 +63,12 @@ fn usage_errors_name_what_is_missing_or_too_long() {
         (&[dir, "syscalls", "--comm", ""], "it is empty"),
         (&[dir, "syscalls", "--comm", long], "give 'a-name-of-20-by'"),
         (&[dir, "sched", "--min", "x"], "'--min <TIME>'"),
+        (&[dir, "function"], "<BINARY:SYMBOL>"),
+        (&[dir, "function", "a:b", "--arg", "x"], "as in '0:u64'"),
+        (
+            &[dir, "function", "a:b", "--result", "f64"],
+            "'f64' is not a type; use one of i8, ",
+        ),
     ] {
         run(&[&["record"], args].concat()).ends(2).says(expected);
         assert!(!scene.dir.exists());
@@ -84,6 +90,8 @@ fn the_help_shows_the_options_of_the_whole_recording_first() {
         "syscalls",
         "sched",
         "process",
+        "tcp",
+        "function",
         "packets",
         "blockio",
         "pagecache",
@@ -133,7 +141,7 @@ fn a_size_for_a_daemon_that_runs_is_an_error() {
 }
 
 #[test]
-fn a_device_or_an_interface_that_does_not_exist_is_named_with_those_that_do() {
+fn what_does_not_exist_is_named_with_what_does() {
     if !may_record() {
         return;
     }
@@ -143,6 +151,10 @@ fn a_device_or_an_interface_that_does_not_exist_is_named_with_those_that_do() {
     for (args, expected) in [
         (&["blockio", "--device", "/dev/nosuch"][..], device),
         (&["packets", "-i", "nosuch"], interface),
+        (
+            &["function", "libc.so.6:getppid_"],
+            "no such function; did you mean getppid",
+        ),
     ] {
         let output = scene.record(args).ends(1);
         let said = &output.err;

@@ -9,8 +9,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
-    Capture, Cgroup, NAME_BYTES_MAX, Packets, Processes, Sched, Selection, Syscalls, Tcp, blockio,
-    json, lines, number_of, pagecache, process, sched, syscalls, tcp,
+    ARGS_MAX, Argument, Capture, Cgroup, Function, NAME_BYTES_MAX, Packets, Processes, Sched,
+    Selection, Syscalls, Target, Tcp, ValueType, blockio, function, json, lines, number_of,
+    pagecache, process, sched, syscalls, tcp,
 };
 
 use crate::cli::declared::declared;
@@ -131,6 +132,32 @@ pub(super) enum What {
         #[command(flatten)]
         whole: Whole,
     },
+    /// Record calls of a function of a program or library, one record at the end of each
+    #[command(
+        after_help = "Example:\n  ingestd record live.loom function libssl.so:SSL_write --comm nginx --arg 2:i32:bytes --result i32"
+    )]
+    Function {
+        /// Program or library, by its path or name, and function, by its symbol as it is or demangled; with * and ? several functions
+        #[arg(value_name = "BINARY:SYMBOL")]
+        target: String,
+        #[command(flatten)]
+        who: Who,
+        /// Argument to record: its place from 0, its type (i8 to i64, u8 to u64, bool, ptr, or str for a text that ends with NUL), and the name of
+        /// its field. May be repeated
+        #[arg(long = "arg", value_name = "N:TYPE[:NAME]", value_parser = argument)]
+        args: Vec<(Argument, String)>,
+        /// Type of the result to record
+        #[arg(long, value_name = "TYPE")]
+        result: Option<ValueType>,
+        /// Record only calls that took at least this long, such as 1ms
+        #[arg(long, value_name = "TIME")]
+        min: Option<Span>,
+        /// Source to record into [default: SYMBOL]
+        #[arg(long, value_name = "NAME")]
+        source: Option<String>,
+        #[command(flatten)]
+        whole: Whole,
+    },
     /// Record packets, with tcpdump
     #[command(after_help = "Example:\n  ingestd record live.loom packets -i lo port 6379")]
     Packets {
@@ -219,6 +246,21 @@ fn name_of_task(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// An argument, and the name of its field.
+fn argument(text: &str) -> Result<(Argument, String), String> {
+    let mut parts = text.splitn(3, ':');
+    let (place, ty) = (parts.next().unwrap_or_default(), parts.next());
+    let number = place.parse().ok();
+    let (Some(number), Some(ty)) = (number, ty) else {
+        return Err(
+            "it is not the place and the type of an argument; give them as in '0:u64'".to_owned(),
+        );
+    };
+    let ty = ty.parse::<ValueType>()?;
+    let name = parts.next().map_or(format!("arg{place}"), str::to_owned);
+    Ok((Argument { place: number, ty }, name))
+}
+
 impl What {
     pub(super) fn whole(&self) -> &Whole {
         match self {
@@ -226,6 +268,7 @@ impl What {
             | What::Sched { whole, .. }
             | What::Process { whole, .. }
             | What::Tcp { whole, .. }
+            | What::Function { whole, .. }
             | What::Blockio { whole, .. }
             | What::Pagecache { whole, .. }
             | What::Packets { whole, .. }
@@ -262,6 +305,30 @@ impl What {
             What::Process { who, source, .. } => {
                 let selection = who.selection()?;
                 process(&Processes { selection }, source)
+            }
+            What::Function {
+                target,
+                who,
+                args,
+                result,
+                min,
+                source,
+                ..
+            } => {
+                ensure!(
+                    args.len() <= ARGS_MAX,
+                    "at most {ARGS_MAX} arguments are recorded; omit an --arg"
+                );
+                let selection = who.selection()?;
+                let (args, names): (Vec<_>, Vec<_>) = args.into_iter().unzip();
+                let filter = Function {
+                    target: Target::find(&target, &selection.pids)?,
+                    selection,
+                    latency_min: min.map_or(Duration::ZERO, |Span(time)| time),
+                    args,
+                    result,
+                };
+                function(&filter, &names, source)
             }
             What::Tcp {
                 ports,

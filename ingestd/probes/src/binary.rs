@@ -1,0 +1,111 @@
+//! Finds the file of a program or library by its name, and the file with its debug symbols.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Lists the libraries of this machine, for its loader. Their paths are among its texts, which NULs end.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+const LIBRARY_FOLDERS: [&str; 5] = ["/lib64", "/usr/lib64", "/usr/local/lib", "/usr/lib", "/lib"];
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+/// The file of a path or of a name such as `redis-server`, `libssl.so` or `libc`: a file that a process of `pids` has mapped, a library, or a program of
+/// `PATH`.
+pub(crate) fn find(name: &str, pids: &[u32]) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if name.contains('/') || path.is_file() {
+        return path.is_file().then(|| path.to_owned());
+    }
+    let mapped = pids.iter().flat_map(|pid| mapped(*pid));
+    let cache = std::fs::read(LOADER_CACHE).unwrap_or_default();
+    let cached = cache
+        .split(|byte| *byte == 0)
+        .filter(|text| text.starts_with(b"/"))
+        .map(|text| Path::new(std::ffi::OsStr::from_bytes(text)).to_owned());
+    let in_folders = LIBRARY_FOLDERS.iter().flat_map(entries);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let programs = std::env::split_paths(&paths).map(|folder| folder.join(name));
+    let all = mapped.chain(cached).chain(in_folders).chain(programs);
+    let mut candidates = all.filter(|path| is_named(path, name) && path.is_file());
+    let first = candidates.next()?;
+    let is_exact = |path: &PathBuf| path.file_name() == Some(name.as_ref());
+    if is_exact(&first) {
+        return Some(first);
+    }
+    Some(candidates.find(is_exact).unwrap_or(first))
+}
+
+/// The files that a process has mapped, by paths that also lead there from another mount namespace.
+fn mapped(pid: u32) -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let path_of = |line: &str| {
+        let (_, path) = line.split_once('/')?;
+        let [own, outside] = [format!("/proc/{pid}/root/{path}"), format!("/{path}")];
+        let own = PathBuf::from(own);
+        Some(if own.is_file() { own } else { outside.into() })
+    };
+    let mut paths: Vec<_> = maps.lines().filter_map(path_of).collect();
+    paths.dedup();
+    paths
+}
+
+fn entries(folder: &&str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Whether a file has this name, perhaps with a version or `.so` behind it.
+fn is_named(path: &Path, name: &str) -> bool {
+    let file = path.file_name().and_then(|file| file.to_str());
+    let Some(rest) = file.and_then(|file| file.strip_prefix(name)) else {
+        return false;
+    };
+    let is_library = name.contains(".so");
+    rest.is_empty() || rest.starts_with(if is_library { "." } else { ".so" })
+}
+
+/// The files that may have the symbols of a stripped file, by its build id and by the name that it gives.
+pub(crate) fn debug_files(path: &Path, build_id: &[u8], link: &[u8]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if let Some((first, rest)) = build_id.split_first() {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        files.push(format!("{DEBUG_ROOT}/.build-id/{first:02x}/{rest}.debug").into());
+    }
+    if let Ok(path) = path.canonicalize()
+        && let Some(folder) = path.parent()
+        && !link.is_empty()
+    {
+        let link = std::ffi::OsStr::from_bytes(link);
+        files.push(folder.join(link));
+        files.push(folder.join(".debug").join(link));
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        files.push(Path::new(DEBUG_ROOT).join(below).join(link));
+    }
+    files.retain(|file| file.is_file());
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_named_with_or_without_its_version() {
+        let is = |path: &str, name: &str| is_named(Path::new(path), name);
+        assert!(is("/lib/libssl.so.3", "libssl.so.3") && is("/lib/libssl.so.3", "libssl.so"));
+        assert!(is("/lib/libssl.so.3", "libssl") && is("/usr/bin/env", "env"));
+        assert!(!is("/lib/libssl.so.3", "libs") && !is("/lib/libssl3.so", "libssl"));
+        assert!(!is("/usr/bin/redis-server", "redis"));
+    }
+
+    #[test]
+    fn the_library_that_this_process_has_mapped_is_found_by_its_name() {
+        let found = find("libc.so.6", &[std::process::id()]).unwrap();
+        assert!(found.starts_with("/proc") && found.ends_with("libc.so.6"));
+        assert_eq!(find("no-such-program", &[]), None);
+    }
+
+    #[test]
+    fn debug_symbols_are_sought_by_build_id() {
+        assert!(debug_files(Path::new("/usr/bin/env"), &[0, 1, 2], b"").is_empty());
+    }
+}

@@ -1,0 +1,328 @@
+//! Finds functions of a program or library by a pattern, which their symbols match as they are or demangled.
+//!
+//! A function is given to the kernel as an offset in the file, so that it is recorded in every process that runs it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use glob::Pattern;
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind};
+
+use crate::{ProbeError, binary};
+
+/// The most functions of one capture.
+pub const FUNCTIONS_MAX: usize = 64;
+/// The longest name of a function in records, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// The most names in an error.
+const SUGGESTIONS: usize = 3;
+/// The prefix of instructions that the kernel of x86 does not move to a place of their own.
+const LOCK: u8 = 0xf0;
+/// The type of symbols whose function is chosen when a program starts.
+const STT_GNU_IFUNC: u8 = 10;
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: Architecture = Architecture::X86_64;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: Architecture = Architecture::Aarch64;
+
+/// Functions that return twice or never by the address on their stack, so that a redirected return ends the program.
+const NOT_CALLED: [&str; 10] = [
+    "_start",
+    "vfork",
+    "__vfork",
+    "setjmp",
+    "_setjmp",
+    "sigsetjmp",
+    "__sigsetjmp",
+    "getcontext",
+    "swapcontext",
+    "__restore_rt",
+];
+
+/// A function of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundFunction {
+    /// Demangled, if that is unique.
+    pub name: String,
+    /// A number that depends on nothing but the name, so that it stays the same in the next recording.
+    pub number: u32,
+    pub(crate) offset: u64,
+}
+
+/// The functions to record.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// By their addresses.
+    pub functions: Vec<FoundFunction>,
+    pub(crate) path: PathBuf,
+    binary: String,
+    symbol: String,
+}
+
+impl Target {
+    /// Finds the functions of `BINARY:SYMBOL`; the symbol may have the wildcards `*` and `?`. A library is sought first among those of `pids`.
+    pub fn find(text: &str, pids: &[u32]) -> Result<Target, ProbeError> {
+        let refuse = |detail: &str| ProbeError::Function {
+            what: text.to_owned(),
+            detail: detail.to_owned(),
+        };
+        let parts = text.split_once(':');
+        let Some((binary, symbol)) =
+            parts.filter(|parts| !parts.0.is_empty() && !parts.1.is_empty())
+        else {
+            return Err(refuse(
+                "it is not a file and a function; give them as in 'libssl.so:SSL_read'",
+            ));
+        };
+        let path = binary::find(binary, pids).ok_or_else(|| {
+            refuse("no such program or library; give its path, or a name that 'ldconfig -p' shows")
+        })?;
+        let symbols = read(&path).map_err(|detail| refuse(&detail))?;
+        let functions = select(&symbols, symbol).map_err(|detail| refuse(&detail))?;
+        Ok(Target {
+            functions,
+            path,
+            binary: binary.to_owned(),
+            symbol: symbol.to_owned(),
+        })
+    }
+
+    /// The symbol or pattern that was given.
+    pub fn symbol(&self) -> &str {
+        &self.symbol
+    }
+
+    pub(crate) fn error(&self, function: &str, detail: String) -> ProbeError {
+        ProbeError::Function {
+            what: format!("{}:{function}", self.binary),
+            detail,
+        }
+    }
+}
+
+/// A function's symbol.
+struct Symbol {
+    mangled: String,
+    offset: u64,
+    is_ifunc: bool,
+    /// Whether its first instruction has the prefix `lock`.
+    is_locked: bool,
+}
+
+/// The names of a symbol.
+struct Names {
+    /// None if the symbol is not mangled.
+    demangled: Option<String>,
+    /// A C++ name without its parameters.
+    bare: Option<String>,
+}
+
+impl Symbol {
+    fn names(&self) -> Names {
+        if let Ok(name) = rustc_demangle::try_demangle(&self.mangled) {
+            return Names {
+                demangled: Some(format!("{name:#}")),
+                bare: None,
+            };
+        }
+        let options = cpp_demangle::DemangleOptions::new();
+        let bare = options.no_params().no_return_type();
+        let parsed = self.mangled.starts_with("_Z").then_some(&self.mangled);
+        let parsed = parsed.and_then(|name| cpp_demangle::Symbol::new(name).ok());
+        let name = |options| parsed.as_ref()?.demangle_with_options(options).ok();
+        Names {
+            demangled: name(&options),
+            bare: name(&bare),
+        }
+    }
+
+    /// The reason why it cannot be recorded.
+    fn refusal(&self) -> Option<&'static str> {
+        // A cold part is entered by a jump, and so its stack has no return address.
+        if NOT_CALLED.contains(&self.mangled.as_str()) || self.mangled.contains(".cold") {
+            return Some(
+                "it does not return as functions do, so that recording it would end the program",
+            );
+        }
+        if self.is_ifunc {
+            return Some(
+                "a program chooses this function when it starts; give the one that is chosen, such as '__strlen_avx2' for strlen",
+            );
+        }
+        (self.is_locked).then_some("the kernel cannot probe its first instruction")
+    }
+}
+
+/// The functions of a file, or the reason why they cannot be recorded.
+fn read(path: &Path) -> Result<Vec<Symbol>, String> {
+    let data = std::fs::read(path).map_err(|error| error.to_string())?;
+    let file = object::File::parse(&*data)
+        .map_err(|_| "the file is not a program or library".to_owned())?;
+    if file.architecture() != MACHINE {
+        return Err("it is of another machine, or of 32 bits".to_owned());
+    }
+    if file.section_by_name(".go.buildinfo").is_some() {
+        return Err(
+            "it is a Go program, which moves its stacks, so that redirected returns would end it"
+                .to_owned(),
+        );
+    }
+    let segments: Vec<_> = file
+        .segments()
+        .map(|segment| (segment.address(), segment.file_range()))
+        .collect();
+    let mut symbols = BTreeMap::new();
+    add(&file, &segments, &mut symbols);
+    let build_id = file.build_id().ok().flatten().unwrap_or_default();
+    let link = file.gnu_debuglink().ok().flatten();
+    for debug in binary::debug_files(path, build_id, link.map_or(&[], |(name, _)| name)) {
+        let data = std::fs::read(debug).unwrap_or_default();
+        if let Ok(file) = object::File::parse(&*data) {
+            add(&file, &segments, &mut symbols);
+        }
+    }
+    if symbols.is_empty() {
+        return Err(
+            "the file has no symbols; install its debug symbols, or give a build that is not stripped"
+                .to_owned(),
+        );
+    }
+    let symbols = symbols.into_iter();
+    let symbol = |((mangled, offset), is_ifunc)| Symbol {
+        mangled,
+        offset,
+        is_ifunc,
+        is_locked: cfg!(target_arch = "x86_64") && data.get(offset as usize) == Some(&LOCK),
+    };
+    Ok(symbols.map(symbol).collect())
+}
+
+/// Adds the functions of a file by name and offset, and whether each is chosen when a program starts.
+fn add(
+    file: &object::File<'_>,
+    segments: &[(u64, (u64, u64))],
+    symbols: &mut BTreeMap<(String, u64), bool>,
+) {
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
+            continue;
+        }
+        let offset = segments.iter().find_map(|(address, (start, bytes))| {
+            let behind = symbol.address().checked_sub(*address)?;
+            (behind < *bytes).then_some(start + behind)
+        });
+        if let (Some(offset), Ok(name)) = (offset, symbol.name()) {
+            // The name may have a version behind it.
+            let name = name.split('@').next().unwrap_or(name);
+            let is_ifunc = matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info & 0xf == STT_GNU_IFUNC);
+            symbols.insert((name.to_owned(), offset), is_ifunc);
+        }
+    }
+}
+
+/// The functions that a pattern selects; those of exactly this name, if there are any.
+fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> {
+    let mut wildcards = text.replace('[', "[[]");
+    while wildcards.contains("**") {
+        wildcards = wildcards.replace("**", "*");
+    }
+    let pattern = Pattern::new(&wildcards).map_err(|error| error.to_string())?;
+    let named: Vec<_> = symbols.iter().map(|one| (one, one.names())).collect();
+    let matching = |is_match: &dyn Fn(&str) -> bool| {
+        let of = |(symbol, names): &&(&Symbol, Names)| {
+            is_match(&symbol.mangled) || each(names).any(is_match)
+        };
+        named.iter().filter(of).collect::<Vec<_>>()
+    };
+    let mut found = matching(&|name| name == text);
+    if found.is_empty() {
+        found = matching(&|name| pattern.matches(name));
+    }
+    if found.is_empty() {
+        let near = nearest(&named, text);
+        let hint = if near.is_empty() {
+            "give one that 'nm -C' shows, with '-D' for a library".to_owned()
+        } else {
+            format!("did you mean {}?", near.join(", "))
+        };
+        return Err(format!("the file has no such function; {hint}"));
+    }
+    let refusal = found.first().and_then(|(symbol, _)| symbol.refusal());
+    found.retain(|(symbol, _)| symbol.refusal().is_none());
+    if let (true, Some(refusal)) = (found.is_empty(), refusal) {
+        return Err(refusal.to_owned());
+    }
+    // A function may have several names; those without underscores are for people.
+    found.sort_by_key(|(symbol, _)| {
+        let name = &symbol.mangled;
+        (symbol.offset, name.starts_with('_'), name.len(), name)
+    });
+    found.dedup_by_key(|(symbol, _)| symbol.offset);
+    if found.len() > FUNCTIONS_MAX {
+        return Err(format!(
+            "{} functions match; at most {FUNCTIONS_MAX} are recorded at a time",
+            found.len()
+        ));
+    }
+    let shown: Vec<&str> = found
+        .iter()
+        .map(|(symbol, names)| names.demangled.as_ref().unwrap_or(&symbol.mangled).as_str())
+        .collect();
+    let functions = found.iter().zip(&shown).map(|((symbol, _), name)| {
+        let is_unique = shown.iter().filter(|other| *other == name).count() == 1;
+        let name = if is_unique {
+            name
+        } else {
+            symbol.mangled.as_str()
+        };
+        let (name, _) = name.split_at(name.floor_char_boundary(NAME_BYTES_MAX));
+        FoundFunction {
+            name: name.to_owned(),
+            number: number_of(name),
+            offset: symbol.offset,
+        }
+    });
+    Ok(functions.collect())
+}
+
+fn each(names: &Names) -> impl Iterator<Item = &str> {
+    let names = [&names.demangled, &names.bare].into_iter();
+    names.filter_map(|name| name.as_deref())
+}
+
+/// The names that are most like a text.
+fn nearest<'a>(named: &'a [(&'a Symbol, Names)], text: &str) -> Vec<&'a str> {
+    let likeness = |name: &str| {
+        let part = name.contains(text) || text.contains(name) && name.len() > 2;
+        strsim::jaro_winkler(name, text) + if part { 1.0 } else { 0.0 }
+    };
+    let mut names: Vec<_> = named
+        .iter()
+        .filter(|(symbol, _)| symbol.refusal().is_none())
+        .map(|(symbol, names)| {
+            names
+                .bare
+                .as_ref()
+                .or(names.demangled.as_ref())
+                .unwrap_or(&symbol.mangled)
+                .as_str()
+        })
+        .map(|name| (likeness(name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .collect();
+    names.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    names.dedup_by_key(|(_, name)| *name);
+    names
+        .into_iter()
+        .take(SUGGESTIONS)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+/// The FNV-1a hash of a name.
+fn number_of(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
