@@ -487,6 +487,7 @@ fn a_function_of_rust_is_found_by_its_readable_name_and_what_is_missing_is_named
             "a program chooses this function when it starts",
         ),
         ("libc.so.6:vfork", "it does not return as functions do"),
+        ("libc.so.6:__vfork", "it does not return as functions do"),
         #[cfg(target_arch = "x86_64")]
         (
             "libc.so.6:pthread_spin_lock",
