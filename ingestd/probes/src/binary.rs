@@ -8,12 +8,12 @@ const LOADER_CACHE: &str = "/etc/ld.so.cache";
 const LIBRARY_FOLDERS: [&str; 5] = ["/lib64", "/usr/lib64", "/usr/local/lib", "/usr/lib", "/lib"];
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// The file of a path or of a name such as `redis-server`, `libssl.so` or `libc`: a file that a process of `pids` has mapped, a library, or a program of
-/// `PATH`.
+/// The file of a path or of a name such as `redis-server`, `libssl.so` or `libc`: a file that a process of `pids` has mapped, one in this folder, a library,
+/// or a program of `PATH`. The path has a slash.
 pub(crate) fn find(name: &str, pids: &[u32]) -> Option<PathBuf> {
-    let path = Path::new(name);
-    if name.contains('/') || path.is_file() {
-        return path.is_file().then(|| path.to_owned());
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return path.is_file().then_some(path);
     }
     let mapped = pids.iter().flat_map(|pid| mapped(*pid));
     let cache = std::fs::read(LOADER_CACHE).unwrap_or_default();
@@ -24,8 +24,15 @@ pub(crate) fn find(name: &str, pids: &[u32]) -> Option<PathBuf> {
     let in_folders = LIBRARY_FOLDERS.iter().flat_map(entries);
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let programs = std::env::split_paths(&paths).map(|folder| folder.join(name));
-    let all = mapped.chain(cached).chain(in_folders).chain(programs);
-    let mut candidates = all.filter(|path| is_named(path, name) && path.is_file());
+    let here = [Path::new(".").join(name)];
+    let others = here.into_iter().chain(cached);
+    let others = others.chain(in_folders).chain(programs);
+    first_named(mapped, name).or_else(|| first_named(others, name))
+}
+
+/// The first file with exactly this name, or the first that has it with a version.
+fn first_named(paths: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
+    let mut candidates = paths.filter(|path| is_named(path, name) && path.is_file());
     let first = candidates.next()?;
     let is_exact = |path: &PathBuf| path.file_name() == Some(name.as_ref());
     if is_exact(&first) {
@@ -70,10 +77,12 @@ pub(crate) fn debug_files(path: &Path, build_id: &[u8], link: &[u8]) -> Vec<Path
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
         files.push(format!("{DEBUG_ROOT}/.build-id/{first:02x}/{rest}.debug").into());
     }
-    if let Ok(path) = path.canonicalize()
-        && let Some(folder) = path.parent()
-        && !link.is_empty()
-    {
+    // The path of a file in another mount namespace leads there only as it is.
+    let real = path.canonicalize().unwrap_or_default();
+    for folder in [path, &real].into_iter().filter_map(Path::parent) {
+        if link.is_empty() {
+            break;
+        }
         let link = std::ffi::OsStr::from_bytes(link);
         files.push(folder.join(link));
         files.push(folder.join(".debug").join(link));

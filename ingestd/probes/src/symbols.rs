@@ -2,7 +2,7 @@
 //!
 //! A function is given to the kernel as an offset in the file, so that it is recorded in every process that runs it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
@@ -39,6 +39,12 @@ const NOT_CALLED: [&str; 10] = [
     "swapcontext",
     "__restore_rt",
 ];
+
+/// The reason why such a function is refused.
+const NOT_RETURNING: &str =
+    "it does not return as functions do, so that recording it would end the program";
+/// The beginning of the names of the loader's resolvers.
+const RESOLVER: &str = "_dl_runtime_";
 
 /// A function of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,11 +145,10 @@ impl Symbol {
 
     /// The reason why it cannot be recorded.
     fn refusal(&self) -> Option<&'static str> {
-        // A cold part is entered by a jump, and so its stack has no return address.
-        if NOT_CALLED.contains(&self.mangled.as_str()) || self.mangled.contains(".cold") {
-            return Some(
-                "it does not return as functions do, so that recording it would end the program",
-            );
+        // Cold parts and the loader's resolvers are entered by a jump, and so their stacks do not begin with a return address.
+        let name = self.mangled.as_str();
+        if NOT_CALLED.contains(&name) || name.contains(".cold") || name.starts_with(RESOLVER) {
+            return Some(NOT_RETURNING);
         }
         if self.is_ifunc {
             return Some(
@@ -248,10 +253,13 @@ fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> 
         };
         return Err(format!("the file has no such function; {hint}"));
     }
-    let refusal = found.first().and_then(|(symbol, _)| symbol.refusal());
-    found.retain(|(symbol, _)| symbol.refusal().is_none());
-    if let (true, Some(refusal)) = (found.is_empty(), refusal) {
-        return Err(refusal.to_owned());
+    let refusal = found.iter().find_map(|(symbol, _)| symbol.refusal());
+    // Another name of the same function is no reason to record it.
+    let refused = symbols.iter().filter(|symbol| symbol.refusal().is_some());
+    let refused: BTreeSet<u64> = refused.map(|symbol| symbol.offset).collect();
+    found.retain(|(symbol, _)| !refused.contains(&symbol.offset));
+    if found.is_empty() {
+        return Err(refusal.unwrap_or(NOT_RETURNING).to_owned());
     }
     // A function may have several names; those without underscores are for people.
     found.sort_by_key(|(symbol, _)| {

@@ -487,6 +487,7 @@ fn a_function_of_rust_is_found_by_its_readable_name_and_what_is_missing_is_named
             "a program chooses this function when it starts",
         ),
         ("libc.so.6:vfork", "it does not return as functions do"),
+        ("libc.so.6:__vfork", "it does not return as functions do"),
         #[cfg(target_arch = "x86_64")]
         (
             "libc.so.6:pthread_spin_lock",
@@ -497,15 +498,34 @@ fn a_function_of_rust_is_found_by_its_readable_name_and_what_is_missing_is_named
         let said = said(text);
         assert!(said.contains(expected), "{said}");
     }
+}
+
+#[test]
+fn the_symbols_of_a_stripped_program_are_found_in_the_file_that_it_names() {
     let folder = tempfile::tempdir().unwrap();
-    let stripped = folder.path().join("stripped");
-    let strip = Command::new("llvm-strip")
-        .arg("-o")
-        .arg(&stripped)
-        .arg(std::env::current_exe().unwrap())
-        .status();
-    if strip.is_ok_and(|status| status.success()) {
-        let said = said(&format!("{}:loom_probes_called", stripped.display()));
-        assert!(said.contains("symbols"), "{said}");
+    let [stripped, debug] = ["program", "program.debug"].map(|name| folder.path().join(name));
+    let exe = std::env::current_exe().unwrap();
+    let copied = |option: &str, from: &Path, to: &Path| {
+        let copied = Command::new("llvm-objcopy")
+            .arg(option)
+            .args([from, to])
+            .status();
+        copied.is_ok_and(|status| status.success())
+    };
+    if !copied("--strip-all", &exe, &stripped) {
+        return skip("llvm-objcopy is missing");
     }
+    let text = format!("{}:loom_probes_called", stripped.display());
+    let said = Target::find(&text, &[]).unwrap_err().to_string();
+    assert!(
+        said.contains("symbols") || said.contains("no such function"),
+        "{said}"
+    );
+    assert!(copied("--only-keep-debug", &exe, &debug));
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    assert!(copied(&link, &stripped, &stripped));
+    let found = Target::find(&text, &[]).unwrap();
+    let kept = called().target;
+    assert_eq!(found.functions[0].name, kept.functions[0].name);
+    assert_eq!(found.functions[0].number, kept.functions[0].number);
 }
