@@ -26,7 +26,6 @@ const fn of(months: i32, days: i32, micros: i64) -> Interval {
 /// The microseconds of the first time that is printed as this text, and the duration of all such times. `None` if texts of this format do not
 /// sort as their times do, or it prints none like this.
 pub fn formatted(format: &str, text: &str) -> Option<(i64, Interval)> {
-    let format = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
     let mut parts = PARTS.iter();
     let mut finest = None;
     for (at, _) in format.match_indices('%') {
@@ -36,7 +35,7 @@ pub fn formatted(format: &str, text: &str) -> Option<(i64, Interval)> {
         }
         finest = Some(*unit);
     }
-    let found = strtime::parse(&format, text).ok()?;
+    let found = strtime::parse(format, text).ok()?;
     let date = Date::new(
         found.year()?,
         found.month().unwrap_or(1),
@@ -50,7 +49,7 @@ pub fn formatted(format: &str, text: &str) -> Option<(i64, Interval)> {
     );
     let time = date.ok()?.to_datetime(time.ok()?);
     // The parser allows more than `strftime` prints.
-    if time.strftime(&format).to_string() != text {
+    if time.strftime(format).to_string() != text {
         return None;
     }
     let micros = jiff::tz::TimeZone::UTC
@@ -72,7 +71,7 @@ mod tests {
             Some((2 * day, of(0, 1, 0)))
         );
         assert_eq!(formatted("%Y%m", "197002"), Some((31 * day, of(1, 0, 0))));
-        let second = formatted("%F %T", "1970-01-01 00:01:02");
+        let second = formatted("%Y-%m-%d %H:%M:%S", "1970-01-01 00:01:02");
         assert_eq!(second, Some((62_000_000, of(0, 0, 1_000_000))));
     }
 

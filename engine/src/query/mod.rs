@@ -12,6 +12,7 @@
 pub(crate) mod caches;
 mod cut;
 mod directory;
+mod lookup_builder;
 pub(crate) mod lookups;
 mod shared_cache;
 mod snapshot;
@@ -58,7 +59,8 @@ pub use contrast::operator::{
 };
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
-pub use lookups::{Lookups, damaged_lookups};
+pub use lookup_builder::Lookups;
+pub use lookups::damaged_lookups;
 pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};

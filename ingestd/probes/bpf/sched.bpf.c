@@ -154,11 +154,6 @@ static __always_inline void start(struct slot *slot, __u64 now, struct task_stru
     slot->running_ns = now;
 }
 
-// Whether a thread that stops to sleep was woken since: from Linux 6.12 on that may be while the kernel looks for the next thread.
-static __always_inline int is_awake(struct task_struct *task) {
-    return bpf_core_field_exists(task->__state) && !BPF_CORE_READ(task, __state);
-}
-
 // Arguments: whether the thread could go on, the thread that stops, the thread that starts, the state of the first.
 SEC("raw_tracepoint")
 int sched_switch(struct bpf_raw_tracepoint_args *ctx) {
@@ -179,10 +174,6 @@ int sched_switch(struct bpf_raw_tracepoint_args *ctx) {
             slot->running_ns = 0;
             slot->stopped_ns = now;
             slot->runnable_ns = why == PREEMPTED ? now : 0;
-            if ((why == SLEEPS || why == BLOCKED) && is_awake(prev)) {
-                slot->runnable_ns = now;
-                slot->is_woken = 1;
-            }
         }
     }
     slot = slot_of(next);

@@ -67,7 +67,6 @@ struct task_struct {
     struct pid *thread_pid;
     struct signal_struct *signal;
     char comm[16];
-    unsigned int __state;
 } __attribute__((preserve_access_index));
 
 // The id of a thread in the recorder's namespace; 0: the thread is in another namespace, or has no id any more.

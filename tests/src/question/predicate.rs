@@ -148,7 +148,14 @@ fn about_time(seed: &mut Seed, table: &Table) -> String {
             compared(seed, part, operator, &constant)
         }
         14 => {
-            let format = seed.pick(&["%Y", "%Y-%m-%d", "%Y%m", "%F %T", "%Y-%m-%d %H", "%d.%m.%Y"]);
+            let format = seed.pick(&[
+                "%Y",
+                "%Y-%m-%d",
+                "%Y%m",
+                "%Y-%m-%d %H:%M:%S",
+                "%Y-%m-%d %H",
+                "%d.%m.%Y",
+            ]);
             let constant = format!("strftime({}, '{format}')", instant(at));
             compared(
                 seed,

@@ -1,0 +1,290 @@
+//! Builds the look-ups that a directory lacks (see [`super::lookups`]).
+//!
+//! Whoever writes the directory does so after the units are written, so a field that is declared later gets look-ups of old records too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::lookups::{OpenLookup, path_of, written};
+use super::poll::Poll;
+use super::predicate::Predicate;
+use super::scan::ask::Ask;
+use super::scan::batch::{Batch, FieldColumn};
+use super::scan::shared_scan::{Scan, ScanSpec};
+use super::snapshot::Snapshot;
+use crate::error::{Error, IoContext, Result};
+use crate::format::{LookupBuilder, UNIT_CHUNKS, UnitKeys, hash_of_bytes, hash_of_key};
+use crate::log::Access;
+use crate::proven::at_mut;
+use crate::schema::{Catalog, compared};
+use crate::types::{Address, ChunkNo, LOOKUPS_NAME, SourceId, lookup_of_name};
+
+/// The suffix of a file until it is complete.
+const UNFINISHED: &str = ".new";
+/// A look-up that cannot be built so many times is given up in this process.
+const TRIES: u32 = 3;
+
+/// The fields that have look-ups.
+fn declared(catalog: &Catalog) -> Vec<(SourceId, usize)> {
+    let sources = catalog.sources().filter(|source| !source.is_forgotten());
+    let fields = sources.flat_map(|source| {
+        let fields = source.fields.iter().enumerate();
+        let fields = fields.filter(|(_, field)| field.lookup);
+        fields.map(|(nth, _)| (source.id, nth))
+    });
+    fields.collect()
+}
+
+/// Builds the look-ups that a directory lacks, and removes those of units that are gone.
+pub struct Lookups {
+    directory: Arc<Directory>,
+    access: Access,
+    /// The fields that those in `done` have.
+    declared: Vec<(SourceId, usize)>,
+    /// The first addresses of the look-ups that are there, or given up.
+    done: BTreeSet<Address>,
+    tries: BTreeMap<Address, u32>,
+}
+
+impl Lookups {
+    /// Files get this access.
+    pub fn of(directory: Arc<Directory>, access: Access) -> Lookups {
+        Lookups {
+            directory,
+            access,
+            declared: Vec::new(),
+            done: BTreeSet::new(),
+            tries: BTreeMap::new(),
+        }
+    }
+
+    /// Builds one look-up that is missing. Returns false if none is. A look-up that cannot be built is tried again twice, and then reported in
+    /// the log and given up.
+    ///
+    /// # Errors
+    /// A directory that cannot be read, and [`Error::Interrupted`].
+    pub fn build_next(&mut self, poll: &Poll<'_>) -> Result<bool> {
+        let snapshot = self.directory.snapshot()?;
+        let declared = declared(snapshot.catalog());
+        if self.declared != declared {
+            self.declared = declared;
+            self.done.clear();
+            self.tries.clear();
+        }
+        let logs = snapshot.logs();
+        let mut span = logs.span_of(logs.first_chunk());
+        self.remove_below(span.start.address(logs.chunk_bytes()))?;
+        if self.declared.is_empty() {
+            return Ok(false);
+        }
+        while span.end <= logs.summarised_chunks() {
+            let first = span.start.address(logs.chunk_bytes());
+            if !self.done.contains(&first) {
+                let built = self.build_if_missing(&snapshot, &span, poll);
+                match built {
+                    Ok(is_new) => {
+                        self.done.insert(first);
+                        if is_new {
+                            return Ok(true);
+                        }
+                    }
+                    Err(error @ Error::Interrupted) => return Err(error),
+                    // Retention was faster.
+                    Err(Error::Evicted { .. }) => return Ok(true),
+                    Err(error) => {
+                        let tries = self.tries.entry(first).or_default();
+                        *tries += 1;
+                        if *tries >= TRIES {
+                            self.done.insert(first);
+                            tracing::error!(
+                                "the look-up at address {first} cannot be built: {error}; questions for keys read its units"
+                            );
+                        }
+                        return Ok(false);
+                    }
+                }
+            }
+            span = logs.span_of(span.end);
+        }
+        Ok(false)
+    }
+
+    /// Returns whether the look-up was built.
+    fn build_if_missing(
+        &self,
+        snapshot: &Snapshot,
+        span: &Range<ChunkNo>,
+        poll: &Poll<'_>,
+    ) -> Result<bool> {
+        let logs = snapshot.logs();
+        let Some(of) = written(logs, span)? else {
+            return Ok(false);
+        };
+        let is_whole = |lookup: OpenLookup| {
+            let mut fields = self.declared.iter();
+            fields.all(|(source, field)| lookup.has(*source, *field))
+        };
+        if OpenLookup::open(logs, span).is_some_and(is_whole) {
+            return Ok(false);
+        }
+        let mut builder = LookupBuilder::new(logs.uuid(), of);
+        let mut fields = self.declared.as_slice();
+        while let Some((source, _)) = fields.first() {
+            let count = fields.partition_point(|(other, _)| other == source);
+            let (of_source, rest) = fields.split_at(count);
+            let of_source: Vec<usize> = of_source.iter().map(|(_, field)| *field).collect();
+            let keys = keys_of(snapshot, *source, &of_source, span, of.units, poll)?;
+            for (field, of_units) in of_source.iter().zip(keys) {
+                builder.add(*source, *field, &of_units);
+            }
+            fields = rest;
+        }
+        self.write(of.first, &builder.finish())?;
+        Ok(true)
+    }
+
+    fn write(&self, first: Address, bytes: &[u8]) -> Result<()> {
+        self.directory.reader().require_in_place()?;
+        let folder = self.directory.path().join(LOOKUPS_NAME);
+        match std::fs::create_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => {
+                made.at(&folder)?;
+                self.access.set(&folder)?;
+            }
+        }
+        let path = path_of(self.directory.path(), first);
+        let mut unfinished = path.clone().into_os_string();
+        unfinished.push(UNFINISHED);
+        let unfinished = PathBuf::from(unfinished);
+        let written = || -> Result<()> {
+            let mut file = File::create(&unfinished).at(&unfinished)?;
+            self.access.set(&unfinished)?;
+            let done = file.write_all(bytes).and_then(|()| file.sync_data());
+            done.at(&unfinished)?;
+            std::fs::rename(&unfinished, &path).at(&path)
+        };
+        written().inspect_err(|_| {
+            // A file that is left is written over by the next try.
+            let _ = std::fs::remove_file(&unfinished);
+        })
+    }
+
+    /// Removes the look-ups below an address.
+    fn remove_below(&mut self, begin: Address) -> Result<()> {
+        let folder = self.directory.path().join(LOOKUPS_NAME);
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries.at(&folder)?,
+        };
+        for entry in entries {
+            let entry = entry.at(&folder)?;
+            let of = entry.file_name().to_str().and_then(lookup_of_name);
+            if of.is_some_and(|first| first < begin) {
+                match std::fs::remove_file(entry.path()) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(error).at(&entry.path());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.done = self.done.split_off(&begin);
+        self.tries = self.tries.split_off(&begin);
+        Ok(())
+    }
+}
+
+/// The keys of some fields of a source in each unit of a span.
+fn keys_of(
+    snapshot: &Snapshot,
+    source: SourceId,
+    fields: &[usize],
+    span: &Range<ChunkNo>,
+    units: usize,
+    poll: &Poll<'_>,
+) -> Result<Vec<Vec<UnitKeys>>> {
+    let mut found = vec![vec![UnitKeys::Known(Vec::new()); units]; fields.len()];
+    let spec = ScanSpec {
+        source,
+        after: span.start.address(snapshot.chunk_bytes()),
+        exact: Predicate::All,
+        prune: Predicate::All,
+        index_filters: Vec::new(),
+    };
+    let scan = Scan::new(snapshot, spec)?;
+    let ask = || Ask {
+        fields: fields.to_vec(),
+        ..Ask::default()
+    };
+    let mut reader = scan.reader(ask());
+    let unit_of = |chunk: ChunkNo| ((chunk.0 - span.start.0) / UNIT_CHUNKS) as usize;
+    let mut next = scan.next(poll)?;
+    while let Some(first) = next.filter(|chunk| *chunk < span.end) {
+        let unit = unit_of(first);
+        let mut chunks = vec![first];
+        next = scan.next(poll)?;
+        while let Some(chunk) = next.filter(|chunk| *chunk < span.end && unit_of(*chunk) == unit) {
+            chunks.push(chunk);
+            next = scan.next(poll)?;
+        }
+        let mut hashes = vec![Vec::new(); fields.len()];
+        let mut read = || -> Result<()> {
+            reader.take(chunks.iter().copied(), poll)?;
+            while reader.read_next()? {
+                let batch = reader.batch();
+                for (field, hashes) in fields.iter().zip(&mut hashes) {
+                    add_hashes(&batch, *field, hashes);
+                }
+            }
+            Ok(())
+        };
+        let outcome = read();
+        match outcome {
+            Ok(()) => {
+                for (of_field, mut hashes) in found.iter_mut().zip(hashes) {
+                    hashes.sort_unstable();
+                    hashes.dedup();
+                    *at_mut(of_field, unit) = UnitKeys::Known(hashes);
+                }
+            }
+            Err(error) if error.is_damage() => {
+                reader = scan.reader(ask());
+                for of_field in &mut found {
+                    *at_mut(of_field, unit) = UnitKeys::Any;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Appends the hashes of a field's values.
+fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut Vec<u64>) {
+    let layout = batch.layout();
+    match batch.field(field) {
+        None => {}
+        Some(FieldColumn::Numbers(numbers)) => {
+            let mut keys = Vec::new();
+            layout.number_keys(field, numbers, &mut keys);
+            let nulls = batch.nulls(field);
+            let rows = keys.into_iter().enumerate();
+            let rows = rows.filter(|(row, _)| nulls.as_ref().is_none_or(|is_null| !is_null(*row)));
+            let mut last = None;
+            // Neighbours are often equal.
+            for (_, key) in rows.filter(|(_, key)| last.replace(*key) != Some(*key)) {
+                hashes.push(hash_of_key(key));
+            }
+        }
+        Some(_) => batch.each_value(field, |value| {
+            let value = value.map(|value| compared(layout, field, value));
+            hashes.extend(value.map(hash_of_bytes));
+        }),
+    }
+}
