@@ -61,7 +61,7 @@ fn mixed(word: u64) -> u64 {
 
 /// The block of a key among some.
 fn block_of(hash: u64, blocks: u32) -> u32 {
-    ((hash >> 32) * u64::from(blocks) >> 32) as u32
+    (((hash >> 32) * u64::from(blocks)) >> 32) as u32
 }
 
 /// The bits of a key in its block.
