@@ -130,7 +130,6 @@ fn about_time(seed: &mut Seed, table: &Table) -> String {
                 "epoch(ts)",
                 "epoch_ms(ts)",
                 "epoch_us(ts) / 1000",
-                "epoch_ns(ts) // 7",
                 "extract(epoch FROM ts) * 1000",
                 "round(epoch(ts), 1)",
                 "epoch_ms(ts + INTERVAL 1 DAY) - 5",
