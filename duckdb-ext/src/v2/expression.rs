@@ -379,13 +379,23 @@ impl Reader<'_> {
             let Datum::Interval(width) = constant(&first)? else {
                 return None;
             };
-            let mut steps = vec![Step::Bucket { width }];
-            if let Ok(third) = expression.child(2) {
-                // A time zone, an origin or an offset.
-                if let Datum::Text(_) = constant(&third)? {
-                    steps.push(Step::TimestampTz);
+            let bucket = Step::Bucket { width };
+            let third = expression.child(2).ok();
+            let steps = match third.map(|third| constant(&third)) {
+                None => vec![bucket],
+                // A time zone.
+                Some(Some(Datum::Text(_))) => vec![bucket, Step::TimestampTz],
+                // An offset, without which the time is cut, and which is added again. Months cut days off.
+                Some(Some(Datum::Interval(by))) => {
+                    let back = Step::Shift {
+                        by: negated_interval(by)?,
+                    };
+                    vec![back, bucket, Step::Shift { by }]
                 }
-            }
+                // An origin.
+                Some(Some(_)) => vec![bucket],
+                Some(None) => return None,
+            };
             return Some((second, steps));
         }
         if expression.child_count().ok()? != 2 {
@@ -492,6 +502,14 @@ fn finite(value: &Datum) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
+fn negated_interval(by: Interval) -> Option<Interval> {
+    Some(Interval {
+        months: by.months.checked_neg()?,
+        days: by.days.checked_neg()?,
+        micros: by.micros.checked_neg()?,
+    })
+}
+
 /// The steps of a function whose second argument is a constant.
 fn steps_before(
     name: &str,
@@ -504,11 +522,7 @@ fn steps_before(
         (Kind::Time | Kind::Date, Datum::Interval(by)) => {
             let by = match name {
                 "+" => *by,
-                "-" => Interval {
-                    months: by.months.checked_neg()?,
-                    days: by.days.checked_neg()?,
-                    micros: by.micros.checked_neg()?,
-                },
+                "-" => negated_interval(*by)?,
                 _ => return None,
             };
             Some(vec![Step::Shift { by }])

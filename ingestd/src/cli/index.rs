@@ -16,7 +16,7 @@ use super::stdout::{say, show};
 use super::table::Column::Text;
 use super::table::Table;
 
-/// Add, close and list indexes, with or without a running daemon
+/// Add, close, list and rebuild indexes, with or without a running daemon
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,12 +33,13 @@ pub struct Args {
 enum IndexCommand {
     /// Add an index to a source
     ///
-    /// The index covers the records that arrive from now on. Queries scan the earlier ones.
+    /// The index covers the records that arrive from now on. Queries scan the earlier ones. With --lookup, earlier records are looked up too.
     #[command(after_help = "\
-Example:
+Examples:
   ingestd index add /var/lib/loom --source redis_request --index slow_sets \\
     --value latency_ns --where \"op = 'SET'\" \\
-    --bins \"{ from = 1000, factor = 2, count = 24 }\"")]
+    --bins \"{ from = 1000, factor = 2, count = 24 }\"
+  ingestd index add /var/lib/loom --source redis_request --lookup id")]
     Add {
         /// Loom directory
         dir: PathBuf,
@@ -171,7 +172,10 @@ fn rebuild(dir: &Path) -> anyhow::Result<()> {
         built += 1;
     }
     say(match built {
-        0 => "all look-ups are there".to_owned(),
+        0 => {
+            "no look-up is missing; the last 32 MiB of the log, or less, have none and are searched"
+                .to_owned()
+        }
         built => format!("built {built} look-ups"),
     })
 }

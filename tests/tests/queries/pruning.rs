@@ -62,6 +62,31 @@ fn each_condition_on_a_field_reads_few_chunks_and_answers_as_duckdb_does() -> Re
 }
 
 #[test]
+fn months_in_the_offset_of_a_bucket_cut_days_off() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("months.loom").display().to_string();
+    let mut session = Session::open(Version::V2)?;
+    session.query(&format!(
+        "COPY (SELECT TIMESTAMPTZ '2023-01-01 00:00:00+00' + to_seconds(i * 80) AS t,
+             '2023-01-01'::TIMESTAMP_NS + to_seconds(i * 80) AS due FROM range(200_000) made(i))
+         TO '{dir}' (FORMAT loom, SOURCE 's', TS 't')"
+    ))?;
+    for offset in ["1 MONTH", "-1 MONTH", "13 HOUR"] {
+        for day in ["2023-03-28", "2023-02-28", "2023-01-28"] {
+            let mut counted = |pushdown: bool| -> Result<String> {
+                session.query(&format!("SET loom_pushdown = {pushdown}"))?;
+                Ok(session.value(&format!(
+                    "SELECT count(*) FROM loom_scan('{dir}', 's')
+                     WHERE time_bucket(INTERVAL 1 DAY, due, INTERVAL '{offset}') = TIMESTAMP '{day}'"
+                ))?)
+            };
+            assert_eq!(counted(true)?, counted(false)?, "{offset} {day}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn another_calendar_has_other_years() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = place.path().join("years.loom").display().to_string();
