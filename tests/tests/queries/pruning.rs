@@ -75,10 +75,10 @@ fn months_in_the_offset_of_a_bucket_cut_days_off() -> Result<()> {
         for day in ["2023-03-28", "2023-02-28", "2023-01-28"] {
             let mut counted = |pushdown: bool| -> Result<String> {
                 session.query(&format!("SET loom_pushdown = {pushdown}"))?;
-                Ok(session.value(&format!(
+                session.value(&format!(
                     "SELECT count(*) FROM loom_scan('{dir}', 's')
                      WHERE time_bucket(INTERVAL 1 DAY, due, INTERVAL '{offset}') = TIMESTAMP '{day}'"
-                ))?)
+                ))
             };
             assert_eq!(counted(true)?, counted(false)?, "{offset} {day}");
         }
