@@ -46,8 +46,10 @@ pub struct Lookups {
     access: Access,
     /// The fields that those in `done` have.
     declared: Vec<(SourceId, usize)>,
-    /// The first addresses of the look-ups that are there, or given up.
+    /// The first addresses of the look-ups that are there.
     done: BTreeSet<Address>,
+    /// Those that are given up, or of units that can have none.
+    without: BTreeSet<Address>,
     tries: BTreeMap<Address, u32>,
 }
 
@@ -59,6 +61,7 @@ impl Lookups {
             access,
             declared: Vec::new(),
             done: BTreeSet::new(),
+            without: BTreeSet::new(),
             tries: BTreeMap::new(),
         }
     }
@@ -74,25 +77,26 @@ impl Lookups {
         if self.declared != declared {
             self.declared = declared;
             self.done.clear();
+            self.without.clear();
             self.tries.clear();
         }
         let logs = snapshot.logs();
         let mut span = logs.span_of(logs.first_chunk());
-        self.remove_below(span.start.address(logs.chunk_bytes()))?;
+        self.look_at_files(span.start.address(logs.chunk_bytes()))?;
         if self.declared.is_empty() {
             return Ok(false);
         }
         while span.end <= logs.summarised_chunks() {
             let first = span.start.address(logs.chunk_bytes());
-            if !self.done.contains(&first) {
+            if !self.done.contains(&first) && !self.without.contains(&first) {
                 let built = self.build_if_missing(&snapshot, &span, poll);
                 match built {
-                    Ok(is_new) => {
+                    Ok(Found::Built) => {
                         self.done.insert(first);
-                        if is_new {
-                            return Ok(true);
-                        }
+                        return Ok(true);
                     }
+                    Ok(Found::There) => drop(self.done.insert(first)),
+                    Ok(Found::Nothing) => drop(self.without.insert(first)),
                     Err(error @ Error::Interrupted) => return Err(error),
                     // Retention was faster.
                     Err(Error::Evicted { .. }) => return Ok(true),
@@ -100,7 +104,7 @@ impl Lookups {
                         let tries = self.tries.entry(first).or_default();
                         *tries += 1;
                         if *tries >= TRIES {
-                            self.done.insert(first);
+                            self.without.insert(first);
                             tracing::error!(
                                 "the look-up at address {first} cannot be built: {error}; questions for keys read its units"
                             );
@@ -114,23 +118,22 @@ impl Lookups {
         Ok(false)
     }
 
-    /// Returns whether the look-up was built.
     fn build_if_missing(
         &self,
         snapshot: &Snapshot,
         span: &Range<ChunkNo>,
         poll: &Poll<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Found> {
         let logs = snapshot.logs();
         let Some(of) = written(logs, span)? else {
-            return Ok(false);
+            return Ok(Found::Nothing);
         };
         let is_whole = |lookup: OpenLookup| {
             let mut fields = self.declared.iter();
             fields.all(|(source, field)| lookup.has(*source, *field))
         };
         if OpenLookup::open(logs, span).is_some_and(is_whole) {
-            return Ok(false);
+            return Ok(Found::There);
         }
         let mut builder = LookupBuilder::new(logs.uuid(), of);
         let mut fields = self.declared.as_slice();
@@ -145,7 +148,7 @@ impl Lookups {
             fields = rest;
         }
         self.write(of.first, &builder.finish())?;
-        Ok(true)
+        Ok(Found::Built)
     }
 
     fn write(&self, first: Address, bytes: &[u8]) -> Result<()> {
@@ -175,29 +178,43 @@ impl Lookups {
         })
     }
 
-    /// Removes the look-ups below an address.
-    fn remove_below(&mut self, begin: Address) -> Result<()> {
+    /// Removes the look-ups below an address, and finds out which others are there.
+    fn look_at_files(&mut self, begin: Address) -> Result<()> {
         let folder = self.directory.path().join(LOOKUPS_NAME);
         let entries = match std::fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            entries => entries.at(&folder)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            entries => Some(entries.at(&folder)?),
         };
-        for entry in entries {
+        let mut there = BTreeSet::new();
+        for entry in entries.into_iter().flatten() {
             let entry = entry.at(&folder)?;
-            let of = entry.file_name().to_str().and_then(lookup_of_name);
-            if of.is_some_and(|first| first < begin) {
-                match std::fs::remove_file(entry.path()) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(error).at(&entry.path());
-                    }
-                    _ => {}
-                }
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            let finished = name.strip_suffix(UNFINISHED);
+            let Some(first) = lookup_of_name(finished.unwrap_or(name)) else {
+                continue;
+            };
+            if first < begin {
+                // A file that cannot be removed is tried again.
+                let _ = std::fs::remove_file(entry.path());
+            } else if finished.is_none() {
+                there.insert(first);
             }
         }
-        self.done = self.done.split_off(&begin);
+        // What was removed by hand is built again.
+        self.done.retain(|first| there.contains(first));
+        self.without = self.without.split_off(&begin);
         self.tries = self.tries.split_off(&begin);
         Ok(())
     }
+}
+
+/// The outcome for the look-up of a span.
+enum Found {
+    There,
+    Built,
+    /// Its units have none.
+    Nothing,
 }
 
 /// The keys of some fields of a source in each unit of a span.

@@ -145,6 +145,9 @@ pub fn damaged_lookups(dir: &Path, uuid: &[u8; 16]) -> Result<Vec<(PathBuf, Stri
     let folder = dir.join(LOOKUPS_NAME);
     let entries = match std::fs::read_dir(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Ok(vec![(folder, "it is no folder".to_owned())]);
+        }
         entries => entries.at(&folder)?,
     };
     let mut damaged = Vec::new();

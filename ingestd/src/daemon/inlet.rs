@@ -195,6 +195,11 @@ impl Inlet {
         self.peer.learn(source.id, source.fields.len());
     }
 
+    /// From now on, payloads that are pushed into a source have its first fields, so many.
+    pub fn has_fields(&self, source: SourceId, fields: usize) {
+        self.peer.learn(source, fields);
+    }
+
     /// Adds fields to sources, or defines them, all or none: later payloads have these layouts.
     pub(crate) fn grow(
         &mut self,

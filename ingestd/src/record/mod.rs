@@ -140,8 +140,14 @@ impl Recording {
             let source = capture.source().name.clone();
             let tally = Arc::new(Tally::default());
             let mut client = connect(dir, &source, &waiting)?;
-            let id = define(&mut client, &[capture.source()])?;
+            let def = capture.source();
+            let fields = def.fields.len();
+            let id = define(&mut client, &[def])?;
             let inlet = own.map(Daemon::inlet).transpose()?;
+            // A recording before this one may have had more.
+            if let Some(inlet) = &inlet {
+                inlet.has_fields(id, fields);
+            }
             let outlet = Outlet::new(client, inlet, id, &source, Arc::clone(&tally));
             let stop = Arc::clone(&stop);
             capture.begin()?;

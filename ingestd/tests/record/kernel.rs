@@ -78,6 +78,37 @@ fn exactly_the_system_calls_and_the_calls_of_a_function_of_a_process_are_recorde
 }
 
 #[test]
+fn a_recording_with_fewer_fields_than_the_one_before_is_stored() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    for arguments in [&["--arg=0:u32:mask"][..], &[]] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "while read line; do umask; done"]);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let pid = shell.id().to_string();
+        let begun = now();
+        let command = [&["function", "libc.so.6:umask", "--pid", &pid], arguments].concat();
+        let child = scene.start(&command, "umask");
+        let mut asked = shell.stdin.take().unwrap();
+        let mut masks = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let is_stored = || {
+            let payloads = scene.payloads("umask");
+            payloads.iter().any(|payload| own_time(payload) >= begun)
+        };
+        while !is_stored() {
+            asked.write_all(b"\n").unwrap();
+            masks.next().unwrap().unwrap();
+        }
+        drop(asked);
+        assert!(shell.wait().unwrap().success());
+        Ended::once(child).ends(0);
+    }
+}
+
+#[test]
 fn what_happens_after_the_line_that_says_recording_is_recorded() {
     if !may_record() {
         return;

@@ -135,6 +135,16 @@ fn few_units_are_read_for_a_key_and_no_row_is_lost() {
     let without = check(&world.snapshot(), &records);
     assert!(build(&world) >= segments - 1);
     assert_eq!(build(&world), 0, "each is built once");
+    let directory = world.snapshot().directory().clone();
+    let mut keeper = Lookups::of(directory, Access::new(None));
+    assert!(!keeper.build_next(&Poll::never()).unwrap());
+    let first = fs::read_dir(world.dir().join(LOOKUPS_NAME)).unwrap().next();
+    fs::remove_file(first.unwrap().unwrap().path()).unwrap();
+    assert!(
+        keeper.build_next(&Poll::never()).unwrap(),
+        "one that was removed is built again"
+    );
+    assert!(!keeper.build_next(&Poll::never()).unwrap());
     let with = check(&world.snapshot(), &records);
     assert!(with * 4 < without, "{with} and {without} chunks");
 
