@@ -190,10 +190,12 @@ fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
     if take.template.pieces.first().is_none_or(is_float) || !take.wanted.piece(0) {
         return;
     }
-    if !matches!(unit.columns(chunks.clone(), take), Ok(Some(_))) {
-        // Chunks behind the first may hold what cannot be.
+    // Chunks behind the first may hold what cannot be.
+    let Ok(Some(end)) = unit.columns(chunks.clone(), take) else {
         return;
-    }
+    };
+    // Few rows of further row groups would be taken together with these.
+    let chunks = chunks.start..end;
     let numbers = unit.found().and_then(|found| found.piece(0));
     let numbers = numbers.unwrap_or_default().to_vec();
     // Few rows without strings are not decoded but picked.

@@ -141,6 +141,7 @@ impl Opening {
                     staging,
                     segments: &segments,
                     encoded: records.encoded,
+                    durable: of_slot.records.tail,
                 };
                 (Recovered::Salvaged, salvage.run(&mut tail)?)
             }

@@ -33,6 +33,8 @@ pub struct Salvage<'a> {
     pub segments: &'a PerLog<SegmentDir>,
     /// Units hold everything below this address durably.
     pub encoded: Address,
+    /// Everything below this address of the record log was durable when the newest slot was written.
+    pub durable: Address,
 }
 
 /// The outcome of recovery of bytes: everything known is durable in segments and the tail.
@@ -63,6 +65,9 @@ impl Salvage<'_> {
         let marked = staging.word(log, Word::Flushed)?.align_down(unit_bytes);
         if tail.0.saturating_sub(marked.0) > 2 * staging.layout().block(log) || marked < head {
             return Err(staging.damaged("its marks of the records lie too far apart"));
+        }
+        if tail < self.durable {
+            return Err(staging.damaged("its Tail of the records lies below what is durable"));
         }
         let whole = tail.align_down(unit_bytes);
         // The unit that was written last may not have been announced.
