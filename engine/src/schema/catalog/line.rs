@@ -40,7 +40,8 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
             Ok(event) => catalog
                 .apply(&event)
                 .map_err(|error| damaged(error.to_string()))?,
-            Err(_) if after.is_empty() && is_torn(line) => break,
+            // What follows was written together with it, and its page was not. If more was durable, the length that is known says so.
+            Err(_) if is_torn(line) => break,
             Err(what) => return Err(damaged(what)),
         }
         line_no += 1;
