@@ -47,7 +47,7 @@ def test_a_filter_holds_for_every_picture_and_for_the_records(page: Page, watchi
         page.locator("#quantiles .quiet").click()
         ((most,),) = db.execute(f"SELECT max(max) FROM ({page.locator('#quantiles pre').inner_text()})").fetchall()
         assert most <= 100_000
-    assert set(page.locator("#selection tbody tr td:nth-child(6)").all_inner_texts()) == {"SET"}
+    assert set(page.locator("#selection .records tbody tr td:nth-child(6)").all_inner_texts()) == {"SET"}
 
 
 def without(sql: str) -> str:

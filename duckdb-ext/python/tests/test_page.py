@@ -46,9 +46,9 @@ def test_a_brush_gives_exactly_the_rows_that_sql_gives(page: Page, watching: Exp
         ).fetchall()
     assert count > 0
     assert counted(page) == count
-    rows = page.locator("#selection tbody tr")
+    rows = page.locator("#selection .records tbody tr")
     assert rows.count() == min(count, 1000)
-    shown = [tuple(row.split("\t")[:2]) for row in page.locator("#selection tbody").inner_text().splitlines()]
+    shown = [tuple(row.split("\t")[:2]) for row in page.locator("#selection .records tbody").inner_text().splitlines()]
     assert shown == listed
 
 
@@ -59,7 +59,7 @@ def test_the_address_restores_a_selection(page: Page, watching: Explorer) -> Non
     selected(page)
 
     def seen() -> tuple[str, int, list[str]]:
-        texts = page.locator("#selection .what, #selection td, #rate pre, #quantiles pre, #heat pre").all_text_contents()
+        texts = page.locator("#selection .what, #selection .records td, #rate pre, #quantiles pre, #heat pre").all_text_contents()
         return page.url, counted(page), texts
 
     before = seen()
@@ -188,7 +188,7 @@ def test_a_brush_over_an_index_with_a_filter_has_its_records_alone(page: Page, e
         ((pictured,),) = db.execute(f"SELECT sum(count) FROM ({page.locator('#heat pre').inner_text()})").fetchall()
     assert counted(page) == count
     assert pictured == 1000
-    kinds = page.locator("#selection tbody tr td:last-child").all_inner_texts()
+    kinds = page.locator("#selection .records tbody tr td:last-child").all_inner_texts()
     assert kinds == ["1"] * min(count, 1000)
 
 
@@ -356,7 +356,7 @@ def test_a_million_records_are_counted_and_the_first_listed(page: Page, explore:
     page.goto(f"{shown.url}#last=0&source=many&index=n&sel_from=2026-03-01T00:00:00Z&sel_to=2026-03-01T00:00:11Z&v_min=0&v_max=98")
     selected(page)
     assert counted(page) == 1_089_000
-    assert page.locator("#selection tbody tr").count() == 1000
+    assert page.locator("#selection .records tbody tr").count() == 1000
     expect(page.locator("#selection .foot")).to_contain_text("The first 1,000 by n are listed")
 
 
