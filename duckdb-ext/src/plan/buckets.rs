@@ -283,6 +283,7 @@ fn starts_of(clause: &Clause) -> RangeSet<Timestamp> {
         | Clause::NotIn { .. }
         | Clause::Null { .. }
         | Clause::Prefix { .. }
+        | Clause::Contains { .. }
         | Clause::Opaque => RangeSet::all(),
     }
 }

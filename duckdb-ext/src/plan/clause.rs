@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use loom_engine::schema::Op;
+use loom_engine::schema::{Case, Op};
 
 use super::datum::{Datum, Interval};
 
@@ -34,6 +34,12 @@ pub enum Clause {
     Prefix {
         term: Term,
         text: String,
+    },
+    /// The term is a text that contains this one.
+    Contains {
+        term: Term,
+        part: String,
+        case: Case,
     },
     Opaque,
 }

@@ -36,6 +36,7 @@ pub mod pins;
 pub mod prune;
 pub mod quoting;
 pub mod rate;
+pub mod regular;
 pub mod replacement;
 pub mod scan;
 pub mod selection;

@@ -86,7 +86,16 @@ impl Reader<'_> {
                 Meaning::And(values.iter().map(differs).collect())
             }
             Clause::Null { term, is_null } => self.null(term, *is_null),
-            Clause::Prefix { term, text } => self.prefix(term, text),
+            Clause::Prefix { term, text } => self.text(
+                term,
+                |found| found.starts_with(text.as_str()),
+                |field| texts::prefixed(field, text),
+            ),
+            Clause::Contains { term, part, case } => self.text(
+                term,
+                |found| case.contains(found.as_bytes(), part),
+                |field| texts::containing(field, part, *case),
+            ),
             Clause::Opaque => Meaning::All,
         }
     }
@@ -161,21 +170,22 @@ impl Reader<'_> {
         }
     }
 
-    /// The rows where a text begins with this one.
-    fn prefix(&self, term: &Term, text: &str) -> Meaning {
+    /// The rows where a text passes: one that is known, or one of a field, by a test.
+    fn text(
+        &self,
+        term: &Term,
+        passes: impl Fn(&str) -> bool,
+        test: impl Fn(usize) -> Expr,
+    ) -> Meaning {
         if let Some(found) = self.constant(term) {
-            return match found.starts_with(text) {
+            return match passes(found) {
                 true => Meaning::All,
                 false => Meaning::Nothing,
             };
         }
         match self.subject(term) {
-            Some(Subject::Bytes(field)) if term.steps.is_empty() => {
-                Meaning::Field(texts::prefixed(field, text))
-            }
-            Some(Subject::Labels(field)) if term.steps.is_empty() => {
-                self.labelled(field, |label| label.starts_with(text))
-            }
+            Some(Subject::Bytes(field)) if term.steps.is_empty() => Meaning::Field(test(field)),
+            Some(Subject::Labels(field)) if term.steps.is_empty() => self.labelled(field, passes),
             _ => Meaning::All,
         }
     }

@@ -1,10 +1,10 @@
-//! Comparisons of a text or bytes with a constant, as tests of the stored bytes.
+//! Comparisons of a text or bytes with a constant, and what it contains, as tests of the stored bytes.
 //!
 //! DuckDB compares the text that is shown, in which U+FFFD stands for what is not UTF-8. Such bytes lie above all of ASCII, as U+FFFD does, and
 //! what is before them is shown as it is. So a text is equal to a constant only if it has its bytes, as far as the constant's first U+FFFD; and
 //! one that is less or greater than the constant is so by the constant's ASCII beginning, or begins with it.
 
-use loom_engine::schema::{Expr, Op};
+use loom_engine::schema::{Case, Expr, Op};
 
 use super::datum::Datum;
 
@@ -49,6 +49,21 @@ pub fn prefixed(field: usize, text: &str) -> Expr {
             from(Op::Lt, after),
         ]),
     }
+}
+
+/// A test that every row passes whose field contains a text.
+pub fn containing(field: usize, part: &str, case: Case) -> Expr {
+    let parts = part.split(REPLACED).filter(|part| !part.is_empty());
+    Expr::All(
+        std::iter::once(anything(field))
+            .chain(parts.map(|part| Expr::Contains {
+                field,
+                part: part.to_owned(),
+                case,
+                is_in: true,
+            }))
+            .collect(),
+    )
 }
 
 fn anything(field: usize) -> Expr {
@@ -108,6 +123,12 @@ mod tests {
             }
             if shown.starts_with(&*constant) {
                 prop_assert!(prefixed(0, &constant).matches(layout, &payload));
+            }
+            if shown.contains(&*constant) {
+                prop_assert!(containing(0, &constant, Case::Sensitive).matches(layout, &payload));
+            }
+            if shown.to_lowercase().contains(&constant.to_lowercase()) {
+                prop_assert!(containing(0, &constant, Case::Insensitive).matches(layout, &payload));
             }
         }
     }

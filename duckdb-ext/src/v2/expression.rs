@@ -4,12 +4,13 @@
 use duckdb_neo::expression::{Expression, ExpressionType};
 use duckdb_neo::logical_type::LogicalTypeID;
 use duckdb_neo::types::DecimalSignature;
-use loom_engine::schema::Op;
+use loom_engine::schema::{Case, Op};
 
 use super::value::datum;
 use crate::plan::clause::{Clause, Rounded, Step, Term};
 use crate::plan::datum::{Datum, Interval};
 use crate::plan::formatted::formatted;
+use crate::plan::regular;
 
 /// The deepest tree that is read, because the walk is recursive.
 const DEPTH_MAX: usize = 64;
@@ -70,7 +71,7 @@ impl Reader<'_> {
             ExpressionType::OperatorIsNotNull => self.null(expression, false),
             ExpressionType::BoundFunction => self
                 .contained(expression)
-                .or_else(|| self.prefixed(expression))
+                .or_else(|| self.matched(expression))
                 .or_else(|| self.not_a_number(expression)),
             ExpressionType::BoundColumnRef => self.flag(expression, true),
             ExpressionType::OperatorNot => {
@@ -184,20 +185,53 @@ impl Reader<'_> {
         Some(Clause::compare(term, Op::Eq, Datum::Float(f64::NAN)))
     }
 
-    /// A text that begins with a constant: `starts_with`, or what LIKE and GLOB say before their first wildcard.
-    fn prefixed(&self, expression: &Expression<'_>) -> Option<Clause> {
-        let wildcards: &[char] = match expression.function_name().ok()?.as_str() {
-            "prefix" | "starts_with" | "^@" => &[],
-            "~~" => &['%', '_'],
-            "~~~" => &['*', '?', '[', '\\'],
-            _ => return None,
-        };
-        let Datum::Text(text) = constant(&expression.child(1).ok()?)? else {
+    /// A text that begins with a constant, or contains some: by a function, or by what LIKE, GLOB and regular expressions say beside wildcards.
+    fn matched(&self, expression: &Expression<'_>) -> Option<Clause> {
+        let name = expression.function_name().ok()?;
+        let Datum::Text(pattern) = constant(&expression.child(1).ok()?)? else {
             return None;
         };
-        let text = text.split(wildcards).next()?.to_owned();
-        let term = self.term(&expression.child(0).ok()?)?;
-        Some(Clause::Prefix { term, text })
+        let (mut case, text) = cased(expression.child(0).ok()?)?;
+        let term = self.term(&text)?;
+        let parts: Vec<String> = match name.as_str() {
+            "prefix" | "starts_with" | "^@" | "suffix" | "ends_with" | "contains" => vec![pattern],
+            "~~" => pattern.split(['%', '_']).map(str::to_owned).collect(),
+            "~~*" => {
+                case = Case::Insensitive;
+                pattern.split(['%', '_']).map(str::to_owned).collect()
+            }
+            "~~~" => {
+                let plain = pattern.split(['[', '\\']).next()?;
+                plain.split(['*', '?']).map(str::to_owned).collect()
+            }
+            "regexp_matches" | "regexp_full_match" => {
+                case = Case::Insensitive;
+                let options = expression.child(2).ok();
+                // With the option `l` the pattern is a text.
+                match options.map(|options| constant(&options)) {
+                    None => {}
+                    Some(Some(Datum::Text(options))) if !options.contains('l') => {}
+                    Some(_) => return None,
+                }
+                regular::parts(&pattern)?
+            }
+            _ => return None,
+        };
+        let starts = matches!(
+            name.as_str(),
+            "prefix" | "starts_with" | "^@" | "~~" | "~~~"
+        );
+        let start = parts.first().filter(|_| starts && case == Case::Sensitive);
+        let start = start.map(|text| Clause::Prefix {
+            term: term.clone(),
+            text: text.clone(),
+        });
+        let contained = parts.iter().map(|part| Clause::Contains {
+            term: term.clone(),
+            part: part.clone(),
+            case,
+        });
+        Some(Clause::And(start.into_iter().chain(contained).collect()))
     }
 
     /// DuckDB does not say whether the ends are included, so both count as included.
@@ -270,6 +304,21 @@ fn constant(expression: &Expression<'_>) -> Option<Datum> {
         }
         _ => None,
     }
+}
+
+/// The text inside of `lower` and `upper`, which take its case away.
+fn cased(mut text: Expression<'_>) -> Option<(Case, Expression<'_>)> {
+    let mut case = Case::Sensitive;
+    while text.expression_type().ok()? == ExpressionType::BoundFunction
+        && matches!(
+            text.function_name().ok()?.as_str(),
+            "lower" | "lcase" | "upper" | "ucase"
+        )
+    {
+        case = Case::Insensitive;
+        text = text.child(0).ok()?;
+    }
+    Some((case, text))
 }
 
 fn cast_step(expression: &Expression<'_>) -> Option<Step> {

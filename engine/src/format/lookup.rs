@@ -1,4 +1,4 @@
-//! The look-up of some units of a segment: in which of them a field may have a key (FORMAT.md, *Look-ups*).
+//! The look-up of some units of a segment: in which of them a field may have a key, or a word (FORMAT.md, *Look-ups*).
 //!
 //! Each unit has a split-block Bloom filter of its own for each field: a key has one block of 32 bytes, and eight bits in it. The blocks of one number stand
 //! side by side for all units, so one small read answers for a key. Nothing is lost with a look-up: a question without one reads the units.
@@ -24,6 +24,8 @@ const BITS_A_KEY: usize = 10;
 /// More entries than a catalog can define are damage.
 const ENTRIES_MOST: u32 = 1 << 20;
 const WHAT: &str = "a look-up";
+/// Marks the number of a field whose words are meant.
+const WORDS: u32 = 1 << 31;
 
 /// The multipliers that choose the eight bits of a key, those of Parquet's filters.
 const SALTS: [u32; 8] = [
@@ -69,6 +71,31 @@ fn bits_of(hash: u64) -> [u32; 8] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
 
+/// What a look-up holds of the field with this number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LookedUp {
+    /// Its values.
+    Keys(usize),
+    /// The [words](super::words) of its texts.
+    Words(usize),
+}
+
+impl LookedUp {
+    pub fn field(self) -> usize {
+        match self {
+            LookedUp::Keys(field) | LookedUp::Words(field) => field,
+        }
+    }
+
+    /// The number in the table.
+    fn number(self) -> u32 {
+        match self {
+            LookedUp::Keys(field) => field as u32,
+            LookedUp::Words(field) => field as u32 | WORDS,
+        }
+    }
+}
+
 /// The keys of a field in one unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnitKeys {
@@ -108,23 +135,30 @@ impl LookupBuilder {
         }
     }
 
-    /// Adds a field with its keys in each unit.
-    pub fn add(&mut self, source: SourceId, field: usize, of_units: &[UnitKeys]) {
+    /// Adds a field with its keys in each unit. Where they would take more than `bytes_most`, more units are found in vain.
+    pub fn add(
+        &mut self,
+        source: SourceId,
+        held: LookedUp,
+        of_units: &[UnitKeys],
+        bytes_most: usize,
+    ) {
         assert_eq!(of_units.len(), self.of.units, "each unit has its keys");
         let count = |keys: &UnitKeys| match keys {
             UnitKeys::Known(hashes) => hashes.len(),
             UnitKeys::Any => 1,
         };
         let most = of_units.iter().map(count).max().unwrap_or(0);
-        let blocks = (most * BITS_A_KEY).div_ceil(8 * BLOCK_BYTES) as u32;
+        let row_bytes = row_bytes(self.of.units);
+        let blocks = (most * BITS_A_KEY).div_ceil(8 * BLOCK_BYTES);
+        let blocks = blocks.min((bytes_most / row_bytes).max(1)) as u32;
         self.fields.push(LookupField {
             source,
-            field: field as u32,
+            field: held.number(),
             blocks,
             offset: self.rows.len() as u64,
             ordinal: self.ordinal,
         });
-        let row_bytes = row_bytes(self.of.units);
         let start = self.rows.len();
         self.rows.resize(start + row_bytes * blocks as usize, 0);
         for (unit, keys) in of_units.iter().enumerate() {
@@ -192,8 +226,8 @@ fn row_checksum(uuid: &[u8; 16], first: Address, ordinal: u64, content: &[u8]) -
 /// A field of a look-up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LookupField {
-    pub source: SourceId,
-    pub field: u32,
+    source: SourceId,
+    field: u32,
     blocks: u32,
     offset: u64,
     /// The number of its first row in the file.
@@ -301,9 +335,10 @@ impl LookupTable {
         self.of
     }
 
-    pub fn field(&self, source: SourceId, field: usize) -> Option<&LookupField> {
-        let is_meant = |held: &&LookupField| held.source == source && held.field as usize == field;
-        self.fields.iter().find(is_meant)
+    pub fn field(&self, source: SourceId, held: LookedUp) -> Option<&LookupField> {
+        let of = (source, held.number());
+        let mut fields = self.fields.iter();
+        fields.find(|field| (field.source, field.field) == of)
     }
 
     /// The row that answers for a hash; `None` if no unit holds a key of the field.
@@ -395,7 +430,7 @@ mod tests {
     }
 
     fn finds(bytes: &[u8], table: &LookupTable, field: usize, unit: usize, hash: u64) -> bool {
-        let field = table.field(SourceId(3), field).unwrap();
+        let field = table.field(SourceId(3), LookedUp::Keys(field)).unwrap();
         table.row_of(field, hash).is_some_and(|row| {
             let held = &bytes[row.offset as usize..][..row.bytes];
             table.verify(row, held).unwrap();
@@ -413,8 +448,9 @@ mod tests {
             .map(|(count, unit)| UnitKeys::Known(hashes(unit, *count)))
             .chain([UnitKeys::Any])
             .collect();
-        builder.add(SourceId(3), 0, &of_units);
-        builder.add(SourceId(3), 2, &vec![UnitKeys::Known(Vec::new()); 4]);
+        builder.add(SourceId(3), LookedUp::Keys(0), &of_units, usize::MAX);
+        let none = vec![UnitKeys::Known(Vec::new()); 4];
+        builder.add(SourceId(3), LookedUp::Keys(2), &none, usize::MAX);
         let bytes = builder.finish();
         let table = open(&bytes);
         assert_eq!(table.of(), of(4));
@@ -439,18 +475,33 @@ mod tests {
             !finds(&bytes, &table, 2, 3, strangers[0]),
             "no row has the field"
         );
-        assert!(table.field(SourceId(3), 1).is_none());
+        assert!(table.field(SourceId(3), LookedUp::Keys(1)).is_none());
+        assert!(table.field(SourceId(3), LookedUp::Words(0)).is_none());
         assert_eq!(table.rows().count(), (KEYS * 10).div_ceil(256) as usize);
+    }
+
+    #[test]
+    fn words_take_no_more_than_their_room_and_are_found() {
+        let mut builder = LookupBuilder::new(&UUID, of(2));
+        let of_units = [0, 1].map(|unit| UnitKeys::Known(hashes(unit, 5000)));
+        builder.add(SourceId(3), LookedUp::Words(0), &of_units, 9999);
+        let bytes = builder.finish();
+        let table = open(&bytes);
+        assert!(bytes.len() < 10_100, "{}", bytes.len());
+        assert!(table.field(SourceId(3), LookedUp::Keys(0)).is_none());
+        let field = table.field(SourceId(3), LookedUp::Words(0)).unwrap();
+        for hash in hashes(0, 5000) {
+            let row = table.row_of(field, hash).unwrap();
+            let held = &bytes[row.offset as usize..][..row.bytes];
+            assert!(table.may_have(held, 0, hash));
+        }
     }
 
     #[test]
     fn each_damaged_byte_is_noticed() {
         let mut builder = LookupBuilder::new(&UUID, of(2));
-        builder.add(
-            SourceId(3),
-            0,
-            &[UnitKeys::Known(hashes(0, 30)), UnitKeys::Any],
-        );
+        let of_units = [UnitKeys::Known(hashes(0, 30)), UnitKeys::Any];
+        builder.add(SourceId(3), LookedUp::Keys(0), &of_units, usize::MAX);
         let bytes = builder.finish();
         for place in 0..bytes.len() {
             let mut damaged = bytes.clone();

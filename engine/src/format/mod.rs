@@ -26,6 +26,7 @@ mod line;
 mod lookup;
 mod loss_table;
 mod time_entry;
+mod words;
 
 // Texts that other programs read too.
 mod object_line;
@@ -46,8 +47,8 @@ pub use line::{
     LINE_PREFIX_BYTES, REWRITTEN_BYTES_MAX, Rewritten, encode_line, line_content, merge_lines,
 };
 pub use lookup::{
-    LOOKUP_CHUNKS, LookupBuilder, LookupField, LookupOf, LookupRow, LookupTable, UnitKeys,
-    hash_of_bytes, hash_of_key,
+    LOOKUP_CHUNKS, LookedUp, LookupBuilder, LookupField, LookupOf, LookupRow, LookupTable,
+    UnitKeys, hash_of_bytes, hash_of_key,
 };
 pub use loss_table::{LOSS_ROWS_MAX, LOSS_TABLE_BYTES, LossTable, PendingLoss};
 pub use node::{NODE_BYTES_MAX, Node, SourceStats};
@@ -66,3 +67,4 @@ pub use tail_piece::{TAIL_PIECE_HEADER_BYTES, TailPiece};
 pub use time_entry::{
     FANOUT, TIME_ENTRY_BYTES, TimeEntry, complete_chunks, entries_before, entry_of,
 };
+pub use words::{Case, each_word, words_within};

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ahash::AHashSet;
+
 use super::directory::Directory;
 use super::lookups::{OpenLookup, path_of, written};
 use super::poll::Poll;
@@ -18,7 +20,9 @@ use super::scan::batch::{Batch, FieldColumn};
 use super::scan::shared_scan::{Scan, ScanSpec};
 use super::snapshot::Snapshot;
 use crate::error::{Error, IoContext, Result};
-use crate::format::{LookupBuilder, UNIT_CHUNKS, UnitKeys, hash_of_bytes, hash_of_key};
+use crate::format::{
+    LookedUp, LookupBuilder, UNIT_CHUNKS, UnitKeys, each_word, hash_of_bytes, hash_of_key,
+};
 use crate::log::Access;
 use crate::proven::at_mut;
 use crate::schema::{Catalog, compared};
@@ -29,13 +33,20 @@ const UNFINISHED: &str = ".new";
 /// A look-up that cannot be built so many times is given up in this process.
 const TRIES: u32 = 3;
 
+/// Words take at most one in so many bytes of the texts.
+const TEXT_PER_WORDS: usize = 9;
+
 /// The fields that have look-ups.
-fn declared(catalog: &Catalog) -> Vec<(SourceId, usize)> {
+fn declared(catalog: &Catalog) -> Vec<(SourceId, LookedUp)> {
     let sources = catalog.sources().filter(|source| !source.is_forgotten());
     let fields = sources.flat_map(|source| {
         let fields = source.fields.iter().enumerate();
-        let fields = fields.filter(|(_, field)| field.lookup);
-        fields.map(|(nth, _)| (source.id, nth))
+        let held = fields.flat_map(|(nth, field)| {
+            let keys = field.lookup.then_some(LookedUp::Keys(nth));
+            keys.into_iter()
+                .chain(field.words.then_some(LookedUp::Words(nth)))
+        });
+        held.map(|held| (source.id, held))
     });
     fields.collect()
 }
@@ -45,7 +56,7 @@ pub struct Lookups {
     directory: Arc<Directory>,
     access: Access,
     /// The fields that those in `done` have.
-    declared: Vec<(SourceId, usize)>,
+    declared: Vec<(SourceId, LookedUp)>,
     /// The first addresses of the look-ups that are there.
     done: BTreeSet<Address>,
     /// Those that are given up, or of units that can have none.
@@ -140,10 +151,14 @@ impl Lookups {
         while let Some((source, _)) = fields.first() {
             let count = fields.partition_point(|(other, _)| other == source);
             let (of_source, rest) = fields.split_at(count);
-            let of_source: Vec<usize> = of_source.iter().map(|(_, field)| *field).collect();
+            let of_source: Vec<LookedUp> = of_source.iter().map(|(_, held)| *held).collect();
             let keys = keys_of(snapshot, *source, &of_source, span, of.units, poll)?;
-            for (field, of_units) in of_source.iter().zip(keys) {
-                builder.add(*source, *field, &of_units);
+            for (held, keys) in of_source.iter().zip(keys) {
+                let bytes_most = match held {
+                    LookedUp::Keys(_) => usize::MAX,
+                    LookedUp::Words(_) => keys.bytes / TEXT_PER_WORDS,
+                };
+                builder.add(*source, *held, &keys.of_units, bytes_most);
             }
             fields = rest;
         }
@@ -217,16 +232,30 @@ enum Found {
     Nothing,
 }
 
+/// The keys or words of a field.
+#[derive(Clone)]
+struct SpanKeys {
+    of_units: Vec<UnitKeys>,
+    /// The length of all texts.
+    bytes: usize,
+}
+
 /// The keys of some fields of a source in each unit of a span.
 fn keys_of(
     snapshot: &Snapshot,
     source: SourceId,
-    fields: &[usize],
+    held: &[LookedUp],
     span: &Range<ChunkNo>,
     units: usize,
     poll: &Poll<'_>,
-) -> Result<Vec<Vec<UnitKeys>>> {
-    let mut found = vec![vec![UnitKeys::Known(Vec::new()); units]; fields.len()];
+) -> Result<Vec<SpanKeys>> {
+    let none = SpanKeys {
+        of_units: vec![UnitKeys::Known(Vec::new()); units],
+        bytes: 0,
+    };
+    let mut found = vec![none; held.len()];
+    let mut fields: Vec<usize> = held.iter().map(|held| held.field()).collect();
+    fields.dedup();
     let spec = ScanSpec {
         source,
         after: span.start.address(snapshot.chunk_bytes()),
@@ -236,7 +265,7 @@ fn keys_of(
     };
     let scan = Scan::new(snapshot, spec)?;
     let ask = || Ask {
-        fields: fields.to_vec(),
+        fields: fields.clone(),
         ..Ask::default()
     };
     let mut reader = scan.reader(ask());
@@ -250,13 +279,18 @@ fn keys_of(
             chunks.push(chunk);
             next = scan.next(poll)?;
         }
-        let mut hashes = vec![Vec::new(); fields.len()];
+        let mut hashes = vec![AHashSet::new(); held.len()];
         let mut read = || -> Result<()> {
             reader.take(chunks.iter().copied(), poll)?;
             while reader.read_next()? {
                 let batch = reader.batch();
-                for (field, hashes) in fields.iter().zip(&mut hashes) {
-                    add_hashes(&batch, *field, hashes);
+                for ((held, hashes), found) in held.iter().zip(&mut hashes).zip(&mut found) {
+                    match held {
+                        LookedUp::Keys(field) => add_hashes(&batch, *field, hashes),
+                        LookedUp::Words(field) => {
+                            found.bytes += add_words(&batch, *field, hashes);
+                        }
+                    }
                 }
             }
             Ok(())
@@ -264,16 +298,15 @@ fn keys_of(
         let outcome = read();
         match outcome {
             Ok(()) => {
-                for (of_field, mut hashes) in found.iter_mut().zip(hashes) {
-                    hashes.sort_unstable();
-                    hashes.dedup();
-                    *at_mut(of_field, unit) = UnitKeys::Known(hashes);
+                for (of_field, hashes) in found.iter_mut().zip(hashes) {
+                    let hashes = hashes.into_iter().collect();
+                    *at_mut(&mut of_field.of_units, unit) = UnitKeys::Known(hashes);
                 }
             }
             Err(error) if error.is_damage() => {
                 reader = scan.reader(ask());
                 for of_field in &mut found {
-                    *at_mut(of_field, unit) = UnitKeys::Any;
+                    *at_mut(&mut of_field.of_units, unit) = UnitKeys::Any;
                 }
             }
             Err(error) => return Err(error),
@@ -282,8 +315,8 @@ fn keys_of(
     Ok(found)
 }
 
-/// Appends the hashes of a field's values.
-fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut Vec<u64>) {
+/// Adds the hashes of a field's values.
+fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut AHashSet<u64>) {
     let layout = batch.layout();
     match batch.field(field) {
         None => {}
@@ -296,7 +329,7 @@ fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut Vec<u64>) {
             let mut last = None;
             // Neighbours are often equal.
             for (_, key) in rows.filter(|(_, key)| last.replace(*key) != Some(*key)) {
-                hashes.push(hash_of_key(key));
+                hashes.insert(hash_of_key(key));
             }
         }
         Some(_) => batch.each_value(field, |value| {
@@ -304,4 +337,17 @@ fn add_hashes(batch: &Batch<'_>, field: usize, hashes: &mut Vec<u64>) {
             hashes.extend(value.map(hash_of_bytes));
         }),
     }
+}
+
+/// Adds the hashes of the words of a field's texts, and returns the length of the texts.
+fn add_words(batch: &Batch<'_>, field: usize, hashes: &mut AHashSet<u64>) -> usize {
+    let mut bytes = 0;
+    batch.each_value(field, |text| {
+        let text = text.unwrap_or_default();
+        bytes += text.len();
+        each_word(text, &mut |hash| {
+            hashes.insert(hash);
+        });
+    });
+    bytes
 }

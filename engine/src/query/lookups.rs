@@ -1,4 +1,4 @@
-//! Look-ups: files beside the logs that tell in which of 32 units a field may have a key (FORMAT.md, *Look-ups*).
+//! Look-ups: files beside the logs that tell in which of 32 units a field may have a key or a word (FORMAT.md, *Look-ups*).
 //!
 //! A question reads one row of a look-up for each key that it asks for. Where there is no look-up, or it does not verify, the units answer.
 
@@ -15,7 +15,8 @@ use super::forest::cached_nodes::CachedNodes;
 use super::snapshot_logs::SnapshotLogs;
 use crate::error::{IoContext, Result};
 use crate::format::{
-    FormatError, LookupOf, LookupRow, LookupTable, UNIT_CHUNKS, hash_of_bytes, hash_of_key,
+    FormatError, LookedUp, LookupOf, LookupRow, LookupTable, UNIT_CHUNKS, hash_of_bytes,
+    hash_of_key, words_within,
 };
 use crate::memory;
 use crate::nodes::NodeId;
@@ -69,14 +70,14 @@ impl OpenLookup {
         }))
     }
 
-    pub fn has(&self, source: SourceId, field: usize) -> bool {
-        self.table.field(source, field).is_some()
+    pub fn has(&self, source: SourceId, what: LookedUp) -> bool {
+        self.table.field(source, what).is_some()
     }
 
-    /// Whether a unit may hold a key of a field, by its hash.
-    pub fn may_have(&mut self, source: SourceId, field: usize, hash: u64, unit: usize) -> bool {
+    /// Whether a unit may hold a key or a word of a field, by its hash.
+    pub fn may_have(&mut self, source: SourceId, what: LookedUp, hash: u64, unit: usize) -> bool {
         let OpenLookup { file, table, rows } = self;
-        let Some(of_field) = table.field(source, field) else {
+        let Some(of_field) = table.field(source, what) else {
             return true;
         };
         let Some(row) = table.row_of(of_field, hash) else {
@@ -124,16 +125,22 @@ pub(crate) struct KeyedUnit<'a> {
 
 impl KeyedUnit<'_> {
     pub fn may_have_key(&self, field: usize, key: Key) -> bool {
-        self.may_have(field, hash_of_key(key))
+        self.may_have(LookedUp::Keys(field), hash_of_key(key))
     }
 
     pub fn may_have_bytes(&self, field: usize, bytes: &[u8]) -> bool {
-        self.may_have(field, hash_of_bytes(bytes))
+        self.may_have(LookedUp::Keys(field), hash_of_bytes(bytes))
     }
 
-    fn may_have(&self, field: usize, hash: u64) -> bool {
+    /// Whether a text of the unit may contain this part, in upper or lower case.
+    pub fn may_have_part(&self, field: usize, part: &[u8]) -> bool {
+        let mut words = words_within(part).into_iter();
+        words.all(|word| self.may_have(LookedUp::Words(field), word))
+    }
+
+    fn may_have(&self, what: LookedUp, hash: u64) -> bool {
         let mut lookup = self.lookup.borrow_mut();
-        lookup.may_have(self.source, field, hash, self.unit)
+        lookup.may_have(self.source, what, hash, self.unit)
     }
 }
 

@@ -84,7 +84,7 @@ impl Predicate {
             Expr::All(tests) => Predicate::and(all(tests)),
             Expr::Any(tests) => Predicate::or(all(tests)),
             Expr::Keys { keys, .. } if keys.is_empty() => Predicate::Nothing,
-            Expr::Keys { .. } | Expr::Bytes { .. } | Expr::Null { .. } => {
+            Expr::Keys { .. } | Expr::Bytes { .. } | Expr::Contains { .. } | Expr::Null { .. } => {
                 Predicate::Fields(Arc::new(expr.clone()))
             }
         }

@@ -49,6 +49,14 @@ impl Zones<'_> {
         match expr {
             Expr::Keys { field, keys } => self.may_have(*field, keys),
             Expr::Bytes { field, op, bytes } => self.may_compare(*field, *op, bytes),
+            Expr::Contains {
+                field, part, is_in, ..
+            } => {
+                let held = self.of_fields.get(*field).and_then(|zone| zone.keys);
+                let may_have_part =
+                    |unit: KeyedUnit<'_>| unit.may_have_part(*field, part.as_bytes());
+                held.is_some() && (!is_in || self.unit.is_none_or(may_have_part))
+            }
             Expr::Null { field, is_null } => match self.of_fields.get(*field) {
                 // The layout is older than the field, which is NULL.
                 None => *is_null,
@@ -81,7 +89,9 @@ impl Zones<'_> {
             Op::Eq => {
                 least <= last
                     && first <= greatest
-                    && (self.unit).is_none_or(|unit| unit.may_have_bytes(field, bytes))
+                    && self.unit.is_none_or(|unit| {
+                        unit.may_have_bytes(field, bytes) && unit.may_have_part(field, bytes)
+                    })
             }
             Op::Ne => true,
             Op::Lt | Op::Le => least <= last,

@@ -203,6 +203,9 @@ pub struct FieldDef {
     /// Look-ups tell in which units of the log the field has a key.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lookup: bool,
+    /// Look-ups tell in which units of the log a text of the field has a word.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub words: bool,
 }
 
 impl FieldDef {
@@ -222,6 +225,7 @@ impl FieldDef {
             labels: BTreeMap::new(),
             series: BTreeMap::new(),
             lookup: false,
+            words: false,
         }
     }
 
@@ -270,6 +274,9 @@ impl FieldDef {
     fn check_lookup(&self) -> Result<()> {
         let FieldDef { name, ty, .. } = self;
         match ty {
+            ty if self.words && *ty != FieldType::Utf8 => Err(Error::schema(format!(
+                "field '{name}' is {ty}; only utf8 has words"
+            ))),
             FieldType::F32 | FieldType::F64 | FieldType::Bool | FieldType::Json if self.lookup => {
                 Err(Error::schema(format!(
                     "field '{name}' is {ty}; a look-up takes integers, times, texts and bytes"

@@ -24,6 +24,7 @@ mod source;
 mod widen;
 
 pub use crate::error::PayloadError;
+pub use crate::format::Case;
 pub use crate::types::{
     ALERT_STATES, ALERTS_SOURCE, LOSSES_SOURCE, METRICS_SOURCE, RULE_STATES, RULES_SOURCE,
 };

@@ -236,7 +236,10 @@ fn log_fields() -> Vec<FieldDef> {
     vec![
         labelled("severity", I32, 1, &SEVERITIES),
         FieldDef::nullable("severity_text", Utf8),
-        FieldDef::nullable("body", Utf8),
+        FieldDef {
+            words: true,
+            ..FieldDef::nullable("body", Utf8)
+        },
         FieldDef::nullable("service", Utf8),
         FieldDef::nullable("event", Utf8),
         looked_up(FieldDef::nullable("trace_id", Char(32))),

@@ -33,13 +33,14 @@ pub struct Args {
 enum IndexCommand {
     /// Add an index to a source
     ///
-    /// The index covers the records that arrive from now on. Queries scan the earlier ones. With --lookup, earlier records are looked up too.
+    /// The index covers the records that arrive from now on. Queries scan the earlier ones. With --lookup and --words, earlier records are looked up too.
     #[command(after_help = "\
 Examples:
   ingestd index add /var/lib/loom --source redis_request --index slow_sets \\
     --value latency_ns --where \"op = 'SET'\" \\
     --bins \"{ from = 1000, factor = 2, count = 24 }\"
-  ingestd index add /var/lib/loom --source redis_request --lookup id")]
+  ingestd index add /var/lib/loom --source redis_request --lookup id
+  ingestd index add /var/lib/loom --source logs --words body")]
     Add {
         /// Loom directory
         dir: PathBuf,
@@ -47,11 +48,14 @@ Examples:
         #[arg(long, value_name = "NAME")]
         source: String,
         /// Name of the index
-        #[arg(long, value_name = "NAME", required_unless_present = "lookup")]
+        #[arg(long, value_name = "NAME", required_unless_present_any = ["lookup", "words"])]
         index: Option<String>,
         /// Field to look up by its keys, such as an id: a question for one key then reads few chunks, also of earlier records
         #[arg(long, value_name = "FIELD", conflicts_with_all = ["index", "value", "filter", "bins"])]
         lookup: Option<String>,
+        /// Field of type utf8 to look up by parts of its texts: a question for texts that contain a word then reads few chunks, also of earlier records
+        #[arg(long, value_name = "FIELD", conflicts_with_all = ["index", "value", "filter", "bins"])]
+        words: Option<String>,
         /// Field to summarise; if omitted, the index counts records
         #[arg(long, value_name = "FIELD")]
         value: Option<String>,
@@ -105,17 +109,18 @@ impl Args {
                 source,
                 index,
                 lookup,
+                words,
                 value,
                 filter,
                 bins,
-            } => match (index, lookup) {
-                (Some(index), _) => {
+            } => {
+                if let Some(index) = index {
                     let toml = definition(index, value, filter, bins.as_deref())?;
                     Editor::open_existing(&dir)?.add_index(&source, &toml)?;
+                } else {
+                    look_up(&dir, &source, lookup.as_deref(), words.as_deref())?;
                 }
-                (None, Some(field)) => add_lookup(&dir, &source, &field)?,
-                (None, None) => unreachable!("clap requires one of them"),
-            },
+            }
             IndexCommand::Rebuild { dir } => rebuild(&dir)?,
             IndexCommand::Close { dir, source, index } => {
                 Editor::open_existing(&dir)?.close_index(&source, &index)?;
@@ -126,8 +131,13 @@ impl Args {
     }
 }
 
-/// Defines the source again, with the field among those that have look-ups.
-fn add_lookup(dir: &Path, name: &str, field: &str) -> anyhow::Result<()> {
+/// Defines the source again, with the fields among those whose keys or words have look-ups.
+fn look_up(
+    dir: &Path,
+    name: &str,
+    lookup: Option<&str>,
+    words: Option<&str>,
+) -> anyhow::Result<()> {
     let editor = Editor::open_existing(dir)?;
     let catalog = read_catalog(dir)?;
     let Some(source) = catalog.find(name) else {
@@ -139,16 +149,23 @@ fn add_lookup(dir: &Path, name: &str, field: &str) -> anyhow::Result<()> {
         fields: source.fields.clone(),
         ..SourceDef::new(name)
     };
-    let Some(found) = def.fields.iter_mut().find(|held| held.name == field) else {
+    let position = |field: &str| {
         let names = source.fields.iter().map(|held| held.name.as_str());
-        let near = nearest(field, names);
-        let hint = near.first().map(|near| format!("; did you mean '{near}'?"));
-        bail!(
-            "source '{name}' has no field '{field}'{}",
-            hint.unwrap_or_default()
-        );
+        names.clone().position(|name| name == field).ok_or_else(|| {
+            let near = nearest(field, names);
+            let hint = near.first().map(|near| format!("; did you mean '{near}'?"));
+            anyhow!(
+                "source '{name}' has no field '{field}'{}",
+                hint.unwrap_or_default()
+            )
+        })
     };
-    found.lookup = true;
+    let keyed = lookup.map(position).transpose()?;
+    let worded = words.map(position).transpose()?;
+    for (nth, field) in def.fields.iter_mut().enumerate() {
+        field.lookup |= keyed == Some(nth);
+        field.words |= worded == Some(nth);
+    }
     def.validate()?;
     #[derive(Serialize)]
     struct Sources {

@@ -65,6 +65,16 @@ fn change_the_catalog(dir: &Path, fields: &str) {
         "add",
         &[&["--value", "n", "--where", "n < 100"], &bins[..]].concat(),
     );
+    let look_up = |option: &str, field: &str| {
+        run(&["index", "add", dir, "--source", "numbers", option, field])
+    };
+    look_up("--lookup", "n").ends(0);
+    look_up("--words", "n")
+        .ends(1)
+        .says("'n' is u64; only utf8 has words");
+    look_up("--words", "m")
+        .ends(1)
+        .says("source 'numbers' has no field 'm'");
     let sources = run(&["source", "list", dir]).ends(0).says("numbers");
     sources.says("n u64").says("open");
     let indexes = stdout(&["index", "list", dir, "--source", "numbers"]);

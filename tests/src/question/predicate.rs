@@ -366,7 +366,7 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
             ),
             _ => format!("{name} {operator} TIMESTAMP '2023-11-14 22:13:20'"),
         },
-        Kind::Label | Kind::Text => match seed.between(0, 6) {
+        Kind::Label | Kind::Text => match seed.between(0, 9) {
             0 => format!("{name} LIKE '{}%'", seed.pick(&["t", "te", "G", "1", ""])),
             3 => format!(
                 "{name} {}LIKE '{}'",
@@ -376,6 +376,19 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
             4 => format!("starts_with({name}, left({value}, {}))", seed.between(0, 7)),
             5 => format!("{name} GLOB '{}'", seed.pick(&["text [1-3]*", "G*", "?E*"])),
             1 => format!("lower({name}) {operator} {value}"),
+            6 => {
+                let (from, length) = (seed.between(0, 7), seed.between(0, 7));
+                format!("contains({name}, substr({value}, {from}, {length}))")
+            }
+            7 => format!(
+                "{name} {}ILIKE '%{}%'",
+                seed.pick(&["", "", "NOT "]),
+                seed.pick(&["TEXT 1", "xt_1", "get", "ſet", "text%9"])
+            ),
+            8 => format!(
+                "regexp_matches({name}, '{}')",
+                seed.pick(&["text [0-9]{3}", "(?i)TEXT", "GET|SET", "t+ex?t 1.*9"])
+            ),
             _ => format!("{name} || 'x' {operator} {value}"),
         },
         Kind::Blob => return None,

@@ -16,3 +16,4 @@ mod series;
 mod sessions;
 mod sql_page;
 mod tables;
+mod words;

@@ -12,11 +12,18 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
         Expr::Bytes { field, op, bytes } => {
             let layout = batch.layout();
             let holds = |found: &[u8]| op.holds(compared(layout, *field, found).cmp(bytes));
-            let mut rows = passing.iter_mut();
-            batch.each_value(*field, |value| {
-                let passes = rows.next().expect("there is a value for each row");
-                *passes = *passes && value.is_some_and(holds);
-            });
+            keep_values(batch, *field, holds, passing);
+        }
+        Expr::Contains {
+            field,
+            part,
+            case,
+            is_in,
+        } => {
+            let layout = batch.layout();
+            let holds =
+                |found: &[u8]| case.contains(compared(layout, *field, found), part) == *is_in;
+            keep_values(batch, *field, holds, passing);
         }
         Expr::Null { field, is_null } => keep_nulls(batch, *field, *is_null, passing),
         Expr::All(tests) => {
@@ -28,6 +35,20 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
             keep_matching(batch, test, passing);
         }),
     }
+}
+
+/// Drops the rows whose field is NULL or does not pass.
+fn keep_values(
+    batch: &Batch<'_>,
+    field: usize,
+    passes: impl Fn(&[u8]) -> bool,
+    passing: &mut [bool],
+) {
+    let mut rows = passing.iter_mut();
+    batch.each_value(field, |value| {
+        let row = rows.next().expect("there is a value for each row");
+        *row = *row && value.is_some_and(&passes);
+    });
 }
 
 /// Drops the rows whose field is NULL or has none of these keys.

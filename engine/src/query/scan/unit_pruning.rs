@@ -43,7 +43,10 @@ impl UnitPruning {
     pub fn new(logs: &Arc<SnapshotLogs>, source: &Arc<Source>, test: Test) -> UnitPruning {
         let mut is_keyed = false;
         test.each_field(&mut |field| {
-            is_keyed |= source.fields.get(field).is_some_and(|field| field.lookup);
+            is_keyed |= source
+                .fields
+                .get(field)
+                .is_some_and(|field| field.lookup || field.words);
         });
         UnitPruning {
             is_keyed,

@@ -73,7 +73,7 @@ fn world(lookups: &[&str]) -> World {
     world
 }
 
-fn build(world: &World) -> usize {
+pub fn build(world: &World) -> usize {
     let directory = world.snapshot().directory().clone();
     let mut lookups = Lookups::of(directory, Access::new(None));
     (0..)

@@ -21,4 +21,5 @@ pub mod rows;
 mod scans;
 mod sources;
 mod together;
+mod words;
 mod zones;

@@ -50,7 +50,12 @@ impl Catalog {
             } => {
                 self.add_labels(*source, *field, labels)?;
             }
-            Event::LookupAdded { source, field, .. } => self.add_lookup(*source, *field)?,
+            Event::LookupAdded { source, field, .. } => {
+                self.edit_field(*source, *field, |field| field.lookup = true)?;
+            }
+            Event::WordsAdded { source, field, .. } => {
+                self.edit_field(*source, *field, |field| field.words = true)?;
+            }
             Event::OverloadChanged {
                 source,
                 on_overload,
@@ -219,9 +224,14 @@ impl Catalog {
         Ok(())
     }
 
-    fn add_lookup(&mut self, id: SourceId, position: usize) -> Result<()> {
+    fn edit_field(
+        &mut self,
+        id: SourceId,
+        position: usize,
+        edit: impl FnOnce(&mut FieldDef),
+    ) -> Result<()> {
         let mut field = field_of(self.known_open(id)?, position)?.clone();
-        field.lookup = true;
+        edit(&mut field);
         field.check()?;
         *proven::at_mut(&mut self.edit(id)?.fields, position) = field;
         Ok(())

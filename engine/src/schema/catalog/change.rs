@@ -186,12 +186,15 @@ fn amendments(source: &Source, def: &SourceDef, at: Address) -> Result<Vec<Event
         }
     }
     let fields = source.fields.iter().zip(&def.fields).enumerate();
-    let looked_up = fields.filter(|(_, (old, new))| new.lookup && !old.lookup);
-    events.extend(looked_up.map(|(field, _)| Event::LookupAdded {
-        source: id,
-        at,
-        field,
-    }));
+    for (field, (old, new)) in fields {
+        let source = id;
+        if new.lookup && !old.lookup {
+            events.push(Event::LookupAdded { source, at, field });
+        }
+        if new.words && !old.words {
+            events.push(Event::WordsAdded { source, at, field });
+        }
+    }
     if let Some(missing) = source.fields.get(def.fields.len()) {
         return refused(format!(
             "the definition omits its field '{}'; repeat all existing fields",

@@ -44,6 +44,12 @@ pub enum Event {
         at: Address,
         field: usize,
     },
+    /// The words of a field get look-ups; fields count from 0. Old records get them too.
+    WordsAdded {
+        source: SourceId,
+        at: Address,
+        field: usize,
+    },
     OverloadChanged {
         source: SourceId,
         at: Address,
@@ -88,6 +94,7 @@ impl Event {
             | Event::FieldsAdded { at, .. }
             | Event::LabelsAdded { at, .. }
             | Event::LookupAdded { at, .. }
+            | Event::WordsAdded { at, .. }
             | Event::OverloadChanged { at, .. }
             | Event::SourceForgotten { at, .. }
             | Event::SourceClosed { at, .. }
@@ -104,6 +111,7 @@ impl Event {
             | Event::FieldsAdded { source, .. }
             | Event::LabelsAdded { source, .. }
             | Event::LookupAdded { source, .. }
+            | Event::WordsAdded { source, .. }
             | Event::OverloadChanged { source, .. }
             | Event::SourceForgotten { source, .. }
             | Event::SourceClosed { source, .. }

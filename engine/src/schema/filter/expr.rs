@@ -3,6 +3,7 @@
 //! NOT is pushed down into the tests, which only stand for TRUE. So a record matches in SQL's three-valued logic exactly if it matches here
 //! in two-valued logic, where a test of a NULL does not hold.
 
+use crate::format::Case;
 use crate::schema::comparison::Op;
 use crate::schema::field::FieldType;
 use crate::schema::layout::Layout;
@@ -19,6 +20,13 @@ pub enum Expr {
         field: usize,
         op: Op,
         bytes: Vec<u8>,
+    },
+    /// The field, a text, is not NULL and contains the part, or does not.
+    Contains {
+        field: usize,
+        part: String,
+        case: Case,
+        is_in: bool,
     },
     /// The field is NULL, or is not NULL.
     Null { field: usize, is_null: bool },
@@ -38,6 +46,14 @@ impl Expr {
             Expr::Bytes { field, op, bytes } => layout
                 .bytes(*field, payload)
                 .is_some_and(|found| op.holds(compared(layout, *field, found).cmp(bytes))),
+            Expr::Contains {
+                field,
+                part,
+                case,
+                is_in,
+            } => layout.bytes(*field, payload).is_some_and(|found| {
+                case.contains(compared(layout, *field, found), part) == *is_in
+            }),
             Expr::Null { field, is_null } => layout.is_null(*field, payload) == *is_null,
             Expr::All(tests) => tests.iter().all(|test| test.matches(layout, payload)),
             Expr::Any(tests) => tests.iter().any(|test| test.matches(layout, payload)),
@@ -47,9 +63,10 @@ impl Expr {
     /// Calls `each` with every field that is tested.
     pub(crate) fn each_field(&self, each: &mut impl FnMut(usize)) {
         match self {
-            Expr::Keys { field, .. } | Expr::Bytes { field, .. } | Expr::Null { field, .. } => {
-                each(*field);
-            }
+            Expr::Keys { field, .. }
+            | Expr::Bytes { field, .. }
+            | Expr::Contains { field, .. }
+            | Expr::Null { field, .. } => each(*field),
             Expr::All(tests) | Expr::Any(tests) => {
                 tests.iter().for_each(|test| test.each_field(each))
             }
@@ -59,7 +76,9 @@ impl Expr {
     /// Calls `each` with every field whose value is compared.
     pub(crate) fn each_compared(&self, each: &mut impl FnMut(usize)) {
         match self {
-            Expr::Keys { field, .. } | Expr::Bytes { field, .. } => each(*field),
+            Expr::Keys { field, .. } | Expr::Bytes { field, .. } | Expr::Contains { field, .. } => {
+                each(*field)
+            }
             Expr::Null { .. } => {}
             Expr::All(tests) | Expr::Any(tests) => {
                 tests.iter().for_each(|test| test.each_compared(each))
@@ -78,7 +97,7 @@ impl Expr {
                 true
             }
             Expr::All(tests) => tests.iter().all(|test| test.add_field_keys(found)),
-            Expr::Bytes { .. } | Expr::Null { .. } | Expr::Any(_) => false,
+            Expr::Bytes { .. } | Expr::Contains { .. } | Expr::Null { .. } | Expr::Any(_) => false,
         }
     }
 
@@ -87,7 +106,7 @@ impl Expr {
     pub fn implied_by(&self, known: &impl Fn(usize) -> Option<RangeSet<Key>>) -> bool {
         match self {
             Expr::Keys { field, keys } => known(*field).is_some_and(|known| known.is_within(keys)),
-            Expr::Bytes { .. } => false,
+            Expr::Bytes { .. } | Expr::Contains { .. } => false,
             Expr::Null { field, is_null } => !is_null && known(*field).is_some(),
             Expr::All(tests) => tests.iter().all(|test| test.implied_by(known)),
             Expr::Any(tests) => tests.iter().any(|test| test.implied_by(known)),
@@ -105,6 +124,17 @@ impl Expr {
                 field,
                 op: op.negated(),
                 bytes,
+            },
+            Expr::Contains {
+                field,
+                part,
+                case,
+                is_in,
+            } => Expr::Contains {
+                field,
+                part,
+                case,
+                is_in: !is_in,
             },
             Expr::Null { field, is_null } => Expr::Null {
                 field,

@@ -5,7 +5,8 @@
 //! all        = one { AND one }
 //! one        = NOT one | "(" filter ")" | predicate
 //! predicate  = literal op field | field [ op literal | [NOT] IN "(" literal { "," literal } ")"
-//!            | [NOT] BETWEEN literal AND literal | [NOT] LIKE 'text%' | IS [NOT] NULL ]
+//!            | [NOT] BETWEEN literal AND literal | [NOT] LIKE 'text%' | [NOT] CONTAINS 'text'
+//!            | IS [NOT] NULL ]
 //! op         = "=" | "==" | "<>" | "!=" | "<" | "<=" | ">" | ">="
 //! literal    = number | 'text' | TRUE | FALSE
 //! field      = name | "name"
@@ -59,6 +60,10 @@ pub(super) enum Node {
     Like {
         field: String,
         pattern: String,
+    },
+    Contains {
+        field: String,
+        part: String,
     },
     Null {
         field: String,
@@ -196,8 +201,14 @@ fn predicate(input: &mut &str) -> ModalResult<Node> {
             .parse_next(input)?;
         return Ok(negate_if(negated, Node::Like { field, pattern }));
     }
+    if opt(keyword("contains")).parse_next(input)?.is_some() {
+        let part = cut_err(text)
+            .context(expected("a text in single quotes"))
+            .parse_next(input)?;
+        return Ok(negate_if(negated, Node::Contains { field, part }));
+    }
     if negated {
-        return cut_err(fail.context(expected("IN, BETWEEN or LIKE"))).parse_next(input);
+        return cut_err(fail.context(expected("IN, BETWEEN, LIKE or CONTAINS"))).parse_next(input);
     }
     Ok(Node::Flag { field })
 }

@@ -7,6 +7,7 @@
 use super::expr::Expr;
 use super::grammar::{Literal, Node};
 use crate::error::{Error, Result};
+use crate::format::Case;
 use crate::schema::comparison::{Domain, Op};
 use crate::schema::field::{FieldDef, FieldType, find_field};
 use crate::schema::names::{is_reserved_field, nearest, shown};
@@ -37,6 +38,7 @@ pub(super) fn resolve(node: &Node, fields: &[FieldDef]) -> Result<Expr> {
             ])
         }
         Node::Like { field, pattern } => Column::find(fields, field)?.like(pattern)?,
+        Node::Contains { field, part } => Column::find(fields, field)?.contains(part)?,
     })
 }
 
@@ -105,19 +107,14 @@ impl<'a> Column<'a> {
 
     /// Whether a text is equal to the pattern, or begins with what stands before its `%`.
     fn like(self, pattern: &str) -> Result<Expr> {
-        let FieldDef { name, ty, .. } = self.def;
-        if !matches!(ty, FieldType::Char(_) | FieldType::Utf8 | FieldType::Json) {
-            return Err(Error::schema(format!(
-                "'{name}' is {ty}, and LIKE takes a text; use comparisons or IN"
-            )));
-        }
+        self.require_text("LIKE")?;
         let (start, op) = match pattern.strip_suffix('%') {
             Some(start) => (start, Op::Ge),
             None => (pattern, Op::Eq),
         };
         if start.contains(['%', '_']) {
             return Err(Error::schema(format!(
-                "LIKE '{}' has wildcards in its middle; a filter takes one % at the end, such as 'abc%'",
+                "LIKE '{}' has wildcards in its middle; a filter takes one % at the end, such as 'abc%', or CONTAINS 'abc'",
                 shown(pattern, 64)
             )));
         }
@@ -135,6 +132,26 @@ impl<'a> Column<'a> {
                 Ok(Expr::All(vec![from, compared(Op::Lt, after)]))
             }
             None => Ok(from),
+        }
+    }
+
+    fn contains(self, part: &str) -> Result<Expr> {
+        self.require_text("CONTAINS")?;
+        Ok(Expr::Contains {
+            field: self.field,
+            part: part.to_owned(),
+            case: Case::Sensitive,
+            is_in: true,
+        })
+    }
+
+    fn require_text(self, what: &str) -> Result<()> {
+        let FieldDef { name, ty, .. } = self.def;
+        match ty {
+            FieldType::Char(_) | FieldType::Utf8 | FieldType::Json => Ok(()),
+            _ => Err(Error::schema(format!(
+                "'{name}' is {ty}, and {what} takes a text; use comparisons or IN"
+            ))),
         }
     }
 

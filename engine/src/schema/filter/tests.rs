@@ -132,6 +132,7 @@ fn comparisons_match_as_in_sql() {
         "name like 'eth%' and name like 'eth0' and name like 'eth0%' and name like '%'",
         "name not like 'lo%' and name not like 'eth' and name not like 'eth1%' and name not like 'eti%'",
         "text = 'free text' and text > 'free'",
+        "text contains 'ee te' and text contains '' and text not contains 'Free' and name contains 'th0' and name contains 'eth0'",
         "text not in ('free', 'text') and text is not null",
         "\"name\" = 'eth0'",
         "mac = '\\xABc'",
@@ -238,12 +239,23 @@ fn mistakes_are_named_with_their_remedy() {
         ("u in ()", "expected a literal, found ')'"),
         ("u in (1 2)", "expected ',' or ')', found '2)'"),
         ("u is 3", "expected NULL, found '3'"),
-        ("u not 3", "expected IN, BETWEEN or LIKE, found '3'"),
+        (
+            "u not 3",
+            "expected IN, BETWEEN, LIKE or CONTAINS, found '3'",
+        ),
         ("name like 3", "expected a text in single quotes, found '3'"),
         ("name like '%eth'", "takes one % at the end"),
         ("name like 'e_h%'", "takes one % at the end"),
         ("op like 'S%'", "'op' is u8, and LIKE takes a text"),
         ("mac like 'a%'", "'mac' is bytes[2], and LIKE takes a text"),
+        (
+            "text contains 3",
+            "expected a text in single quotes, found '3'",
+        ),
+        (
+            "mac contains 'a'",
+            "'mac' is bytes[2], and CONTAINS takes a text",
+        ),
         ("u between 1 or 2", "expected AND"),
         ("op = 'SET", "expected the closing quote"),
         ("and = 3", "column 1"),
@@ -352,6 +364,7 @@ enum Sql {
     In(&'static str, Vec<i64>),
     Label(Op, &'static str),
     Name(Op, &'static str),
+    Part(&'static str),
     Flag,
     Null(&'static str),
     Not(Box<Sql>),
@@ -377,6 +390,7 @@ impl Sql {
             }
             Sql::Label(o, label) => format!("op{}'{label}'", op(o)),
             Sql::Name(o, name) => format!("name {} '{name}'", op(o)),
+            Sql::Part(part) => format!("name CONTAINS '{part}'"),
             Sql::Flag => "ok".to_owned(),
             Sql::Null(field) => format!("{field} is null"),
             Sql::Not(a) => format!("not ({})", a.text()),
@@ -417,6 +431,7 @@ impl Sql {
                 Some(op.holds(record.op.cmp(&value)))
             }
             Sql::Name(op, name) => Some(op.holds(record.name.cmp(name))),
+            Sql::Part(part) => Some(record.name.contains(part)),
             Sql::Flag => record.ok,
             Sql::Null("ok") => Some(record.ok.is_none()),
             Sql::Null(field) => Some(number(field).is_none()),
@@ -445,6 +460,7 @@ fn any_sql() -> impl Strategy<Value = Sql> {
         2 => (number(), prop::collection::vec(-3i64..4, 1..4)).prop_map(|(f, v)| Sql::In(f, v)),
         1 => (equality(), prop::sample::select(vec!["GET", "SET"])).prop_map(|(o, l)| Sql::Label(o, l)),
         1 => (op(), prop::sample::select(vec!["", "a", "ab", "b"])).prop_map(|(o, n)| Sql::Name(o, n)),
+        1 => prop::sample::select(vec!["", "a", "b", "ba"]).prop_map(Sql::Part),
         1 => Just(Sql::Flag),
         1 => prop::sample::select(vec!["u", "i", "f", "op", "ok"]).prop_map(Sql::Null),
     ];
