@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads docs package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -45,12 +45,20 @@ $(EXTENSIONS) &:
 .clients-venv/wheel .clients-venv-v1/wheel .superset-venv/wheel .fleet-venv/wheel: %/wheel: wheel %/complete
 	$*/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 
-# The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build.
-package: wheel
+# The pages as a site with search.
+docs: .clients-venv/complete
+	python3 ingestd/packaging/book.py .clients-venv/bin/mdbook dist/html
+
+# The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build. LOOM_SIGNING_KEY: the key that
+# signs the extension; see ingestd/docs/install.md.
+package: wheel docs
 	python3 ingestd/packaging/package.py "$(INGESTD)" dist
 
-# Each package in a place that holds nothing else.
-package-test: package .venv/complete .fleet-venv/complete
+# Each package in a place that holds nothing else. Without LOOM_SIGNING_KEY a key of the test signs.
+package-test: TEST_KEY := $(CARGO_TARGET_DIR)/test-signing-key.pem
+package-test: wheel docs .venv/complete .fleet-venv/complete
+	openssl genrsa -out "$(TEST_KEY)" 2048
+	LOOM_SIGNING_KEY="$(or $(LOOM_SIGNING_KEY),$(TEST_KEY))" python3 ingestd/packaging/package.py "$(INGESTD)" dist
 	.clients-venv/bin/ruff check ingestd/packaging
 	.clients-venv/bin/ruff format --check ingestd/packaging
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests

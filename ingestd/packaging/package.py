@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the Debian package and the tarball into dist, and the SHA-256 sums of both and of the wheel.
+"""Writes the Debian package and the tarball into dist, the SHA-256 sums of both and of the wheel, and a repository of the extension.
 
-Both have the same files: the daemon, the extension files, man pages, completions, the clients, the units and the configuration. The
-same inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit.
+Both have the same files: the daemon, the extension files, man pages, completions, the clients, the units, the configuration and the pages.
+The same inputs give the same bytes: every file gets the time SOURCE_DATE_EPOCH, or else that of the last commit. If LOOM_SIGNING_KEY names
+an RSA key of 2048 bits, the files for DuckDB 2 are signed, and DuckDB installs them from the repository; see repository.py.
 
     package.py target/release/ingestd dist
 """
@@ -27,6 +28,7 @@ sys.path[:0] = [str(ROOT / "duckdb-ext"), str(HERE)]
 import versions  # noqa: E402
 
 import pages  # noqa: E402
+import repository  # noqa: E402
 
 # The copied files, and their places below the root of a machine. All pages that the first one leads to are copied, so that no link is dead.
 FILES = [
@@ -37,6 +39,7 @@ FILES = [
     (ROOT / "ingestd/clients/python/loom_ring.py", "usr/share/loom/loom_ring.py"),
     (ROOT / "ingestd/clients/c/loom_client.h", "usr/include/loom_client.h"),
     *((file, f"usr/share/doc/loom/{file.relative_to(ROOT)}") for file in sorted(pages.reachable(ROOT / "README.md"))),
+    (ROOT / "dist/html", "usr/share/doc/loom/html"),
     (ROOT / "LICENSE", "usr/share/doc/loom/copyright"),
     (HERE / "loom.service", "usr/lib/systemd/system/loom.service"),
     (HERE / "loom-serve@.service", "usr/lib/systemd/system/loom-serve@.service"),
@@ -74,7 +77,7 @@ def main() -> None:
     os.environ.setdefault("SOURCE_DATE_EPOCH", said("git", "-C", ROOT, "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as place:
         tree = Path(place, "root")
-        stage(ingestd, tree)
+        stage(ingestd, tree, dist / "repository")
         made = [tarball(tree, dist, version), debian(tree, dist, version)]
     made += dist.glob(f"loom_duckdb-{version}-*.whl")
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(made)]
@@ -82,13 +85,13 @@ def main() -> None:
     print(*sorted(made), dist / "SHA256SUMS", sep="\n")
 
 
-def stage(ingestd: Path, tree: Path) -> None:
-    """Put every file into its place with its mode and time."""
+def stage(ingestd: Path, tree: Path, published: Path) -> None:
+    """Put every file into its place with its mode and time, and publish the signed ones."""
     for source, target in FILES:
         if not source.exists():
             raise SystemExit(f"package.py: {source} is missing; run 'make package'")
-        place(tree / target)
-        shutil.copyfile(source, tree / target)
+        copy = shutil.copytree if source.is_dir() else shutil.copyfile
+        copy(source, place(tree / target))
     (tree / "usr/lib/loom" / versions.LINK).symlink_to(versions.folder(versions.NEWEST))
     program = place(tree / "usr/bin/ingestd")
     run("strip", "--strip-debug", "-o", program, ingestd)
@@ -97,8 +100,22 @@ def stage(ingestd: Path, tree: Path) -> None:
     for page in (tree / "usr/share/man").rglob("*.[15]"):
         page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
         page.unlink()
+    sign(tree / "usr/lib/loom", published)
     settle(tree)
     program.chmod(0o755)
+
+
+def sign(extensions: Path, published: Path) -> None:
+    """Sign the staged extension files, and write the repository for a web server, if the builder has a key."""
+    # One of another key would be a trap.
+    shutil.rmtree(published, ignore_errors=True)
+    key = os.environ.get("LOOM_SIGNING_KEY")
+    if not key:
+        print("package.py: without LOOM_SIGNING_KEY the packages hold no extension repository, and DuckDB loads Loom only with -unsigned")
+        return
+    public = repository.create(extensions, Path(key))
+    repository.publish(extensions / "repository", published)
+    print(f"{published}: signed by the key {repository.fingerprint(public)}")
 
 
 def tarball(tree: Path, dist: Path, version: str) -> Path:
@@ -122,7 +139,7 @@ def of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def debian(tree: Path, dist: Path, version: str) -> Path:
     """Add the control files, and pack the tree with them."""
     architecture = said("dpkg", "--print-architecture")
-    kib = sum(file.stat().st_size for file in tree.rglob("*") if file.is_file()) // 1024
+    kib = sum(file.lstat().st_size for file in tree.rglob("*") if not file.is_dir()) // 1024
     depends = f"{libraries(tree)}, passwd"
     control = place(tree / "DEBIAN/control")
     control.write_text(CONTROL.format(version=version, architecture=architecture, kib=kib, depends=depends))
@@ -142,7 +159,8 @@ def libraries(tree: Path) -> str:
         # The tool only reads the name of a source package from here.
         Path(place, "debian").mkdir()
         Path(place, "debian/control").write_text("Source: loom\n\nPackage: loom\nArchitecture: any\n")
-        binaries = [tree / "usr/bin/ingestd", tree / "usr/lib/libloom_client.so", *(tree / "usr/lib/loom").rglob("*.duckdb_extension")]
+        extensions = (tree / "usr/lib/loom" / folder / "loom.duckdb_extension" for folder in versions.FILES)
+        binaries = [tree / "usr/bin/ingestd", tree / "usr/lib/libloom_client.so", *extensions]
         depends = said("dpkg-shlibdeps", "-O", *(f"-e{binary}" for binary in binaries), cwd=place)
     return depends.removeprefix("shlibs:Depends=")
 

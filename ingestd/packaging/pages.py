@@ -60,15 +60,14 @@ def dead(page: Path) -> Iterator[str]:
             yield f"{page}: {target}: no such heading"
 
 
-def reachable(first: Path) -> set[Path]:
-    """Return a page and all files that its links lead to, directly or through other pages."""
-    found, new = set(), {first.resolve()}
-    while new:
-        file = new.pop()
-        found.add(file)
+def reachable(first: Path) -> list[Path]:
+    """Return a page and all files that its links lead to, directly or through other pages, in this order."""
+    found = [first.resolve()]
+    for file in found:
         if file.suffix == ".md":
             targets = (link[2].partition("#")[0] for link in links(file.read_text()) if not leads_away(link[2]))
-            new |= {(file.parent / target).resolve() for target in targets if target} - found
+            new = dict.fromkeys((file.parent / target).resolve() for target in targets if target)
+            found += [target for target in new if target not in found]
     return found
 
 

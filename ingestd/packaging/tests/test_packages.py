@@ -16,42 +16,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from dist import ANSWER, DIST, LOAD, ROOT, ROWS, SLOWEST, missing, the_only, write_rows
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "ingestd/packaging"))
-import pages  # noqa: E402
+import pages
 
-DIST = ROOT / "dist"
-LOAD = ["--source", "request", "--ts", "ts", "--index", "latency_us"]
-ROWS = 5000
 PUSH = """import sys, loom_ring
 loom = loom_ring.connect(sys.argv[1])
 loom.push(loom.define('[[source]]\\nname = "ticks"\\n[[source.field]]\\nname = "n"\\ntype = "u64"'), bytes(8))
 print(loom.sync())"""
-SLOWEST = f"SELECT count(*) AS n, max(latency_us) AS slowest FROM loom_scan('{{}}', 'request', index := 'latency_us', v_min := {ROWS - 9})"
-ANSWER = (10, ROWS)
-
-
-def missing(*programs: str) -> list[str]:
-    """Return the programs that are missing on this machine. CI has all of them."""
-    absent = [program for program in programs if shutil.which(program) is None]
-    assert not (absent and "CI" in os.environ), f"CI needs {absent}"
-    return absent
-
-
-def the_only(pattern: str) -> Path:
-    """Return the only file of `dist` that matches the pattern."""
-    [path] = DIST.glob(pattern)
-    return path
-
-
-def write_rows(path: Path) -> None:
-    """Write a CSV file with latencies from 1 to ROWS, and a declaration of its fields."""
-    field = "field = [{ name = 'latency_us', type = 'i64' }]"
-    fields = [f"[[source]]\nname = '{name}'\n{field}\n" for name in ("request", "served")]
-    path.with_suffix(".toml").write_text("".join(fields))
-    rows = [f"2026-03-01T00:00:{row // 100:02}.{row % 100:02}Z,{row + 1}" for row in range(ROWS)]
-    path.write_text("\n".join(["ts,latency_us", *rows]) + "\n")
 
 
 def ask(extension: Path, directory: Path) -> tuple:
@@ -257,6 +229,7 @@ def test_no_link_of_an_installed_page_is_dead(tmp_path: Path) -> None:
         tar.extractall(tmp_path, filter="data")
     installed = sorted(tmp_path.rglob("*.md"))
     assert any(page.match("doc/loom/README.md") for page in installed)
+    assert list(tmp_path.glob("*/share/doc/loom/html/index.html"))
     assert [fault for page in installed for fault in pages.dead(page)] == []
 
 
