@@ -15,7 +15,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import loom_duckdb
 
-TOOLS = {"sources", "describe", "quantiles", "heat", "top", "near", "trace", "why", "sql"}
+READING = {"sources", "describe", "quantiles", "heat", "top", "near", "trace", "why", "sql"}
 
 Ask = Callable[..., Any]
 
@@ -30,7 +30,7 @@ def with_client(server: StdioServerParameters, use: Callable[[Ask], Any]) -> Any
     async def run() -> Any:
         async with Client(stdio_client(server)) as client:
 
-            async def ask(name: str, **arguments: Any) -> Any:
+            async def ask(name: str, /, **arguments: Any) -> Any:
                 result = await client.call_tool(name, arguments)
                 (content,) = result.content
                 return f"error: {content.text}" if result.is_error else json.loads(content.text)
@@ -47,14 +47,17 @@ def answers(server: StdioServerParameters, *questions: tuple[str, dict[str, Any]
     return with_client(server, use)
 
 
-def test_the_tools_are_described_and_only_read(shop: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--no-allow-pins",)])
+def test_the_tools_are_described_and_only_one_changes_something(shop: Path, options: tuple[str, ...]) -> None:
     async def run() -> list[Any]:
-        async with Client(stdio_client(served(shop))) as client:
+        async with Client(stdio_client(served(shop, options=options))) as client:
             return (await client.list_tools()).tools
 
     tools = asyncio.run(run())
-    assert {tool.name for tool in tools} == TOOLS
-    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert {tool.name for tool in tools if tool.annotations.read_only_hint} == READING
+    others = [(tool.name, tool.annotations.destructive_hint) for tool in tools if not tool.annotations.read_only_hint]
+    assert others == ([] if options else [("pin", True)])
+    assert all(tool.description for tool in tools)
 
 
 def test_each_answer_is_right_and_has_its_sql_its_cost_and_its_losses(shop: Path) -> None:

@@ -1,4 +1,4 @@
-//! The pins of a Loom directory: the records that rules kept around their alerts. Each pin is a folder of Parquet files with a `pin.json`
+//! The pins of a Loom directory: the records that rules kept around their alerts, and that people kept by hand. Each pin is a folder of Parquet files with a `pin.json`
 //! that the daemon wrote.
 
 use std::fs;
@@ -23,6 +23,8 @@ const ABOUT_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Deserialize)]
 struct Pin {
     rule: String,
+    #[serde(default)]
+    by_hand: bool,
     from_ns: i64,
     to_ns: i64,
     sources: Vec<PinnedSource>,
@@ -34,10 +36,11 @@ struct PinnedSource {
     records: u64,
 }
 
-pub const COLUMNS: [(&str, SqlType); 9] = [
+pub const COLUMNS: [(&str, SqlType); 10] = [
     ("dir", SqlType::Text),
     ("id", SqlType::Text),
     ("rule", SqlType::Text),
+    ("kept_by", SqlType::Text),
     ("from_ts", SqlType::TimestampTz),
     ("to_ts", SqlType::TimestampTz),
     ("path", SqlType::Text),
@@ -80,6 +83,7 @@ pub fn rows(dir: &str) -> Result<Vec<Vec<Cell>>> {
             Cell::from(dir),
             Cell::Text(id),
             of(|pin| Cell::Text(pin.rule.clone())),
+            of(|pin| Cell::from(if pin.by_hand { "hand" } else { "rule" })),
             of(|pin| Cell::Int(micros(pin.from_ns).into())),
             of(|pin| Cell::Int(micros(pin.to_ns).into())),
             Cell::Text(path),

@@ -135,8 +135,8 @@ pub const LOSSES: Function = Function {
 
 pub const PINS: Function = Function {
     name: pins::FUNCTION,
-    description: "The pins of a Loom directory: the records that its rules kept around their alerts, each a folder of Parquet files at path.",
-    columns: "`dir`, `id`, `rule`, `from_ts`, `to_ts`, `path`, `records`, `bytes`, `missing`",
+    description: "The pins of a Loom directory: the records that its rules kept around their alerts, or people by hand, each a folder of Parquet files at path.",
+    columns: "`dir`, `id`, `rule`, `kept_by`, `from_ts`, `to_ts`, `path`, `records`, `bytes`, `missing`",
     examples: &["FROM loom_pins('telemetry.loom') ORDER BY to_ts DESC LIMIT 10"],
     positional: &[DIR],
     named: &[],

@@ -202,6 +202,12 @@ class Client:
     def catalog(self):
         return json.loads(self._ask(0x09, b"", 0x89)[4:])
 
+    def pin(self, first, end, name, sources=()):
+        """Keeps the records that arrived from `first` until before `end`, in ns since the epoch, of some sources or of all."""
+        text = name.encode()
+        body = struct.pack("<qqH", first, end - 1, len(text)) + text + "\n".join(sources).encode()
+        return json.loads(self._ask(0x14, body, 0x93)[4:])
+
     def status(self):
         return json.loads(self._ask(0x0A, b"", 0x8A)[4:])
 

@@ -16,7 +16,7 @@ pub use config::{
     OnFull, RetentionConfig, SocketAccess,
 };
 pub use keys::{Key, KeyDefault, KeyTable, key_tables};
-pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE};
+pub use otlp::{LOGS_SOURCE, OtlpDef, Promote, SEVERITIES, SPANS_SOURCE, own_fields};
 pub use rule::{Action, PinSpan, RULES_MAX, RuleDef, Webhook, check_rules};
 pub use scrape::{BasicAuthDef, ScrapeDef, TARGETS_MAX, Target, TlsDef, check_scrapes};
 pub use units::{ByteSize, FreeSpace, Span, Unit};

@@ -231,6 +231,15 @@ impl OtlpDef {
     }
 }
 
+/// The fields of a source of logs or spans without those of promoted attributes; empty for another source.
+pub fn own_fields(source: &str) -> Vec<FieldDef> {
+    match source {
+        LOGS_SOURCE => log_fields(),
+        SPANS_SOURCE => span_fields(),
+        _ => Vec::new(),
+    }
+}
+
 fn log_fields() -> Vec<FieldDef> {
     use FieldType::{Char, I32, Json, U8, Utf8};
     vec![

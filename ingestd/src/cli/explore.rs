@@ -33,6 +33,12 @@ pub struct Args {
     /// Longest time of a query, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     timeout: f64,
+    /// Let everyone who sees the page pin records, which can make older pins go; on loopback this is the default
+    #[arg(long, conflicts_with = "no_allow_pins")]
+    allow_pins: bool,
+    /// Let no one pin records on the page
+    #[arg(long)]
+    no_allow_pins: bool,
     /// Only print the address
     #[arg(long)]
     no_browser: bool,
@@ -70,9 +76,13 @@ impl Args {
             format!("--address={}", self.address).into(),
             format!("--timeout={}", self.timeout).into(),
         ];
-        if self.no_browser {
-            options.push("--no-browser".into());
-        }
+        let flags = [
+            ("--allow-pins", self.allow_pins),
+            ("--no-allow-pins", self.no_allow_pins),
+            ("--no-browser", self.no_browser),
+        ];
+        let flags = flags.iter().filter(|(_, is_given)| *is_given);
+        options.extend(flags.map(|(flag, _)| (*flag).into()));
         options.push("--".into());
         options.extend(self.dirs.into_iter().map(PathBuf::into_os_string));
         options

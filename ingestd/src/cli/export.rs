@@ -1,29 +1,38 @@
-//! `ingestd export`: writes records of a source as Parquet to a file or to standard output, also while a daemon writes.
+//! `ingestd export`: writes records to a file or to standard output, also while a daemon writes.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use ingestd::config::{LOGS_SOURCE, SPANS_SOURCE};
 use ingestd::input::parse_timestamp_ns;
-use ingestd::output::{Export, Out, export};
-use loom_engine::query::{Directory, Poll};
-use loom_engine::schema::{Constant, FieldDef, FieldType, Number, Op, RangeSet, Source};
+use ingestd::output::{Export, Format, Out, export};
+use loom_engine::query::{Directory, Poll, Snapshot};
+use loom_engine::schema::{
+    Constant, FieldDef, FieldType, Filter, Number, Op, RangeSet, Source, is_builtin,
+};
 use loom_engine::{IndexId, Key, TimeRange, Timestamp};
 
 use super::stdout::{complain, say};
 
-/// Export records of a source as Parquet
+/// Export records as Parquet, as a trace for Perfetto, or as OTLP
 ///
-/// The columns are `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows are in the order of the log. The file appears
-/// only when it is complete, was read back and is correct. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile,
-/// are missing in the file and listed on standard error, and the exit status is 1.
+/// Parquet has the records of one source: `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows are in the order of the log.
+/// A trace for Perfetto has the records of several sources on one time line. OTLP has the spans and logs that came by it, each line a request. The file appears only when it is complete; a Parquet file was then read back and is
+/// correct. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile, are missing in the file and listed on standard
+/// error, and the exit status is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   ingestd export /var/lib/loom --source trades --out trades.parquet \\
     --from 2026-01-01T00:00:00Z --index price --min 100
   ssh HOST ingestd export /var/lib/loom --source trades --out - > trades.parquet
+  ingestd export /var/lib/loom --format perfetto --out stall.pftrace \\
+    --from 2026-01-31T12:00:00Z --to 2026-01-31T12:00:10Z
+  ingestd export /var/lib/loom --format otlp --out trace.jsonl \\
+    --trace-id 0af7651916cd43dd8448eb211c80319c
 
 A program that reads Parquet looks at its end first: DuckDB takes a
 file, not a pipe. 'ingestd load' takes both.")]
@@ -31,11 +40,15 @@ pub struct Args {
     /// Loom directory
     dir: PathBuf,
 
-    /// Source to export
-    #[arg(long, value_name = "NAME")]
-    source: String,
+    /// Form of the file
+    #[arg(long, value_name = "FORM", default_value = "parquet")]
+    format: Format,
 
-    /// Parquet file to write; '-' is standard output, which is not read back, and then the count of rows goes to standard error
+    /// Source to export; except for Parquet, it may be repeated [default, except for Parquet: all that the form can have]
+    #[arg(long, value_name = "NAME", required_if_eq("format", "parquet"))]
+    source: Vec<String>,
+
+    /// File to write; '-' is standard output, and then the count of rows goes to standard error
     #[arg(long, value_name = "FILE")]
     out: Out,
 
@@ -46,6 +59,10 @@ pub struct Args {
     /// Export records before this time (RFC 3339); the time itself is excluded
     #[arg(long, value_name = "T", value_parser = time)]
     to: Option<Timestamp>,
+
+    /// Export only spans and logs of this trace; may be repeated
+    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    trace_id: Vec<String>,
 
     /// Export only records that match the filter of this index
     #[arg(long, value_name = "NAME")]
@@ -62,16 +79,21 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.out == Out::Stdout && std::io::stdout().is_terminal() {
+        let is_text = self.format == Format::Otlp;
+        if self.out == Out::Stdout && !is_text && std::io::stdout().is_terminal() {
             bail!(
-                "cannot write Parquet to a terminal: it is not text; redirect standard output, or give --out a file"
+                "cannot write to a terminal: the file is not text; redirect standard output, or give --out a file"
             );
         }
         let snapshot = Directory::open(&self.dir)?.snapshot()?;
-        let source = snapshot.source(&self.source)?;
-        let index = self.index.as_ref();
-        let index = index.map(|name| self.index_keys(&source, name));
-        let index = index.transpose()?;
+        let sources = self.sources(&snapshot)?;
+        let index = match (&self.index, &sources[..]) {
+            (None, _) => None,
+            (Some(name), [source]) => Some(self.index_keys(source, name)?),
+            (Some(name), _) => {
+                bail!("index '{name}' needs its source; give --source once")
+            }
+        };
         let first = self.from.unwrap_or(Timestamp::MIN);
         let time = match self.to {
             Some(to) => TimeRange::half_open(first, to),
@@ -85,10 +107,13 @@ impl Args {
                 "no time lies from --from up to --to, which is excluded; give a --to after --from"
             );
         }
+        let filters = self.filters(&sources)?;
         let exported = export(
             &snapshot,
             &Export {
-                source,
+                format: self.format,
+                sources,
+                filters,
                 time,
                 index,
             },
@@ -105,6 +130,40 @@ impl Args {
         };
         complain(format_args!("the file has what can be read: {missing}"));
         Ok(ExitCode::FAILURE)
+    }
+
+    fn sources(&self, snapshot: &Snapshot) -> anyhow::Result<Vec<Arc<Source>>> {
+        if let (Format::Parquet, [_, second, ..]) = (self.format, &self.source[..]) {
+            bail!("a Parquet file has one source; export '{second}' to another file");
+        }
+        if self.source.is_empty() {
+            let all = snapshot.catalog().sources();
+            let is_fit = |source: &&Arc<Source>| match self.format {
+                Format::Otlp => [LOGS_SOURCE, SPANS_SOURCE].contains(&&*source.name),
+                _ => !is_builtin(&source.name),
+            };
+            let all: Vec<_> = all.filter(is_fit).cloned().collect();
+            if all.is_empty() {
+                bail!("the directory has no source that could be exported so");
+            }
+            return Ok(all);
+        }
+        let named = self.source.iter().map(|name| snapshot.source(name));
+        Ok(named.collect::<Result<_, _>>()?)
+    }
+
+    /// A filter for each source, if traces were named.
+    fn filters(&self, sources: &[Arc<Source>]) -> anyhow::Result<Vec<Filter>> {
+        if self.trace_id.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<String> = self.trace_id.iter().map(|id| format!("'{id}'")).collect();
+        let text = format!("trace_id IN ({})", ids.join(", "));
+        let filters = sources.iter().map(|source| {
+            let filter = Filter::parse(&text, &source.fields);
+            filter.with_context(|| format!("cannot apply --trace-id to source '{}'", source.name))
+        });
+        filters.collect()
     }
 
     fn index_keys(
@@ -143,6 +202,15 @@ impl Args {
     }
 }
 
+fn trace_id(text: &str) -> anyhow::Result<String> {
+    let is_digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    ensure!(
+        is_digits,
+        "not the id of a trace; give its 32 hexadecimal digits"
+    );
+    Ok(text.to_ascii_lowercase())
+}
+
 /// Converts a bound from the command line to a range of keys.
 fn keys(field: &FieldDef, op: Op, bound: &str) -> anyhow::Result<RangeSet<Key>> {
     let constant = match field.ty {
@@ -162,7 +230,7 @@ fn keys(field: &FieldDef, op: Op, bound: &str) -> anyhow::Result<RangeSet<Key>> 
     })
 }
 
-fn time(text: &str) -> anyhow::Result<Timestamp> {
+pub(super) fn time(text: &str) -> anyhow::Result<Timestamp> {
     let ns = parse_timestamp_ns(text);
     let ns = ns.context("not a time; use for example 2026-01-31T12:00:00Z")?;
     Ok(Timestamp(ns))

@@ -1,7 +1,6 @@
 //! Requests that change or describe the catalog: read on the connection's thread, carried out on the writer thread.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use loom_engine::Error;
 use loom_engine::schema::{IndexDef, SourceDef, parse_sources};
@@ -109,14 +108,14 @@ pub(super) fn carry_out(
         }
         Request::Pin {
             request,
-            last_ns,
+            within,
             name,
             sources,
         } => match may_pin(&peer.stream) {
             Ok(()) => {
                 rules.pin(ByHand {
                     name: owned(name),
-                    last: Duration::from_nanos(last_ns),
+                    within,
                     sources: sources.lines().map(owned).collect(),
                     asker: Asker::new(peer, request),
                 })?;

@@ -1,23 +1,41 @@
-//! An export: records of a source in one Parquet file, chunk by chunk in bounded memory.
+//! An export: records in one file, chunk by chunk in bounded memory.
 //!
-//! A file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
+//! A Parquet file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
 
 use std::fs;
 use std::sync::Arc;
 
 use anyhow::Context;
 use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
-use loom_engine::schema::{RangeSet, Source};
+use loom_engine::schema::{Filter, RangeSet, Source};
 use loom_engine::{Address, IndexId, Key, TimeRange};
 
-use super::copy::Gaps;
+use super::copy::{Gap, Gaps};
+use super::otlp;
 use super::out::Out;
+use super::perfetto;
 use super::table::{self, Part};
 
+/// The form of the file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Format {
+    /// One source as a table
+    #[default]
+    Parquet,
+    /// Sources on one time line, for the page ui.perfetto.dev
+    Perfetto,
+    /// Spans and logs as OTLP in JSON, a request for each line
+    Otlp,
+}
+
 pub struct Export {
-    pub source: Arc<Source>,
+    pub format: Format,
+    /// One, if the format is Parquet.
+    pub sources: Vec<Arc<Source>>,
     pub time: TimeRange,
-    /// An index, whose filter applies, and the range of keys unless all are exported.
+    /// Filters that the records of the sources match; none for all.
+    pub filters: Vec<Filter>,
+    /// An index of the only source, whose filter applies, and the range of keys unless all are exported.
     pub index: Option<(IndexId, Option<RangeSet<Key>>)>,
 }
 
@@ -59,28 +77,73 @@ fn write(
     out: &Out,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Exported> {
-    let mut exact = vec![Predicate::time(export.time)];
-    if let Some((index, Some(keys))) = &export.index {
-        exact.push(Predicate::keys(*index, keys.clone()));
+    let sources = export.sources.iter();
+    let filters = export
+        .filters
+        .iter()
+        .map(Some)
+        .chain(std::iter::repeat(None));
+    let mut parts = sources
+        .zip(filters)
+        .map(|(source, filter)| (&**source, export.part(snapshot, source, filter)));
+    match export.format {
+        Format::Parquet => {}
+        Format::Perfetto => return trace(parts.collect(), out, poll),
+        Format::Otlp => {
+            let written = otlp::write(parts.collect(), out, poll)?;
+            return Ok(Exported {
+                rows: written.rows,
+                missing: missing(written.gaps),
+            });
+        }
     }
-    let spec = ScanSpec {
-        source: export.source.id,
-        after: Address::ZERO,
-        exact: Predicate::and(exact),
-        prune: Predicate::All,
-        index_filters: export.index.iter().map(|(index, _)| *index).collect(),
-    };
-    let part = Part {
-        snapshot: snapshot.clone(),
-        spec,
-    };
-    let written = table::write(&export.source, vec![part], out, u64::MAX, poll)?;
+    let (source, part) = parts.next().context("an export without a source")?;
+    let written = table::write(source, vec![part], out, u64::MAX, poll)?;
     if written.rows == 0 {
-        table::write_empty(&export.source, out)?;
+        table::write_empty(source, out)?;
     }
-    let gaps: Gaps = written.gaps.into_iter().collect();
     Ok(Exported {
         rows: written.rows,
-        missing: (!gaps.is_empty()).then(|| gaps.to_string()),
+        missing: missing(written.gaps),
     })
+}
+
+fn trace(parts: Vec<(&Source, Part)>, out: &Out, poll: &Poll<'_>) -> anyhow::Result<Exported> {
+    let written = perfetto::write(parts, out, poll)?;
+    let early = match written.early {
+        0 => None,
+        count => Some(format!(
+            "{count} records are from before 1970, which a Perfetto trace cannot hold"
+        )),
+    };
+    let missing: Vec<String> = missing(written.gaps).into_iter().chain(early).collect();
+    Ok(Exported {
+        rows: written.rows,
+        missing: (!missing.is_empty()).then(|| missing.join("; ")),
+    })
+}
+
+fn missing(gaps: Vec<Gap>) -> Option<String> {
+    let gaps: Gaps = gaps.into_iter().collect();
+    (!gaps.is_empty()).then(|| gaps.to_string())
+}
+
+impl Export {
+    fn part(&self, snapshot: &Snapshot, source: &Source, filter: Option<&Filter>) -> Part {
+        let mut exact = vec![Predicate::time(self.time)];
+        exact.extend(filter.map(|filter| Predicate::matching(filter, source)));
+        if let Some((index, Some(keys))) = &self.index {
+            exact.push(Predicate::keys(*index, keys.clone()));
+        }
+        Part {
+            snapshot: snapshot.clone(),
+            spec: ScanSpec {
+                source: source.id,
+                after: Address::ZERO,
+                exact: Predicate::and(exact),
+                prune: Predicate::All,
+                index_filters: self.index.iter().map(|(index, _)| *index).collect(),
+            },
+        }
+    }
 }

@@ -139,6 +139,11 @@ pub fn write(
     let id = id(wanted)?;
     let path = folder.join(&id);
     let tries = folder.join(format!("{TRIES}{id}"));
+    if path.exists() && wanted.by_hand {
+        bail!(
+            "a pin '{id}' exists: the span of another one by this name ends at the same time; give another name"
+        );
+    }
     if path.exists() {
         forget(&tries);
         return Ok((read(path, id)?, Vec::new()));
@@ -250,7 +255,7 @@ fn fill(
     let missing = missing.flatten().collect::<Vec<_>>().join("; ");
     pin.missing = (!missing.is_empty()).then_some(missing);
     if wanted.by_hand && pin.sources.is_empty() && pin.missing.is_none() {
-        bail!("no record arrived within the span; give a longer --last, or other sources");
+        bail!("no record arrived within the span; give a longer one, or other sources");
     }
     if let (true, Some(missing)) = (pin.sources.is_empty(), &pin.missing) {
         bail!(

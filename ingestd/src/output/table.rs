@@ -1,6 +1,7 @@
-//! Writes one Parquet file of one source, in batches of bounded size: for an export, or for each source of a pin.
+//! Reads the records of one source in batches of bounded size, and writes them as one Parquet file: for an export, or for each source of a pin.
 
-use anyhow::bail;
+use anyhow::anyhow;
+use arrow::array::RecordBatch;
 use loom_engine::query::{Batch, Poll, ScanSpec, Snapshot};
 use loom_engine::schema::Source;
 
@@ -43,17 +44,24 @@ pub(super) fn write(
     bytes_max: u64,
     poll: &Poll<'_>,
 ) -> anyhow::Result<Table> {
-    let mut writing = Writing {
-        out,
-        bytes_max,
-        columns: Columns::new(source, Form::Export),
-        file: None,
-        table: Table::default(),
+    let require = |bytes: u64| match bytes > bytes_max {
+        true => Err(anyhow!(TooLarge(bytes_max))),
+        false => Ok(()),
     };
-    for part in parts {
-        copy(&part.snapshot, part.spec, poll, &mut writing)?;
+    let mut created: Option<ParquetFile> = None;
+    let mut table = batches(source, parts, poll, |batch| {
+        let file = match &mut created {
+            Some(file) => file,
+            None => created.insert(ParquetFile::create(out.clone(), batch.schema_ref())?),
+        };
+        file.write(batch)?;
+        require(file.bytes())
+    })?;
+    if let Some(file) = created {
+        table.bytes = file.finish()?;
+        require(table.bytes)?;
     }
-    writing.finish()
+    Ok(table)
 }
 
 pub(super) fn write_empty(source: &Source, out: &Out) -> anyhow::Result<()> {
@@ -62,16 +70,35 @@ pub(super) fn write_empty(source: &Source, out: &Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Writing<'a> {
-    out: &'a Out,
-    bytes_max: u64,
+/// Gives the records of some parts to `each`, in the columns of an export.
+///
+/// # Errors
+/// A read that failed, an interruption, the errors of `each`.
+pub(super) fn batches(
+    source: &Source,
+    parts: Vec<Part>,
+    poll: &Poll<'_>,
+    each: impl FnMut(&RecordBatch) -> anyhow::Result<()>,
+) -> anyhow::Result<Table> {
+    let mut batches = Batches {
+        columns: Columns::new(source, Form::Export),
+        each,
+        table: Table::default(),
+    };
+    for part in parts {
+        copy(&part.snapshot, part.spec, poll, &mut batches)?;
+    }
+    batches.flush()?;
+    Ok(batches.table)
+}
+
+struct Batches<E> {
     columns: Columns,
-    /// Created with the first batch.
-    file: Option<ParquetFile>,
+    each: E,
     table: Table,
 }
 
-impl Taker for Writing<'_> {
+impl<E: FnMut(&RecordBatch) -> anyhow::Result<()>> Taker for Batches<E> {
     fn take(&mut self, rows: Batch<'_>) -> anyhow::Result<()> {
         if self.columns.is_full_before(&rows, BATCH) {
             self.flush()?;
@@ -86,36 +113,11 @@ impl Taker for Writing<'_> {
     }
 }
 
-impl Writing<'_> {
+impl<E: FnMut(&RecordBatch) -> anyhow::Result<()>> Batches<E> {
     fn flush(&mut self) -> anyhow::Result<()> {
-        if self.columns.is_empty() {
-            return Ok(());
+        match self.columns.is_empty() {
+            true => Ok(()),
+            false => (self.each)(&self.columns.finish()?),
         }
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let file = ParquetFile::create(self.out.clone(), self.columns.schema())?;
-                self.file.insert(file)
-            }
-        };
-        file.write(&self.columns.finish()?)?;
-        let bytes = file.bytes();
-        self.require(bytes)
-    }
-
-    fn require(&self, bytes: u64) -> anyhow::Result<()> {
-        if bytes > self.bytes_max {
-            bail!(TooLarge(self.bytes_max));
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> anyhow::Result<Table> {
-        self.flush()?;
-        if let Some(file) = self.file.take() {
-            self.table.bytes = file.finish()?;
-            self.require(self.table.bytes)?;
-        }
-        Ok(self.table)
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use ingestd::client::Client;
 use ingestd::output::pins::{Pinned, list};
+use ingestd::rfc3339;
+use loom_engine::Timestamp;
 use loom_tests::command::{Ended, eventually, ingestd, run, says, until, word};
 use loom_tests::daemon::configuration;
 use loom_tests::disk::MemoryDisk;
@@ -313,6 +315,27 @@ fn a_person_pins_the_latest_records_within_the_budget_of_all_pins() {
         .ends(1)
         .says("more than pin_max_bytes, 307200 bytes; raise it");
     assert_eq!(list(dir).unwrap().len(), 1);
+
+    let span = &list(dir).unwrap()[0].pin;
+    let [from, to] = [span.from_ns, span.to_ns].map(|ns| rfc3339(Timestamp(ns)));
+    let between = |from: &str, to: &str, name: &str| {
+        let words = [
+            "--source", "numbers", "--from", from, "--to", to, "--name", name,
+        ];
+        Ended::of(&mut ingestd(["pin", word(dir)].into_iter().chain(words)))
+    };
+    between(&from, &to, "again").ends(0).says("records=24000 ");
+    let again = list(dir).unwrap().pop().unwrap().pin;
+    assert_eq!((again.from_ns, again.to_ns), (span.from_ns, span.to_ns));
+    between(&from, &to, "again")
+        .ends(1)
+        .says("ends at the same time; give another name");
+    between(&to, &from, "x")
+        .ends(1)
+        .says("give a --to after --from");
+    between(&from, "2200-01-01T00:00:00Z", "x")
+        .ends(1)
+        .says("is still to come; give an end that has passed");
 
     for (words, why) in [
         ("--last 1h --source nmbers", "did you mean 'numbers'"),

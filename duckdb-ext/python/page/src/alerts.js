@@ -78,8 +78,8 @@ function alertRow({ ts, rule, state, value, threshold, detail }) {
   return { at: ts, row: make("tr", {}, ...cells) };
 }
 
-function pinRow({ rule, from_ts, to_ts, path, records, missing }) {
+function pinRow({ rule, kept_by, from_ts, to_ts, path, records, missing }) {
   const about = [fromTo(from_ts, to_ts, 3), plural(records), missing, path].filter(Boolean).join("; ");
   const empty = () => make("td", { className: "number" }, "–");
-  return { at: to_ts, row: make("tr", {}, make("td", {}, when(to_ts, 3)), make("td", {}, rule), make("td", { className: "state pin" }, "pin"), empty(), empty(), make("td", { title: about }, about)) };
+  return { at: to_ts, row: make("tr", {}, make("td", {}, when(to_ts, 3)), make("td", {}, rule), make("td", { className: "state pin" }, kept_by === "hand" ? "pin by hand" : "pin"), empty(), empty(), make("td", { title: about }, about)) };
 }

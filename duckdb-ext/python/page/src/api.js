@@ -6,7 +6,7 @@ const headers = { "content-type": "application/json", ...(token ? { "x-loom-toke
 /** The server has ended or cannot be reached. */
 export class Unreachable extends Error {}
 
-/** Returns the directories that the server reads. */
+/** Returns the directories that the server reads, and those whose records it may pin. */
 export async function about() {
   return ask("about", { headers });
 }
@@ -16,6 +16,11 @@ export async function query(sql, signal) {
   const { names, types, columns, truncated, ms } = await ask("query", { method: "POST", headers, signal, body: JSON.stringify({ sql }) });
   const rows = columns.length === 0 ? [] : columns[0].map((_, at) => Object.fromEntries(names.map((name, column) => [name, columns[column][at]])));
   return { names, types, rows, truncated, ms };
+}
+
+/** Pins the records of all sources in a time, and returns the daemon's answer. */
+export async function keep(dir, { from, to }) {
+  return ask("pin", { method: "POST", headers, body: JSON.stringify({ dir, from, to }) });
 }
 
 async function ask(what, request) {

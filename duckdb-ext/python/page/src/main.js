@@ -27,7 +27,7 @@ const ALL_MIN_US = 1e6;
 const PART_MOST = 0.5;
 
 const by = (id) => document.getElementById(id);
-const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, sort: sortRows, open: openRow, filter: (condition) => filterBox.add(condition), usual: usualRates });
+const selection = new Selection(by("selection"), { clear: clearSelection, zoom: zoomToSelection, list: listSource, sort: sortRows, open: openRow, filter: (condition) => filterBox.add(condition), usual: usualRates, mayKeep: (dir) => pinned.includes(dir), kept: keptMore });
 
 const near = new Near(by("near"), {
   close: () => state.at && (setAt(null), showNear()),
@@ -49,6 +49,7 @@ const metrics = new Metrics(by("metrics"), {
 });
 onOverlay((box, us) => metrics.overlay(box, us));
 
+let pinned = []; // the directories whose records the server may pin
 let world = null;
 let fields = []; // of the chosen source
 let drawn = null; // the answers that the pictures show, with the key of their queries
@@ -167,7 +168,7 @@ async function askPictures(signal) {
     ask(sql.rate(dir, names, span, world.alive, { [source]: filter }), signal),
     ask(sql.losses(dir, span), signal),
     world.alerts ? ask(sql.alerts(dir, span), signal) : none,
-    world.alerts ? ask(sql.pins(dir, span), signal) : none,
+    ask(sql.pins(dir, span), signal),
     index === null || code ? null : ask(sql.quantiles(dir, source, index, span, world.alive, filter), signal),
     index === null || code ? null : ask(sql.heat(dir, source, index, span, world.alive, filter), signal),
     code && ask(sql.groups(dir, source, span, code.name, { width, index, value: null, filter }), signal),
@@ -259,6 +260,12 @@ function sortRows(sort) {
   state.sort = sort;
   writeAddress();
   selection.show(world);
+}
+
+/** Draws a new pin in the pictures, also if they do not follow. */
+function keptMore() {
+  if (drawn !== null) drawn.key = null;
+  refresh();
 }
 
 function listSource(source) {
@@ -379,7 +386,8 @@ async function restore() {
 }
 
 async function main() {
-  const { directories } = await about();
+  const { directories, pins } = await about();
+  pinned = pins;
   // A directory is shown by its name, unless two share it.
   const name = (dir) => dir.split("/").at(-1);
   const names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));

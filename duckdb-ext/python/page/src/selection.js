@@ -1,6 +1,6 @@
 // The panel below the pictures: the number of records in the selection, the other sources in its time, its records, and why they differ.
 
-import { query } from "./api.js";
+import { keep, query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
 import { duration, fromTo, perTime, places, plural, valueFormat, when, whole } from "./format.js";
 import { Records } from "./records.js";
@@ -9,19 +9,26 @@ import { state } from "./state.js";
 import { Why } from "./why.js";
 
 export class Selection {
-  /** `actions`: { clear, zoom, list(source), sort(order), open(source, row), filter(condition), usual(selection) }; the last returns the usual rate of each source. */
+  /**
+   * `actions`: { clear, zoom, list(source), sort(order), open(source, row), filter(condition), usual(selection), mayKeep(dir), kept }; `usual` returns the
+   * usual rate of each source, and `kept` is called when a pin was written.
+   */
   constructor(section, actions) {
     this.section = section;
     this.actions = actions;
     this.drawer = new SqlDrawer();
     this.count = make("strong");
     this.what = make("span", { className: "what" });
+    this.keep = make("button", { type: "button", onclick: () => this.pin(), title: "Pin the records of all sources in this time, so that retention does not remove them" }, "Keep");
+    this.kept = make("p", { className: "kept" });
+    this.kept.setAttribute("role", "status");
     this.title = make(
       "div",
       { className: "title" },
       this.count,
       this.what,
       this.drawer.button,
+      this.keep,
       make("button", { type: "button", onclick: actions.zoom }, "Zoom to selection"),
       make("button", { type: "button", onclick: actions.clear, title: "Clear the selection (Esc)" }, "Clear"),
     );
@@ -30,7 +37,7 @@ export class Selection {
     this.foot = make("p", { className: "foot" });
     this.why = new Why({ filter: actions.filter, list: actions.list });
     const body = make("div", { className: "body" }, make("div", { className: "records" }, this.records.element, this.foot), this.why.element);
-    section.append(this.title, this.drawer.drawer, this.around, body);
+    section.append(this.title, this.drawer.drawer, this.kept, this.around, body);
   }
 
   /** Queries and shows the selection; `world` is the state of the directory. A later call cancels an earlier one. */
@@ -48,6 +55,10 @@ export class Selection {
     const gone = evicted(world, chosen);
     this.section.dataset.state = gone ? "evicted" : "asking";
     this.why.element.hidden = gone === "all";
+    this.keep.hidden = gone === "all" || !world.alive || !this.actions.mayKeep(dir);
+    const time = `${dir} ${selection.from} ${selection.to}`;
+    if (time !== this.time) this.say("");
+    this.time = time;
     if (gone === "all") {
       this.count.textContent = "Removed";
       this.around.replaceChildren();
@@ -85,6 +96,29 @@ export class Selection {
     this.section.dataset.state = "shown";
     // It may take longer than the list, so it waits for that.
     await this.why.show({ dir, source, index: selection.index ?? null, selection, filter, world, signal: asked.signal });
+  }
+
+  /** Pins the time of the selection. */
+  async pin() {
+    const { time } = this;
+    const say = (text, failed) => time === this.time && this.say(text, failed);
+    this.keep.disabled = true;
+    say("Writing the pin …");
+    try {
+      const { records, bytes, path, missing, removed } = await keep(state.dir, state.selection);
+      const made = removed.length > 0 && `Older pins made room for it: ${removed.join(", ")}.`;
+      say([`${plural(records)} of all sources are kept, ${valueFormat("bytes")(bytes)}: ${path}.`, missing && `Missing: ${missing}.`, made].filter(Boolean).join(" "));
+      this.actions.kept();
+    } catch (error) {
+      say(`Not kept: ${error.message}`, true);
+    }
+    this.keep.disabled = false;
+  }
+
+  say(text, failed = false) {
+    this.kept.textContent = text;
+    this.kept.hidden = text === "";
+    this.kept.dataset.failed = String(failed);
   }
 
   /** Moves the focus to the list. */

@@ -91,7 +91,7 @@ export const alerts = (dir, span) =>
   `FROM loom_scan(${text(dir)}, 'loom_alerts', ${window_(span)})\nORDER BY ts DESC LIMIT ${ALERTS}`;
 
 export const pins = (dir, span) =>
-  `SELECT rule, from_ts, to_ts, records, path, missing\nFROM loom_pins(${text(dir)})\n` +
+  `SELECT rule, kept_by, from_ts, to_ts, records, path, missing\nFROM loom_pins(${text(dir)})\n` +
   `WHERE to_ts >= ${instant(span.from)} AND from_ts < ${instant(span.to)}\nORDER BY to_ts DESC LIMIT ${ALERTS}`;
 
 const scan = (dir, source, selection, filter) => {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loom_engine::Error;
 use loom_engine::schema::{Catalog, check_name, is_builtin};
+use loom_engine::{Error, Timestamp};
 
 use crate::daemon::error::code_of;
 use crate::daemon::peer::Peer;
 use crate::output::pins::Kept;
-use crate::protocol::{ErrorCode, Reply, RequestId};
+use crate::protocol::{ErrorCode, Reply, RequestId, Within};
+use crate::rfc3339;
 
-/// The latest records of these sources, or of all, are to be kept.
+/// The records of these sources, or of all, are to be kept.
 #[derive(Clone)]
 pub(in crate::daemon) struct ByHand {
     pub(in crate::daemon) name: String,
-    pub(in crate::daemon) last: Duration,
+    pub(in crate::daemon) within: Within,
     pub(in crate::daemon) sources: Vec<String>,
     pub(in crate::daemon) asker: Asker,
 }
@@ -31,7 +32,7 @@ impl ByHand {
     /// Refuses a pin that could not be written.
     pub(super) fn check(&self, catalog: &Catalog) -> Result<(), Error> {
         check_name("pin", &self.name)?;
-        if self.last.is_zero() {
+        if self.within == Within::Last(0) {
             return Err(Error::schema("the last 0s hold no record; use 5m"));
         }
         for name in &self.sources {
@@ -43,6 +44,23 @@ impl ByHand {
             found.ok_or_else(|| catalog.unknown_source(name))?;
         }
         Ok(())
+    }
+}
+
+impl ByHand {
+    /// The end of its span, and the length. `now` is the end of the records that have arrived.
+    pub(super) fn span(&self, now: Timestamp) -> Result<(Timestamp, Duration), String> {
+        match self.within {
+            Within::Last(ns) => Ok((now, Duration::from_nanos(ns))),
+            Within::Span(span) if span.end() <= now => {
+                let ns = span.end().0.abs_diff(span.first.0);
+                Ok((span.end(), Duration::from_nanos(ns)))
+            }
+            Within::Span(span) => Err(format!(
+                "the span ends at {}, which is still to come; give an end that has passed",
+                rfc3339(span.end())
+            )),
+        }
     }
 }
 

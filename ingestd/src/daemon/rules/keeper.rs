@@ -361,7 +361,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the latest records because a person asks.
+    /// Keeps records because a person asks.
     pub(super) fn pin_by_hand(&mut self, asked: ByHand) {
         let snapshot = self.directory.snapshot();
         if let Err(error) = snapshot.and_then(|snapshot| asked.check(snapshot.catalog())) {
@@ -375,7 +375,9 @@ impl Keeper {
         // The span excludes its end.
         let at = Timestamp(now.0.saturating_add(1));
         let (asker, ahead_ns) = (asked.asker.clone(), self.ahead_ns());
-        if let Err(why) = self.recorder.want_by_hand(asked, at, ahead_ns) {
+        let span = asked.span(at);
+        let wanted = span.and_then(|span| self.recorder.want_by_hand(asked, span, ahead_ns));
+        if let Err(why) = wanted {
             asker.fail(ErrorCode::Failed, why);
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct FlightRecorder {
 /// The span around an alert, or before a request, to be kept.
 struct Asked {
     by: By,
-    /// The end of the alert's window, or the time of the request.
+    /// The end of the alert's window, or of the span that a person asks for.
     at: Timestamp,
     pin: PinSpan,
     /// Arrival time minus wall clock.
@@ -111,16 +111,16 @@ impl FlightRecorder {
         Ok(())
     }
 
-    /// Keeps the records that arrived before a time. An error says why not.
+    /// Keeps the records that arrived within a length of time before another. An error says why not.
     pub(super) fn want_by_hand(
         &mut self,
         asked: ByHand,
-        at: Timestamp,
+        (at, before): (Timestamp, Duration),
         ahead_ns: i64,
     ) -> Result<(), String> {
         self.require_place()?;
         let pin = PinSpan {
-            before: asked.last,
+            before,
             after: Duration::ZERO,
         };
         self.waiting.push_back(Asked {

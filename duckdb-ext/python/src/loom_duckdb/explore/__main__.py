@@ -38,6 +38,11 @@ def _parser() -> argparse.ArgumentParser:
         "--address", default="127.0.0.1", help="address to listen on; others than loopback require a token, which is printed"
     )
     parser.add_argument("--timeout", type=seconds, default=10, metavar="SECONDS", help="longest time of a query, 10 by default")
+    parser.add_argument(
+        "--allow-pins",
+        action=argparse.BooleanOptionalAction,
+        help="whether who sees the page may pin records, which can make older pins go; by default only on loopback",
+    )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     return parser
 
@@ -54,7 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     listener, loopback = _listen(arguments.address, arguments.port)
     token = None if loopback else secrets.token_urlsafe(24)
-    app = application(Workers(directories), token, arguments.timeout)
+    allow_pins = loopback if arguments.allow_pins is None else arguments.allow_pins
+    app = application(Workers(directories), token, arguments.timeout, allow_pins=allow_pins)
 
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address

@@ -1,4 +1,4 @@
-"""The web server: the page, the directories' names, and answers to queries.
+"""The web server: the page, the directories' names, answers to queries, and pins.
 
 A request is admitted if its Host is an address or a name of this machine, so that no foreign name leads here, and if it has the token, if
 there is one. A query that takes too long, or whose caller has gone, is stopped.
@@ -23,8 +23,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loom_duckdb.explore import limits
 from loom_duckdb.explore.database import RefusedError
 from loom_duckdb.explore.workers import Query, QueryError, Workers
+from loom_duckdb.pinning import PinError, may_pin, pin
 
 PAGE = files("loom_duckdb.explore") / "page"
+PIN_NAME = "explorer"
 TOKEN_HEADER = "x-loom-token"  # noqa: S105 - the name of a header, not a secret
 _LOOK_EVERY_S = 0.1
 
@@ -78,8 +80,9 @@ def own_host(header: str) -> bool:
     return True
 
 
-def application(workers: Workers, token: str | None, timeout_s: float) -> Starlette:
+def application(workers: Workers, token: str | None, timeout_s: float, *, allow_pins: bool) -> Starlette:
     """Build the server for the directories of `workers`. A query is stopped after `timeout_s`, including its time in the queue."""
+    pinning = asyncio.Lock()
     callers = ThreadPoolExecutor(limits.QUERIES_AT_ONCE, thread_name_prefix="query")
     waiting: set[Future[bytes]] = set()
 
@@ -87,23 +90,35 @@ def application(workers: Workers, token: str | None, timeout_s: float) -> Starle
         return FileResponse(str(PAGE / "index.html"))
 
     async def about(_: Request) -> Response:
-        return JSONResponse({"directories": [str(directory) for directory in workers.directories]})
+        pins = [str(directory) for directory in workers.directories if allow_pins and may_pin(directory)]
+        return JSONResponse({"directories": [str(directory) for directory in workers.directories], "pins": pins})
+
+    async def pin_(request: Request) -> Response:
+        if not allow_pins:
+            return _error(403, "this explorer does not pin; start it with --allow-pins, or run 'ingestd pin' on its host")
+        try:
+            asked = await _asked(request)
+        except BodyError as error:
+            return error.response
+        directory = next((directory for directory in workers.directories if str(directory) == asked.get("dir")), None)
+        span = [asked.get(name) for name in ("from", "to")]
+        if directory is None or not all(type(us) is int for us in span):
+            return _error(
+                400, 'the body is not a pin; send {"dir": "…", "from": …, "to": …} with a served directory, in microseconds since 1970'
+            )
+        if pinning.locked():
+            return _error(503, "another pin is being written; try again when it is done")
+        async with pinning:
+            try:
+                return JSONResponse(await asyncio.to_thread(pin, directory, *span, PIN_NAME, []))
+            except PinError as error:
+                return _error(400, str(error))
 
     async def query(request: Request) -> Response:
-        # A page of another origin can send a form, but not JSON.
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return _error(415, "the body is not JSON; send content-type: application/json")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > limits.SQL_BYTES_MAX:
-                return _error(413, f"the query is longer than {limits.SQL_BYTES_MAX} bytes; send a shorter one")
         try:
-            sql = json.loads(body)["sql"]
-        except RecursionError:
-            return _error(400, 'the body is nested too deeply; send {"sql": "SELECT …"}')
-        except (ValueError, KeyError, TypeError):
-            sql = None
+            sql = (await _asked(request)).get("sql")
+        except BodyError as error:
+            return error.response
         if not isinstance(sql, str):
             return _error(400, 'the body is not a query; send {"sql": "SELECT …"}')
         try:
@@ -142,10 +157,39 @@ def application(workers: Workers, token: str | None, timeout_s: float) -> Starle
             Route("/", page),
             Route("/about", about),
             Route("/query", query, methods=["POST"]),
+            Route("/pin", pin_, methods=["POST"]),
             Mount("/static", StaticFiles(directory=str(PAGE), check_dir=False)),
         ],
         middleware=[Middleware(Guard, token=token)],
     )
+
+
+class BodyError(Exception):
+    """The body of a request is refused."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """Make the response."""
+        super().__init__(message)
+        self.response = _error(status, message)
+
+
+async def _asked(request: Request) -> dict:
+    """Read the JSON object of a request; another value counts as an empty one. Raises BodyError."""
+    # A page of another origin can send a form, but not JSON.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise BodyError(415, "the body is not JSON; send content-type: application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.SQL_BYTES_MAX:
+            raise BodyError(413, f"the query is longer than {limits.SQL_BYTES_MAX} bytes; send a shorter one")
+    try:
+        asked = json.loads(body)
+    except RecursionError as error:
+        raise BodyError(400, 'the body is nested too deeply; send {"sql": "SELECT …"}') from error
+    except ValueError:
+        asked = None
+    return asked if isinstance(asked, dict) else {}
 
 
 def _error(status: int, message: str) -> JSONResponse:

@@ -19,7 +19,7 @@ def main() -> int:
             from loom_duckdb.mcp.tools import server
         except ModuleNotFoundError as error:
             raise RuntimeError(f"the package {error.name} is missing; run 'pip install loom_duckdb[mcp]'") from error
-        server(Asker(Workers(directories), arguments.timeout)).run("stdio")
+        server(Asker(Workers(directories), arguments.timeout), allow_pins=arguments.allow_pins).run("stdio")
         return 0
     except (RuntimeError, OSError, duckdb.Error) as error:
         print(f"mcp: {error}", file=sys.stderr)
@@ -36,6 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("dir", nargs="+", type=path, help="Loom directory; the server reads no other")
     parser.add_argument("--timeout", type=seconds, default=30, metavar="SECONDS", help="longest time of a query, 30 by default")
+    parser.add_argument(
+        "--allow-pins",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the agent may pin records, which can make older pins go; it may by default",
+    )
     return parser
 
 

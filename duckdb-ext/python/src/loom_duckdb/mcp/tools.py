@@ -5,6 +5,7 @@ The descriptions here are what an agent reads.
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
@@ -15,12 +16,14 @@ from pydantic import Field
 from loom_duckdb.connection import quoted
 from loom_duckdb.mcp.asking import ROWS_MAX, Asker, Window, instant, written
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
+from loom_duckdb.pinning import PinError
+from loom_duckdb.pinning import pin as keep
 
 _INSTRUCTIONS = """\
 Loom directories hold complete telemetry: every record of every source (requests, system calls, packets, spans, metrics) on one clock, live.
 Start with `sources`, then `describe` a source. `quantiles` and `heat` answer from summaries; `top` returns the slowest records;
 `why` says in which fields a selection differs from the rest; `near` shows what other sources saw at the times of some records;
-`trace` collects a trace. `sql` runs a SELECT in DuckDB with Loom's functions.
+`trace` collects a trace. `sql` runs a SELECT in DuckDB with Loom's functions. Retention removes old records; `pin` keeps those of a time.
 Each answer has the SQL that made it, what it cost, and what is known to be lost in its window. Times are UTC; a window is half open."""
 
 _NOT_FIELDS = ("source", "ts", "ts_ns", "addr", "dir")
@@ -42,7 +45,7 @@ Filter = Annotated[
 ]
 
 
-def server(asker: Asker) -> MCPServer:
+def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
     """Make the server for an asker."""
     app = MCPServer("loom", instructions=_INSTRUCTIONS, log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -265,6 +268,30 @@ def server(asker: Asker) -> MCPServer:
         """Run one SELECT with Loom's functions. It reads only the served directories; rows, bytes and time are limited."""
         return written(asker.answer(query))
 
+    def pin(
+        t_from: From = None,
+        t_to: Annotated[str | None, Field(description="the end, exclusive; omitted: now")] = None,
+        last: Last = None,
+        sources: Annotated[list[str] | None, Field(description="the names of the sources; omitted: all")] = None,
+        name: Annotated[str, Field(description="a name for the pin, such as that of the incident")] = "agent",
+        dir: Dir = None,
+    ) -> str:
+        """Keep the records that arrived in a time, so that retention does not remove them. Old pins go if all take too much."""
+        path = asker.directory(dir)
+        if (t_from is None) == (last is None):
+            raise ToolError("a pin needs the begin of its time; give t_from or last, and not both")
+        end = "now()" if t_to is None else f"{quoted(t_to)}::TIMESTAMPTZ"
+        begin = f"{quoted(t_from)}::TIMESTAMPTZ" if last is None else f"{end} - {quoted(str(last))}::INTERVAL"
+        (span,) = asker.rows(f"SELECT epoch_us({begin}) AS from_us, epoch_us({end}) AS to_us")
+        try:
+            return written(keep(Path(path), span["from_us"], span["to_us"], name, sources or []))
+        except PinError as error:
+            raise ToolError(str(error)) from error
+
+    if allow_pins:
+        app.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False), structured_output=False)(
+            pin
+        )
     return app
 
 

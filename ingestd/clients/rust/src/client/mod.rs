@@ -27,7 +27,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::protocol::{
     Depth, ErrorCode, LostCause, REQUEST_BODY_BYTES_MAX, Reply, Request, RequestId, Shape, Synced,
-    VERSION, Welcome,
+    VERSION, Welcome, Within,
 };
 use crate::ring::{Opener, Producer, PushError};
 use crate::socket::with_socket_path;
@@ -326,19 +326,19 @@ impl Client {
         }
     }
 
-    /// Keeps the records that arrived within the last time as a pin, of these sources or of all, and returns it as the JSON of `PROTOCOL.md`. Only the
-    /// daemon's user and root may.
+    /// Keeps the records that arrived within a time as a pin, of these sources or of all, and returns it as the JSON of `PROTOCOL.md`. Only the daemon's
+    /// user and root may.
     pub fn pin(
         &self,
         name: &str,
-        last: Duration,
+        within: Within,
         sources: &[String],
     ) -> Result<String, ClientError> {
         let sources = sources.join("\n");
         self.check_document(&sources)?;
         match self.request(|request| Request::Pin {
             request,
-            last_ns: u64::try_from(last.as_nanos()).unwrap_or(u64::MAX),
+            within,
             name,
             sources: &sources,
         })? {

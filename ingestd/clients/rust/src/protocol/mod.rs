@@ -13,4 +13,4 @@ pub use frame::{
     REQUEST_BODY_BYTES_MAX,
 };
 pub use reply::{Counts, DurabilityWord, Reply, Synced, Welcome};
-pub use request::{Depth, LostCause, MAGIC, Push, Request, RequestId, Shape, VERSION};
+pub use request::{Depth, LostCause, MAGIC, Push, Request, RequestId, Shape, VERSION, Within};

@@ -164,15 +164,22 @@ pub enum Request<'a> {
     Rules {
         request: RequestId,
     },
-    /// The latest records are to be kept as a pin.
+    /// Records are to be kept as a pin.
     Pin {
         request: RequestId,
-        /// The length of the span, which ends now.
-        last_ns: u64,
+        within: Within,
         name: &'a str,
         /// The names of the sources, each on a line; empty for all.
         sources: &'a str,
     },
+}
+
+/// The arrival of records that are to be kept.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Within {
+    /// So many nanoseconds before now.
+    Last(u64),
+    Span(TimeRange),
 }
 
 const HELLO: u8 = 0x01;
@@ -194,6 +201,7 @@ const RULES: u8 = 0x10;
 const DROPPED: u8 = 0x11;
 const UNSURE: u8 = 0x12;
 const PIN: u8 = 0x13;
+const PIN_SPAN: u8 = 0x14;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -222,6 +230,7 @@ impl<'a> Request<'a> {
             DROPPED => "dropped",
             UNSURE => "unsure",
             PIN => "pin",
+            PIN_SPAN => "pin span",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -294,9 +303,12 @@ impl<'a> Request<'a> {
                 rule: cursor.text()?,
             },
             RULES => Request::Rules { request },
-            PIN => Request::Pin {
+            PIN | PIN_SPAN => Request::Pin {
                 request,
-                last_ns: cursor.u64()?,
+                within: match header.kind {
+                    PIN => Within::Last(cursor.u64()?),
+                    _ => Within::Span(cursor.span()?),
+                },
                 name: cursor.text()?,
                 sources: cursor.document()?,
             },
@@ -349,15 +361,27 @@ impl<'a> Request<'a> {
             Request::Rules { request } => plain(out, RULES, request, &[], ""),
             Request::Pin {
                 request,
-                last_ns,
+                within,
                 name,
                 sources,
-            } => write_frame(out, PIN, None, |body| {
-                body.extend_from_slice(&request.get().to_le_bytes());
-                body.extend_from_slice(&last_ns.to_le_bytes());
-                write_text(body, name);
-                body.extend_from_slice(sources.as_bytes());
-            }),
+            } => {
+                let kind = match within {
+                    Within::Last(_) => PIN,
+                    Within::Span(_) => PIN_SPAN,
+                };
+                write_frame(out, kind, None, |body| {
+                    body.extend_from_slice(&request.get().to_le_bytes());
+                    match within {
+                        Within::Last(ns) => body.extend_from_slice(&ns.to_le_bytes()),
+                        Within::Span(TimeRange { first, last }) => {
+                            body.extend_from_slice(&first.0.to_le_bytes());
+                            body.extend_from_slice(&last.0.to_le_bytes());
+                        }
+                    }
+                    write_text(body, name);
+                    body.extend_from_slice(sources.as_bytes());
+                });
+            }
             Request::Ring {
                 request,
                 source,
@@ -510,7 +534,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_survives_its_encoding(
-            kind in 0..15usize, number in 1u32.., durable: bool,
+            kind in 0..16usize, number in 1u32.., durable: bool,
             a in "\\PC{0,40}", b in "\\PC{0,200}", version: u16, source: u16,
         ) {
             let request = RequestId::new(number).unwrap();
@@ -527,7 +551,11 @@ mod tests {
                 11 => Request::AddRule { request, toml: &b },
                 12 => Request::CloseRule { request, rule: &a },
                 13 => Request::Rules { request },
-                14 => Request::Pin { request, last_ns: u64::from(number) << 20, name: &a, sources: &b },
+                14 => Request::Pin { request, within: Within::Last(u64::from(number) << 20), name: &a, sources: &b },
+                15 => {
+                    let (first, last) = (Timestamp(i64::from(version)), Timestamp(i64::from(version) + i64::from(number)));
+                    Request::Pin { request, within: Within::Span(TimeRange { first, last }), name: &a, sources: &b }
+                }
                 9 => Request::Ring { request, source: SourceId(source), capacity_bytes: u64::from(number) << 16 },
                 8 => Request::Refused { request, records: number, source: &a, reason: &b },
                 _ => Request::Push(Push {
