@@ -137,6 +137,28 @@ CREATE OR REPLACE TEMP MACRO loom_counter_rate(dir, metric, over, labels := NULL
     FROM loom_increase(dir, metric, over, labels := labels, every := every, t_from := t_from, t_to := t_to, last := last,
         at := "at", complete := complete) AS grown;
 
+-- A profile of record profile as folded stacks, for flame graphs: the name of the thread and its functions, the outermost first, with semicolons
+-- between them and _[k] behind those of the kernel, and how many samples have them. off_cpu := true gives the microseconds off the processors
+-- instead of samples. source is 'profile' and stacks 'stack' by default; a stack is stored at most a minute before its samples.
+CREATE OR REPLACE TEMP MACRO loom_flame(dir, source := NULL, stacks := NULL, off_cpu := NULL, t_from := NULL, t_to := NULL, last := NULL, filter := NULL, at := NULL) AS TABLE
+    WITH named AS (
+        SELECT known.stack, any_value(concat_ws(chr(59), known.program, replace(known.kernel, chr(59), '_[k]' || chr(59)) || '_[k]')) AS functions
+        FROM loom_scan(dir, coalesce(stacks::VARCHAR, 'stack'), t_from := t_from::TIMESTAMPTZ - INTERVAL 61 SECOND,
+            t_to := t_to::TIMESTAMPTZ + INTERVAL 1 SECOND, last := last::INTERVAL + INTERVAL 61 SECOND, at := "at") AS known
+        GROUP BY known.stack
+    ), counted AS (
+        SELECT replace(found.comm, chr(59), ':') AS thread, found.stack AS number, count(*) AS samples, sum(found.off_ns) AS off_ns
+        FROM loom_scan(dir, coalesce(source::VARCHAR, 'profile'), t_from := t_from::TIMESTAMPTZ, t_to := t_to::TIMESTAMPTZ,
+            last := last::INTERVAL, filter := filter::VARCHAR, at := "at") AS found
+        WHERE (found.off_ns IS NOT NULL) = coalesce(off_cpu::BOOLEAN, false)
+        GROUP BY ALL
+    )
+    SELECT concat_ws(chr(59), counted.thread, coalesce(named.functions, '[removed]')) AS stack,
+        coalesce(sum(counted.off_ns) // 1000, sum(counted.samples))::BIGINT AS count
+    FROM counted LEFT JOIN named ON named.stack = counted.number
+    GROUP BY 1
+    ORDER BY 2 DESC;
+
 -- The names of TCP's flags, as Wireshark writes them: 'SYN, ACK' for 18.
 CREATE OR REPLACE TEMP MACRO loom_tcp_flags(flags) AS (
     CASE WHEN flags IS NOT NULL THEN concat_ws(', ',

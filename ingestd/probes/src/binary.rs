@@ -1,5 +1,6 @@
 //! Finds the file of a program or library by its name, and the file with its debug symbols.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -41,16 +42,49 @@ fn first_named(paths: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathB
     Some(candidates.find(is_exact).unwrap_or(first))
 }
 
+/// A part of a file, or of memory without one, that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) addresses: Range<u64>,
+    /// The place of the first address in the file.
+    pub(crate) offset: u64,
+    /// A path, the name of a part without a file such as `[vdso]`, or nothing.
+    pub(crate) name: String,
+}
+
+impl Mapping {
+    fn of(line: &str) -> Option<Mapping> {
+        let mut words = line.splitn(6, ' ');
+        let (addresses, _, offset) = (words.next()?, words.next()?, words.next()?);
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = addresses.split_once('-')?;
+        Some(Mapping {
+            addresses: number(start)?..number(end)?,
+            offset: number(offset)?,
+            name: words.nth(2).unwrap_or_default().trim_start().to_owned(),
+        })
+    }
+
+    /// The paths of the file for a process: its own, which leads there from another mount namespace until it ends, and the same path here.
+    pub(crate) fn files(&self, pid: u32) -> Option<[PathBuf; 2]> {
+        let path = self.name.strip_prefix('/')?;
+        Some([format!("/proc/{pid}/root/{path}"), format!("/{path}")].map(PathBuf::from))
+    }
+}
+
+/// The parts that a process has mapped, by their addresses.
+pub(crate) fn mappings(pid: u32) -> Vec<Mapping> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.lines().filter_map(Mapping::of).collect()
+}
+
 /// The files that a process has mapped, by paths that also lead there from another mount namespace.
 fn mapped(pid: u32) -> Vec<PathBuf> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let path_of = |line: &str| {
-        let (_, path) = line.split_once('/')?;
-        let [own, outside] = [format!("/proc/{pid}/root/{path}"), format!("/{path}")];
-        let own = PathBuf::from(own);
-        Some(if own.is_file() { own } else { outside.into() })
+    let path_of = |mapping: Mapping| {
+        let [own, outside] = mapping.files(pid)?;
+        Some(if own.is_file() { own } else { outside })
     };
-    let mut paths: Vec<_> = maps.lines().filter_map(path_of).collect();
+    let mut paths: Vec<_> = mappings(pid).into_iter().filter_map(path_of).collect();
     paths.dedup();
     paths
 }
@@ -111,6 +145,16 @@ mod tests {
         let found = find("libc.so.6", &[std::process::id()]).unwrap();
         assert!(found.starts_with("/proc") && found.ends_with("libc.so.6"));
         assert_eq!(find("no-such-program", &[]), None);
+    }
+
+    #[test]
+    fn a_mapping_has_its_addresses_its_place_in_the_file_and_its_name() {
+        let of = |line| Mapping::of(line).unwrap();
+        let file = of("7f0a-7f1b r-xp 00002000 fe:00 4242                      /a b/c");
+        assert_eq!((file.addresses, file.offset), (0x7f0a..0x7f1b, 0x2000));
+        assert_eq!(file.name, "/a b/c");
+        assert_eq!(of("7f0a-7f1b r-xp 0 00:00 0 [vdso]").name, "[vdso]");
+        assert_eq!(of("7f0a-7f1b rw-p 0 00:00 0 ").files(1), None);
     }
 
     #[test]

@@ -12,6 +12,12 @@ pub enum Capability {
     NetRaw,
     SysNice,
     Kill,
+    /// Reads what the processes of other users have mapped.
+    SysPtrace,
+    /// Reads their files.
+    DacReadSearch,
+    /// Reads the addresses of the kernel's functions.
+    Syslog,
 }
 
 impl Capability {
@@ -22,6 +28,9 @@ impl Capability {
             Capability::NetRaw => "CAP_NET_RAW",
             Capability::SysNice => "CAP_SYS_NICE",
             Capability::Kill => "CAP_KILL",
+            Capability::SysPtrace => "CAP_SYS_PTRACE",
+            Capability::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Capability::Syslog => "CAP_SYSLOG",
         }
     }
 
@@ -32,6 +41,9 @@ impl Capability {
             Capability::NetRaw => CapabilitySet::NET_RAW,
             Capability::SysNice => CapabilitySet::SYS_NICE,
             Capability::Kill => CapabilitySet::KILL,
+            Capability::SysPtrace => CapabilitySet::SYS_PTRACE,
+            Capability::DacReadSearch => CapabilitySet::DAC_READ_SEARCH,
+            Capability::Syslog => CapabilitySet::SYSLOG,
         }
     }
 }

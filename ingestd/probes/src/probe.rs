@@ -8,10 +8,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::perf_event::{
+    PerfEvent, PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy, SoftwareEvent,
+};
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::trace_point::TracePointLink;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{Program, ProgramError, UProbe};
+use aya::util::online_cpus;
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::capabilities::{Capability, require};
@@ -33,6 +37,10 @@ pub(crate) enum Hook<'a> {
     Tracepoint(&'static str, &'static str),
     /// The beginnings or the returns of functions, in these processes; in all if there is none.
     Functions(&'a Target, &'a [u32]),
+    /// The ticks of a clock on each processor.
+    Clock {
+        period_ns: u64,
+    },
 }
 
 /// The way from a program's records to payloads. A record begins with its time.
@@ -80,6 +88,7 @@ enum Link {
     Raw(RawTracePointLink),
     Tracepoint(TracePointLink),
     Function(UProbeLink),
+    Clock(PerfEventLink),
 }
 
 /// Attached programs, and their maps.
@@ -102,12 +111,27 @@ impl Probe {
         globals: &[(&'static str, Vec<u8>)],
         hooks: &[(&'static str, Hook<'_>)],
     ) -> Result<Probe, ProbeError> {
+        Probe::open_sized(what, object, payloads, globals, &[], hooks)
+    }
+
+    /// The same, with other numbers of entries of these maps.
+    pub(crate) fn open_sized(
+        what: &'static str,
+        object: &[u8],
+        payloads: Payloads,
+        globals: &[(&'static str, Vec<u8>)],
+        sizes: &[(&'static str, u32)],
+        hooks: &[(&'static str, Hook<'_>)],
+    ) -> Result<Probe, ProbeError> {
         require(what, &[Capability::Bpf, Capability::Perfmon])?;
         let own_pid = std::process::id().to_ne_bytes();
         let [namespace_device, namespace_inode] = namespace().map(u64::to_ne_bytes);
         let mut loader = EbpfLoader::new();
         for (name, value) in globals {
             loader.override_global(name, value.as_slice(), true);
+        }
+        for (name, entries) in sizes {
+            loader.map_max_entries(name, *entries);
         }
         loader.override_global("own_pid", &own_pid[..], false);
         loader.override_global("namespace_device", &namespace_device[..], false);
@@ -135,6 +159,13 @@ impl Probe {
     ) -> Result<HashMap<&mut MapData, K, V>, ProbeError> {
         let found = self.ebpf.map_mut(name);
         Ok(HashMap::try_from(found.expect("the object has its maps"))?)
+    }
+
+    /// The value of each processor in a map of the programs.
+    pub(crate) fn per_cpu<V: aya::Pod>(&self, name: &'static str) -> Result<Vec<V>, ProbeError> {
+        let found = self.ebpf.map(name).expect("the object has its maps");
+        let values = PerCpuArray::try_from(found)?.get(&0, 0)?;
+        Ok(values.iter().copied().collect())
     }
 
     /// Begins to record.
@@ -187,7 +218,8 @@ impl Probe {
     fn missed(&self) -> Result<u64, ProbeError> {
         let mut missed = 0;
         for (_, program) in self.ebpf.programs() {
-            let fd = program.fd().map_err(|error| unusable("", &error))?;
+            // A program without a hook is not loaded.
+            let Ok(fd) = program.fd() else { continue };
             let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
             let info = std::fs::read_to_string(path).map_err(ProbeError::Counts)?;
             let line = info
@@ -237,6 +269,10 @@ fn attach(
             program.load().map_err(|error| unusable(name, &error))?;
             return attach_to_functions(program, target, pids, links);
         }
+        (Program::PerfEvent(program), Hook::Clock { period_ns }) => {
+            program.load().map_err(|error| unusable(name, &error))?;
+            return attach_to_clock(program, *period_ns, links);
+        }
         _ => unreachable!("the program {name} is attached to another kind of hook than it is of"),
     };
     links.push(link);
@@ -267,6 +303,31 @@ fn attach_to_functions(
             let link = link.map_err(|error| target.error(&function.name, chain(&error)))?;
             links.push(Link::Function(link));
         }
+    }
+    Ok(())
+}
+
+/// A processor that comes online later has no ticks.
+fn attach_to_clock(
+    program: &mut PerfEvent,
+    period_ns: u64,
+    links: &mut Vec<Link>,
+) -> Result<(), ProbeError> {
+    let cpus = online_cpus().map_err(|(_, error)| ProbeError::Counts(error))?;
+    for cpu in cpus {
+        let link = program
+            .attach(
+                PerfEventConfig::Software(SoftwareEvent::CpuClock),
+                PerfEventScope::AllProcessesOneCpu { cpu },
+                SamplePolicy::Period(period_ns),
+                false,
+            )
+            .and_then(|id| program.take_link(id));
+        let link = link.map_err(|error| ProbeError::Kernel {
+            feature: "clock for samples",
+            detail: chain(&error),
+        })?;
+        links.push(Link::Clock(link));
     }
     Ok(())
 }

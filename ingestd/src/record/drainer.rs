@@ -65,6 +65,39 @@ impl Probed {
             losses: KernelLosses::new(wall_clock()),
         }
     }
+
+    /// Records until `stop` is set, or no more events can come. `convert` makes the payloads of a batch of the probe.
+    pub(super) fn drain(
+        self,
+        outlet: &Outlet,
+        stop: &AtomicBool,
+        mut convert: impl FnMut(Vec<u8>) -> anyhow::Result<Vec<u8>>,
+    ) -> anyhow::Result<(Ending, Probe)> {
+        let kind = &self.kind;
+        let (sender, queue) = bounded(QUEUE_BATCHES);
+        let (last, handed_over) = thread::scope(|scope| {
+            let drainer = thread::Builder::new()
+                .name("loom-drainer".to_owned())
+                .spawn_scoped(scope, move || {
+                    empty(self.probe, self.losses, kind, &sender, stop)
+                })
+                .context("cannot start a thread")?;
+            let handed_over = queue.iter().try_for_each(|drained| match drained {
+                Drained::Batch(batch) => outlet.push_at_once(kind.shape, &convert(batch)?),
+                Drained::Lost(loss) => outlet.lost(loss.records, loss.span, loss.why),
+            });
+            // The closed queue ends the drainer.
+            drop(queue);
+            let last = drainer
+                .join()
+                .map_err(|_| anyhow!("the thread that empties the ring has panicked"))?;
+            anyhow::Ok((last, handed_over))
+        })?;
+        handed_over?;
+        let mut last = last?;
+        let under_way = (kind.under_way)(&mut last.probe)?;
+        Ok((ending(&last, kind, under_way), last.probe))
+    }
 }
 
 impl Capture for Probed {
@@ -86,7 +119,8 @@ impl Capture for Probed {
     }
 
     fn run(self: Box<Self>, outlet: &Outlet, stop: &AtomicBool) -> anyhow::Result<Ending> {
-        drain(self.probe, self.losses, &self.kind, outlet, stop)
+        let (ending, _) = self.drain(outlet, stop, Ok)?;
+        Ok(ending)
     }
 }
 
@@ -115,37 +149,6 @@ pub(super) fn is_over(
         Ok(Selection::is_over(probe)?
             .then_some("the processes that were to be recorded have ended"))
     }
-}
-
-/// Records until `stop` is set, or no more events can come.
-fn drain(
-    probe: Probe,
-    losses: KernelLosses,
-    kind: &Kind,
-    outlet: &Outlet,
-    stop: &AtomicBool,
-) -> anyhow::Result<Ending> {
-    let (sender, queue) = bounded(QUEUE_BATCHES);
-    let (last, handed_over) = thread::scope(|scope| {
-        let drainer = thread::Builder::new()
-            .name("loom-drainer".to_owned())
-            .spawn_scoped(scope, move || empty(probe, losses, kind, &sender, stop))
-            .context("cannot start a thread")?;
-        let handed_over = queue.iter().try_for_each(|drained| match drained {
-            Drained::Batch(batch) => outlet.push_at_once(kind.shape, &batch),
-            Drained::Lost(loss) => outlet.lost(loss.records, loss.span, loss.why),
-        });
-        // The closed queue ends the drainer.
-        drop(queue);
-        let last = drainer
-            .join()
-            .map_err(|_| anyhow!("the thread that empties the ring has panicked"))?;
-        anyhow::Ok((last, handed_over))
-    })?;
-    handed_over?;
-    let mut last = last?;
-    let under_way = (kind.under_way)(&mut last.probe)?;
-    Ok(ending(&last, kind, under_way))
 }
 
 /// Empties the ring until `stop` is set or the queue is closed, and then drains the rest.

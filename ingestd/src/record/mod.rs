@@ -14,6 +14,7 @@ mod packet_counts;
 mod packets;
 mod pagecache;
 mod process;
+mod profile;
 mod rows;
 mod sched;
 mod syscalls;
@@ -36,14 +37,15 @@ pub use blockio::blockio;
 pub use command::{json, lines};
 pub use function::function;
 pub use loom_probes::{
-    ARGS_MAX, Argument, Cgroup, Function, NAME_BYTES_MAX, Processes, Sched, Selection, Syscalls,
-    Target, Tcp, ValueType, number_of,
+    ARGS_MAX, Argument, Cgroup, Function, HZ_MAX, NAME_BYTES_MAX, Processes, Profile, Sched,
+    Selection, Syscalls, Target, Tcp, ValueType, number_of,
 };
 use loom_probes::{Capability, drop_all_except};
 use outlet::Outlet;
 pub use packets::Packets;
 pub use pagecache::pagecache;
 pub use process::process;
+pub use profile::profile;
 pub use sched::sched;
 pub use syscalls::syscalls;
 pub use tally::{Ending, Tally};
@@ -62,6 +64,11 @@ pub trait Capture: Send {
     /// A sentence about a choice that the user left to the capture.
     fn choice(&self) -> Option<String> {
         None
+    }
+
+    /// The capabilities that recording needs once everything is open.
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Bpf, Capability::SysNice, Capability::Kill]
     }
 
     /// Begins to record: `run` stores everything that happens after this returns.
@@ -110,7 +117,7 @@ impl Recording {
         for (place, name) in names.iter().enumerate() {
             if names.iter().take(place).any(|other| other == name) {
                 bail!(
-                    "two captures cannot fill the source '{name}'; name another one with --source"
+                    "two captures cannot fill the source '{name}'; name another one with --source, or with --stacks for the stacks of a profile"
                 );
             }
         }
@@ -218,7 +225,7 @@ impl Drop for Recording {
 /// Runs one capture to its end. If it ends by itself, this is reported at once, because the others go on.
 fn run(capture: Box<dyn Capture>, outlet: Outlet, stop: &AtomicBool) -> Ended {
     // The process may have all capabilities or few; only these are needed from here on.
-    let _ = drop_all_except(&[Capability::Bpf, Capability::SysNice, Capability::Kill]);
+    let _ = drop_all_except(capture.capabilities());
     let name = outlet.source().to_owned();
     let mut ending = capture.run(&outlet, stop);
     let (finished, outcome) = outlet.finish();

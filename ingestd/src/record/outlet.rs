@@ -70,6 +70,12 @@ impl Outlet {
         Ok(())
     }
 
+    /// Returns when everything that was pushed is visible to queries, or unsure.
+    pub(super) fn sync(&self) -> anyhow::Result<()> {
+        let synced = self.client.borrow_mut().sync();
+        self.or_fail(synced).map(drop)
+    }
+
     /// Enters records in the ledger that were lost before they reached Loom. Their own times are in `span`.
     pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         if records > 0 {

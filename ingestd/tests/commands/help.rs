@@ -145,6 +145,7 @@ fn captures_are_offered_behind_the_directory_and_a_plus_behind_a_capture() {
             "process",
             "tcp",
             "function",
+            "profile",
             "packets",
             "blockio",
             "pagecache",
@@ -194,6 +195,7 @@ fn each_command_and_capture_has_a_page_and_the_configuration_has_all_its_keys() 
         ingestd-record-process   | \-\-comm
         ingestd-record-tcp       | \-\-port
         ingestd-record-function  | \-\-arg
+        ingestd-record-profile   | \-\-off\-cpu
         ingestd-record-packets   | \-\-interface
         ingestd-record-blockio   | \-\-device
         ingestd-record-pagecache | \-\-source

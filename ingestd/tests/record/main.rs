@@ -4,6 +4,7 @@
 
 mod kernel;
 mod packets;
+mod profile;
 mod program;
 mod scene;
 mod usage;

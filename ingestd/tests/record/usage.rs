@@ -63,6 +63,8 @@ fn usage_errors_name_what_is_missing_or_too_long() {
         (&[dir, "syscalls", "--comm", ""], "it is empty"),
         (&[dir, "syscalls", "--comm", long], "give 'a-name-of-20-by'"),
         (&[dir, "sched", "--min", "x"], "'--min <TIME>'"),
+        (&[dir, "profile", "--hz", "0"], "0 is not in 1..=10000"),
+        (&[dir, "profile", "--min", "1ms"], "--off-cpu"),
         (&[dir, "function"], "<BINARY:SYMBOL>"),
         (&[dir, "function", "a:b", "--arg", "x"], "as in '0:u64'"),
         (
@@ -92,6 +94,7 @@ fn the_help_shows_the_options_of_the_whole_recording_first() {
         "process",
         "tcp",
         "function",
+        "profile",
         "packets",
         "blockio",
         "pagecache",

@@ -4,6 +4,7 @@ mod copy;
 mod damage;
 mod dashboards;
 mod extension;
+mod flame;
 mod functions;
 mod inputs;
 mod pruning;

@@ -9,9 +9,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
-    ARGS_MAX, Argument, Capture, Cgroup, Function, NAME_BYTES_MAX, Packets, Processes, Sched,
-    Selection, Syscalls, Target, Tcp, ValueType, blockio, function, json, lines, number_of,
-    pagecache, process, sched, syscalls, tcp,
+    ARGS_MAX, Argument, Capture, Cgroup, Function, HZ_MAX, NAME_BYTES_MAX, Packets, Processes,
+    Profile, Sched, Selection, Syscalls, Target, Tcp, ValueType, blockio, function, json, lines,
+    number_of, pagecache, process, profile, sched, syscalls, tcp,
 };
 
 use crate::cli::declared::declared;
@@ -158,6 +158,31 @@ pub(super) enum What {
         #[command(flatten)]
         whole: Whole,
     },
+    /// Record which functions use the processors, one record at each tick of a clock and each distinct stack once
+    #[command(
+        after_help = "Example:\n  ingestd record live.loom profile --comm redis-server --off-cpu --min 1ms"
+    )]
+    Profile {
+        #[command(flatten)]
+        who: Who,
+        /// Ticks a second on each processor
+        #[arg(long, value_name = "N", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=i64::from(HZ_MAX)))]
+        hz: u32,
+        /// Also record where threads leave the processors, and for how long, one record when a thread runs again
+        #[arg(long)]
+        off_cpu: bool,
+        /// Record only times off the processors of at least this long, such as 1ms
+        #[arg(long, value_name = "TIME", requires = "off_cpu")]
+        min: Option<Span>,
+        /// Source to record into
+        #[arg(long, value_name = "NAME", default_value = "profile")]
+        source: String,
+        /// Source to record the stacks into
+        #[arg(long, value_name = "NAME", default_value = "stack")]
+        stacks: String,
+        #[command(flatten)]
+        whole: Whole,
+    },
     /// Record packets, with tcpdump
     #[command(after_help = "Example:\n  ingestd record live.loom packets -i lo port 6379")]
     Packets {
@@ -269,6 +294,7 @@ impl What {
             | What::Process { whole, .. }
             | What::Tcp { whole, .. }
             | What::Function { whole, .. }
+            | What::Profile { whole, .. }
             | What::Blockio { whole, .. }
             | What::Pagecache { whole, .. }
             | What::Packets { whole, .. }
@@ -276,9 +302,25 @@ impl What {
         }
     }
 
-    /// Prepares the capture, so that it cannot fail later for a missing prerequisite. Changes no directory.
-    pub(super) fn open(self, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
-        match self {
+    /// Prepares the capture, so that it cannot fail later for a missing prerequisite. Changes no directory. A profile has a second capture for its stacks.
+    pub(super) fn open(self, dir: &Path) -> anyhow::Result<Vec<Box<dyn Capture>>> {
+        let capture = match self {
+            What::Profile {
+                who,
+                hz,
+                off_cpu,
+                min,
+                source,
+                stacks,
+                ..
+            } => {
+                let filter = Profile {
+                    selection: who.selection()?,
+                    hz,
+                    off_min: off_cpu.then(|| min.map_or(Duration::ZERO, |Span(time)| time)),
+                };
+                return Ok(profile(filter, source, stacks)?.into());
+            }
             What::Syscalls {
                 who,
                 numbers,
@@ -376,7 +418,8 @@ impl What {
                 filter,
             }
             .open(),
-        }
+        };
+        Ok(vec![capture?])
     }
 }
 

@@ -116,6 +116,7 @@ impl Args {
             .into_iter()
             .map(|what| what.open(&self.dir))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        let captures: Vec<_> = captures.into_iter().flatten().collect();
         Recording::check(&captures)?;
         let daemon = if runs {
             None
