@@ -81,7 +81,7 @@ pub fn of_units(folder: &Path, sizes: &Sizes) -> Result<Vec<Line>> {
 }
 
 /// Records the demo with a daemon.
-fn make_demo(dir: &Path, records: u64) -> Result<()> {
+pub fn make_demo(dir: &Path, records: u64) -> Result<()> {
     let config = Config::parse(LOG).map_err(anyhow::Error::msg)?;
     let daemon = Daemon::start(dir, &config, false)?;
     let options = DemoOptions {

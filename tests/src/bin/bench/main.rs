@@ -20,6 +20,7 @@ mod lookback;
 mod options;
 mod payloads;
 mod peer;
+mod plain;
 mod producer;
 mod pruning;
 mod questions;
@@ -77,6 +78,7 @@ fn main() -> Result<ExitCode> {
         }
     };
     part(Part::Columns, &|| columns::of_units(folder, &sizes));
+    part(Part::Plain, &|| plain::questions(folder, &sizes));
     part(Part::Flush, &|| flush::of_the_demo(folder, &sizes));
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));

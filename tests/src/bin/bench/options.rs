@@ -72,6 +72,8 @@ pub enum Part {
     Ablation,
     /// C1 to C7: rows and columns
     Columns,
+    /// Questions as a person types them, beside DuckDB's own table and Parquet
+    Plain,
     /// F3 to F5: what a daemon writes at a steady rate, and questions about its newest rows
     Flush,
     /// P9: live against idle
@@ -110,6 +112,8 @@ pub struct Sizes {
     pub query_rate: u64,
     /// Records of the demo.
     pub column_records: u64,
+    /// Records of the demo for plain SQL; a third as many lines of a log come to them.
+    pub plain_records: u64,
     pub live_rate: u64,
     /// How long the demo records before it is asked.
     pub flush_seconds: u64,
@@ -151,6 +155,7 @@ const SMALL: Sizes = Sizes {
     query_records: 4_000_000,
     query_rate: 1_000_000,
     column_records: 4_000_000,
+    plain_records: 4_000_000,
     live_rate: 2_000_000,
     flush_seconds: 8,
     chart_seconds: 5,
@@ -178,6 +183,7 @@ const FULL: Sizes = Sizes {
     query_records: 73_000_000,
     query_rate: 4_000_000,
     column_records: 60_000_000,
+    plain_records: 60_000_000,
     live_rate: 8_000_000,
     flush_seconds: 60,
     chart_seconds: 60,
