@@ -3,50 +3,58 @@
 //! DuckDB's RE2 knows no classes in classes, and the parser here does. Otherwise what is a literal here is one there, or DuckDB refuses the expression.
 
 use regex_syntax::ast::parse::Parser;
-use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};
+use regex_syntax::ast::{Ast, ClassSet, ClassSetItem, RepetitionKind, RepetitionRange};
 
 /// The texts, in upper or lower case; `None` if the expression is not understood.
 pub fn parts(pattern: &str) -> Option<Vec<String>> {
     let ast = Parser::new().parse(pattern).ok()?;
     let mut parts = vec![String::new()];
-    add(pattern, &ast, &mut parts)?;
+    add(&ast, &mut parts)?;
     parts.retain(|part| !part.is_empty());
     Some(parts)
 }
 
 /// Appends a literal to the last part; anything else ends it.
-fn add(pattern: &str, ast: &Ast, parts: &mut Vec<String>) -> Option<()> {
+fn add(ast: &Ast, parts: &mut Vec<String>) -> Option<()> {
     let unneeded = || vec![String::new()];
     match ast {
         Ast::Literal(literal) => {
             parts.last_mut()?.push(literal.c);
             return Some(());
         }
-        Ast::Concat(all) => return all.asts.iter().try_for_each(|ast| add(pattern, ast, parts)),
+        Ast::Concat(all) => return all.asts.iter().try_for_each(|ast| add(ast, parts)),
         Ast::Alternation(any) => {
             let mut any = any.asts.iter();
-            any.try_for_each(|ast| add(pattern, ast, &mut unneeded()))?;
+            any.try_for_each(|ast| add(ast, &mut unneeded()))?;
         }
         Ast::Group(group) => {
             parts.push(String::new());
-            add(pattern, &group.ast, parts)?;
+            add(&group.ast, parts)?;
         }
         Ast::Repetition(repeated) => {
             let mut once = unneeded();
-            add(pattern, &repeated.ast, &mut once)?;
+            add(&repeated.ast, &mut once)?;
             if is_needed(&repeated.op.kind) {
                 parts.extend(once);
             }
         }
-        Ast::ClassBracketed(class) => {
-            let span = class.span.start.offset + 1..class.span.end.offset;
-            let has_class = pattern.get(span)?.replace("[:", "").contains('[');
-            (!has_class).then_some(())?;
-        }
+        Ast::ClassBracketed(class) => is_plain(&class.kind).then_some(())?,
         _ => {}
     }
     parts.push(String::new());
     Some(())
+}
+
+/// Whether a class has no class in it, so that it ends where RE2's does.
+fn is_plain(class: &ClassSet) -> bool {
+    fn is_plain(item: &ClassSetItem) -> bool {
+        match item {
+            ClassSetItem::Bracketed(_) => false,
+            ClassSetItem::Union(union) => union.items.iter().all(is_plain),
+            _ => true,
+        }
+    }
+    matches!(class, ClassSet::Item(item) if is_plain(item))
 }
 
 fn is_needed(kind: &RepetitionKind) -> bool {
@@ -81,6 +89,9 @@ mod tests {
         }
         for unknown in [
             "[[a]|foo]timeout",
+            "[[:]|foo]timeout",
+            "[:[:]K|,]timeout",
+            "[a&&b]timeout",
             "(",
             "\\Qtimeout\\E",
             "x([a[b]]|y)timeout",
