@@ -62,12 +62,12 @@ impl PacketCounts {
         has_counts
     }
 
-    /// The packets lost since the last report, by counters that came at this time.
+    /// The packets lost since the last report, by counters that came at this time. On loopback nobody knows yet how many of the dropped copies would have
+    /// been captured: about half, of which a quarter is left to the end, so that never more are reported than were lost.
     pub(super) fn take_lost(&mut self, at: Timestamp) -> Lost {
-        let lost = if self.is_loopback {
-            self.dropped.div_ceil(2)
-        } else {
-            self.dropped
+        let lost = match self.is_loopback {
+            true => (self.dropped * 3 / 8).max(self.dropped.min(1)),
+            false => self.dropped,
         };
         self.take(lost, at)
     }
@@ -136,8 +136,8 @@ mod tests {
         ] {
             assert!(counts.read(line));
         }
-        assert_eq!(counts.take_lost(Timestamp(1)).0, 99_436);
-        assert_eq!(counts.take_lost_at_the_end(Timestamp(2)).0, 0);
+        assert_eq!(counts.take_lost(Timestamp(1)).0, 74_576);
+        assert_eq!(counts.take_lost_at_the_end(Timestamp(2)).0, 24_860);
         assert_eq!(counts.captured + counts.taken, 100_000);
     }
 }

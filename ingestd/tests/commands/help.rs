@@ -110,7 +110,7 @@ fn a_shell_offers_captures_sources_and_indexes_and_nothing_else_in_their_places(
             record web.loom sys                         | syscalls
             record web.loom --seconds 5 sys             | syscalls
             record web.loom syscalls --com              | --comm
-            record web.loom syscalls --comm x + p       | packets pagecache process
+            record web.loom syscalls --comm x + p       | packets pagecache process profile
             record web.loom syscalls + packets + b      | blockio
             record web.loom blockio --source r          | request rows
             load web.loom rows.csv --source ''          | logs request rows

@@ -18,7 +18,7 @@ fn the_stacks_of_a_profile_are_stored_once_and_no_sample_is_without_its_stack() 
     let shell = Running::start(shell.args(["-c", "while :; do :; done"]));
     let pid = shell.0.id().to_string();
     let hz = ["profile", "--hz", "499", "--pid", &pid, "--off-cpu"];
-    let child = scene.start(&hz, "profile");
+    let child = scene.start(&hz, "stack");
     let numbers = |source: &str| {
         let payloads = scene.payloads(source);
         let number = |payload: &Vec<u8>| u64::from_le_bytes(payload[9..17].try_into().unwrap());
