@@ -138,6 +138,8 @@ def test_hostile_inputs_are_refused_and_the_server_lives(shop: Path, other: Path
         ("quantiles", of | {"last": "1 second'::INTERVAL) FROM read_text('/etc/passwd') --"}),
         ("quantiles", of | {"t_from": "2026-03-02T00:00:00Z", "t_to": "2026-03-01T00:00:00Z"}),
         ("quantiles", of | {"last": "1 s", "t_from": "2026-03-01T00:00:00Z"}),
+        ("quantiles", of | {"t_to": "294246-12-31"}),
+        ("quantiles", of | {"t_from": "-infinity"}),
         ("top", of | {"n": 1_000_000_000}),
         ("top", of | {"n": "1); DROP TABLE y"}),
         ("near", {"source": "request", "times": ["2026-03-01'] --"]}),
@@ -161,6 +163,7 @@ def test_hostile_inputs_are_refused_and_the_server_lives(shop: Path, other: Path
     for question, answer in zip(questions, refused, strict=True):
         assert isinstance(answer, str), (question, answer)
         assert answer.startswith("error: "), (question, answer)
+        assert not answer.endswith(f"Error executing tool {question[0]}"), (question, "no reason")
         assert "Traceback" not in answer, (question, answer)
         assert "root:" not in answer, (question, answer)
     assert last["rows"] == [[42]]

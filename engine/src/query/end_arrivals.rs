@@ -8,7 +8,7 @@ use super::forest::walk::{Order, Visitor, Walk};
 use super::poll::Poll;
 use super::scan::chunk_cursor::ChunkCursor;
 use super::snapshot::Snapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Node;
 use crate::types::{Address, ChunkNo, TimeRange, Timestamp};
 
@@ -39,70 +39,64 @@ impl Snapshot {
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::OldestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
-            if loads(&mut cursor, chunk)? && cursor.last_arrival()? >= Some(time) {
+            if damage(&mut cursor, chunk)?.is_none() && cursor.last_arrival()? >= Some(time) {
                 return Ok(cursor.base());
             }
         }
         Ok(Address(self.position()))
     }
 
-    /// The address of the first record, of any source, that arrived at this time or later; the position if there is none. The search begins
-    /// at the end, so a late time costs a chunk or two. Damaged chunks are skipped, because none of their records can be read.
+    /// Where the records, of any source, begin that arrived at this time or later: at the position if there is none. The search begins at the end, so
+    /// a late time costs a chunk or two.
     ///
     /// # Errors
     /// A failed read, or eviction meanwhile.
-    pub fn first_arrived(&self, time: Timestamp) -> Result<Address> {
+    pub fn first_arrived(&self, time: Timestamp) -> Result<FirstArrived> {
         let mut edge = Edge {
             time,
             is_found: false,
             since: None,
         };
-        let mut found = None;
+        let mut found = Address(self.position());
+        let mut damaged = None;
         let mut walk = Walk::new(Arc::clone(self.logs()), Order::NewestFirst);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut edge, &Poll::never())? {
-            if !loads(&mut cursor, chunk)? {
+            if let Some(error) = damage(&mut cursor, chunk)? {
+                damaged = Some((chunk, error));
                 continue;
             }
-            let (mut first, mut is_cut) = (None, false);
-            let _ = cursor.walk(|record| {
-                if record.arrival < time {
-                    is_cut = true;
-                    return ControlFlow::Continue(());
-                }
-                first = Some(cursor.base() + u64::from(record.offset));
-                ControlFlow::Break(())
-            })?;
-            if first.is_some() {
+            let (first, is_cut) = first_in(&mut cursor, time)?;
+            if let Some(first) = first {
                 (found, edge.since) = (first, None);
             }
             edge.is_found = is_cut;
         }
         if let Some(chunk) = edge.since {
-            found = Some(self.first_from(time, chunk)?);
+            found = self.first_from(time, chunk)?;
         }
-        Ok(found.unwrap_or(Address(self.position())))
+        let below = |(chunk, error): (ChunkNo, Error)| {
+            let base = chunk.address(self.chunk_bytes());
+            (base < found).then_some((base, error))
+        };
+        Ok(FirstArrived {
+            address: found,
+            doubt: damaged.and_then(below),
+        })
     }
 
-    /// As `first_arrived`, if no chunk before this one holds such a record.
+    /// The address of the first record that arrived at this time or later, if all records of this chunk did, and none below it. A damaged chunk begins
+    /// with it, as far as can be known.
     fn first_from(&self, time: Timestamp, chunk: ChunkNo) -> Result<Address> {
         let mut since = Since { time };
         let from = chunk.address(self.chunk_bytes());
         let mut walk = Walk::after(Arc::clone(self.logs()), from);
         let mut cursor = ChunkCursor::new(Arc::clone(self.logs()));
         while let Some(chunk) = walk.next(&mut since, &Poll::never())? {
-            if !loads(&mut cursor, chunk)? {
-                continue;
+            if damage(&mut cursor, chunk)?.is_some() {
+                return Ok(chunk.address(self.chunk_bytes()));
             }
-            let mut first = None;
-            let _ = cursor.walk(|record| {
-                if record.arrival < time {
-                    return ControlFlow::Continue(());
-                }
-                first = Some(cursor.base() + u64::from(record.offset));
-                ControlFlow::Break(())
-            })?;
-            if let Some(first) = first {
+            if let (Some(first), _) = first_in(&mut cursor, time)? {
                 return Ok(first);
             }
         }
@@ -128,12 +122,54 @@ impl Snapshot {
     }
 }
 
-/// Reads a chunk. Returns false if it is damaged.
-fn loads(cursor: &mut ChunkCursor, chunk: ChunkNo) -> Result<bool> {
-    match cursor.load(chunk) {
-        Err(error) if error.is_corruption() => Ok(false),
-        loaded => loaded.map(|()| true),
+/// Where the records begin that arrived at a time or later.
+#[derive(Debug)]
+pub struct FirstArrived {
+    /// The address of the first of them that can be read.
+    pub address: Address,
+    /// Damage below it, from this address on, that may hold more of them.
+    pub doubt: Option<(Address, Error)>,
+}
+
+impl FirstArrived {
+    /// The lowest address at which one of them may stand.
+    pub fn from(&self) -> Address {
+        self.doubt.as_ref().map_or(self.address, |(from, _)| *from)
     }
+
+    /// The address.
+    ///
+    /// # Errors
+    /// The damage that hides whether it is the right one.
+    pub fn known(self) -> Result<Address> {
+        match self.doubt {
+            Some((_, error)) => Err(error),
+            None => Ok(self.address),
+        }
+    }
+}
+
+/// Reads a chunk. Returns the damage that it has.
+fn damage(cursor: &mut ChunkCursor, chunk: ChunkNo) -> Result<Option<Error>> {
+    match cursor.load(chunk) {
+        Err(error) if error.is_corruption() => Ok(Some(error)),
+        loaded => loaded.map(|()| None),
+    }
+}
+
+/// The first record of a chunk that arrived at the time or later, and whether one arrived earlier.
+fn first_in(cursor: &mut ChunkCursor, time: Timestamp) -> Result<(Option<Address>, bool)> {
+    let (mut first, mut is_cut) = (None, false);
+    let base = cursor.base();
+    let _ = cursor.walk(|record| {
+        if record.arrival < time {
+            is_cut = true;
+            return ControlFlow::Continue(());
+        }
+        first = Some(base + u64::from(record.offset));
+        ControlFlow::Break(())
+    })?;
+    Ok((first, is_cut))
 }
 
 /// Visits the nodes that hold a record that arrived at the time or later.

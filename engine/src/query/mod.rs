@@ -59,6 +59,7 @@ pub use contrast::operator::{
 };
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
+pub use end_arrivals::FirstArrived;
 pub use lookup_builder::Lookups;
 pub use lookups::damaged_lookups;
 pub use losses::listing::{Loss, pending_since};

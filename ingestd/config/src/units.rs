@@ -22,6 +22,16 @@ pub enum FreeSpace {
     Bytes(u64),
 }
 
+impl FreeSpace {
+    /// The bytes of it on a disk of so many.
+    pub fn of(self, disk_bytes: u64) -> u64 {
+        match self {
+            FreeSpace::Bytes(bytes) => bytes,
+            FreeSpace::Percent(percent) => (disk_bytes as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
 /// The unit of a field with durations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -381,9 +381,21 @@ fn prepare(
     })
 }
 
-/// Opens the directory. On a full disk it removes the oldest records if the configuration allows that, and none that must be archived first.
+/// Opens the directory, and removes unfinished pins. On a full disk it removes them first, and then the oldest records if the configuration allows that,
+/// and none that must be archived first.
 fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, DaemonError> {
-    let opened = match (Writer::open(dir, options.clone()), config.retention.on_full) {
+    let mut opened = Writer::open(dir, options.clone());
+    // Neither error nor success leaves room for another daemon, which would hold the lock.
+    let is_for_space = opened.as_ref().is_err_and(loom_engine::Error::is_for_space);
+    if (opened.is_ok() || is_for_space)
+        && let Err(error) = pins::remove_partial(dir)
+    {
+        tracing::warn!("an unfinished pin remains: {error:#}");
+    }
+    if is_for_space {
+        opened = Writer::open(dir, options.clone());
+    }
+    let opened = match (opened, config.retention.on_full) {
         (Err(error), OnFull::Evict) if error.is_for_space() => {
             let kept_from = retention::kept_from(dir, &config.archive);
             let when_full = WhenFull::Evict { kept_from };

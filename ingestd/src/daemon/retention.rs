@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::archive_watch::{ArchiveWatch, Known};
 use super::clock::ClockWatch;
-use crate::config::{ArchiveConfig, ByteSize, FreeSpace, OnFull, RetentionConfig};
+use crate::config::{ArchiveConfig, ByteSize, OnFull, RetentionConfig};
 use crate::counted;
 use crate::output::archive::Archived;
 
@@ -338,12 +338,8 @@ impl Retention {
         };
         // A file system may claim any number of blocks.
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let wanted = match self.config.min_free {
-            FreeSpace::Bytes(bytes) => bytes,
-            FreeSpace::Percent(percent) => {
-                (disk.f_blocks as f64 * disk.f_frsize as f64 * percent / 100.0) as u64
-            }
-        };
+        let disk_bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
+        let wanted = self.config.min_free.of(disk_bytes);
         if free.saturating_sub(ahead) >= wanted {
             return None;
         }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use loom_engine::log::Access;
 use loom_engine::log::storage::{OsStorage, read_file};
 use loom_engine::query::{Poll, Predicate, ScanSpec, Snapshot};
 use loom_engine::schema::{Source, TimeKind, is_builtin, is_pin};
-use loom_engine::{Address, Error, TimeRange, Timestamp};
+use loom_engine::{Address, Error, LogKind, TimeRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::copy::Gaps;
 use super::out::Out;
 use super::path_part::path_part;
 use super::table::{self, Part, TooLarge};
+use crate::config::RetentionConfig;
 use crate::rfc3339;
 
 const FOLDER: &str = "pins";
@@ -123,12 +124,12 @@ pub struct Wanted {
 /// The pin names its records that are damaged, or go meanwhile.
 ///
 /// # Errors
-/// The disk is full, or fails; an interruption; the pin alone is larger than `bytes_max`, or its records could not become so small; the process ended each
-/// time that it was written. Nothing of it remains then.
+/// The disk is full, or fails; an interruption; the pin alone is larger than `pin_max_bytes`, its records could not become so small, or `min_free` and the
+/// log leave it no room; the process ended each time that it was written. Nothing of it remains then.
 pub fn write(
     snapshot: &Snapshot,
     wanted: &Wanted,
-    bytes_max: u64,
+    limits: &RetentionConfig,
     poll: &Poll<'_>,
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
     let dir = snapshot.directory().path();
@@ -150,12 +151,13 @@ pub fn write(
     }
     let partial = folder.join(format!("{PARTIAL}{id}"));
     let written = begin_try(&folder, &tries)
-        .and_then(|()| fill(&partial, snapshot, wanted, &id, bytes_max, poll))
-        .and_then(|pin| {
+        .and_then(|()| fill(&partial, snapshot, wanted, &id, limits, poll))
+        .and_then(|(pin, mut gone)| {
             share_pin(&access, &partial)?;
             let bytes = bytes_of(&partial)?;
+            let bytes_max = limits.pin_max_bytes.0;
             let room = bytes_max.checked_sub(bytes);
-            let gone = make_room(dir, room.ok_or_else(|| too_large(bytes_max))?)?;
+            gone.extend(make_room(dir, room.ok_or_else(|| too_large(bytes_max))?)?);
             fs::rename(&partial, &path).with_context(|| failed(&path))?;
             sync(&folder)?;
             Ok((Pinned { pin, path, bytes }, gone))
@@ -209,11 +211,15 @@ fn fill(
     snapshot: &Snapshot,
     wanted: &Wanted,
     id: &str,
-    bytes_max: u64,
+    limits: &RetentionConfig,
     poll: &Poll<'_>,
-) -> anyhow::Result<Pin> {
+) -> anyhow::Result<(Pin, Vec<String>)> {
     let placed = Placed::find(snapshot, wanted)?;
-    placed.require_room(wanted, bytes_max)?;
+    let bytes_max = limits.pin_max_bytes.0;
+    let log_bytes = placed.require_room(wanted, bytes_max)?;
+    let dir = snapshot.directory().path();
+    let gone = make_space(dir, log_bytes.min(bytes_max), limits)?;
+    let space = space(dir, limits)?;
     create_folder(folder, false)?;
     let mut pin = Pin {
         id: id.to_owned(),
@@ -226,7 +232,7 @@ fn fill(
         sources: Vec::new(),
         missing: None,
     };
-    let (mut bytes_left, mut gaps) = (bytes_max, Vec::new());
+    let (mut bytes_left, mut gaps) = (bytes_max.min(space), Vec::new());
     for source in placed.snapshot.catalog().sources() {
         if !wanted.has(source) {
             continue;
@@ -235,6 +241,7 @@ fn fill(
         let out = Out::File(folder.join(&file));
         let written = table::write(source, placed.parts(source), &out, bytes_left, poll);
         let written = written.map_err(|error| match error.is::<TooLarge>() {
+            true if space < bytes_max => no_space(space),
             true => too_large(bytes_max),
             false => error,
         })?;
@@ -268,7 +275,7 @@ fn fill(
         .and_then(|()| File::open(&about)?.sync_all())
         .with_context(|| failed(&about))?;
     sync(folder)?;
-    Ok(pin)
+    Ok((pin, gone))
 }
 
 impl Wanted {
@@ -292,9 +299,10 @@ impl Placed {
         let mut snapshot = snapshot.clone();
         let mut looks = 1;
         let (from, to) = loop {
-            let found = snapshot
-                .first_arrived(wanted.span.first)
-                .and_then(|from| Ok((from, snapshot.first_arrived(wanted.span.end())?)));
+            let found = snapshot.first_arrived(wanted.span.first).and_then(|first| {
+                let end = snapshot.first_arrived(wanted.span.end())?;
+                Ok((first.from(), end.address))
+            });
             match found {
                 // Records that retention removes meanwhile are noted as missing.
                 Err(Error::Evicted { .. }) if looks < LOOKS_MAX => {
@@ -312,8 +320,8 @@ impl Placed {
         })
     }
 
-    /// Refuses records that take so much of the log that they can hardly become so small a pin, before anything is written.
-    fn require_room(&self, wanted: &Wanted, bytes_max: u64) -> anyhow::Result<()> {
+    /// Refuses records that take so much of the log that they can hardly become so small a pin, before anything is written. Returns the bytes.
+    fn require_room(&self, wanted: &Wanted, bytes_max: u64) -> anyhow::Result<u64> {
         let log_bytes = self.log_bytes(wanted).unwrap_or_else(|error| {
             tracing::warn!("cannot estimate the size of a pin: {error}");
             0
@@ -323,7 +331,7 @@ impl Placed {
                 "the records of the span take {log_bytes} bytes of the log, more than {SMALLER_MOST} times pin_max_bytes, {bytes_max}; raise it, or keep a shorter time"
             );
         }
-        Ok(())
+        Ok(log_bytes)
     }
 
     /// The bytes of the log for records that arrived in the span, from summaries.
@@ -456,6 +464,50 @@ pub fn make_room(dir: &Path, bytes_max: u64) -> anyhow::Result<Vec<String>> {
     Ok(gone)
 }
 
+/// Removes the oldest pins until the disk has space for another.
+fn make_space(dir: &Path, wanted: u64, limits: &RetentionConfig) -> anyhow::Result<Vec<String>> {
+    let (free, reserved) = disk(dir, limits)?;
+    let missing = wanted.saturating_add(reserved).saturating_sub(free);
+    if missing == 0 {
+        return Ok(Vec::new());
+    }
+    let bytes: u64 = list(dir)?.iter().map(|pinned| pinned.bytes).sum();
+    // Where all of them are too few, the new one may still become small enough, and else none has gone in vain.
+    match bytes.checked_sub(missing) {
+        Some(bytes_max) => make_room(dir, bytes_max),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The bytes that a pin may take of the disk.
+fn space(dir: &Path, limits: &RetentionConfig) -> anyhow::Result<u64> {
+    let (free, reserved) = disk(dir, limits)?;
+    Ok(free.saturating_sub(reserved))
+}
+
+/// The free bytes of the disk, and those of them that are for `min_free` and for what the log may still take by `max_bytes`.
+fn disk(dir: &Path, limits: &RetentionConfig) -> anyhow::Result<(u64, u64)> {
+    let folder = dir.join(FOLDER);
+    let unknown = || format!("cannot read how full the disk of '{}' is", folder.display());
+    let disk = rustix::fs::statvfs(&folder).with_context(unknown)?;
+    let of = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    // The pins may lie on a disk of their own.
+    let is_same = fs::metadata(dir)?.dev() == fs::metadata(&folder)?.dev();
+    let log_may_grow = match limits.max_bytes.as_ref().filter(|_| is_same) {
+        None => 0,
+        Some(bytes_max) => {
+            let logs = LogKind::ALL.map(|log| bytes_of(&dir.join(log.dir_name())));
+            let bytes = logs.into_iter().sum::<anyhow::Result<u64>>()?;
+            bytes_max.get_ref().0.saturating_sub(bytes)
+        }
+    };
+    let reserved = limits
+        .min_free
+        .of(of(disk.f_blocks))
+        .saturating_add(log_may_grow);
+    Ok((of(disk.f_bavail), reserved))
+}
+
 /// Removes unfinished pins of a killed daemon.
 ///
 /// # Errors
@@ -520,9 +572,11 @@ fn names(dir: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn bytes_of(folder: &Path) -> anyhow::Result<u64> {
+    let failed = || format!("cannot read '{}'", folder.display());
     let mut bytes = 0;
-    for entry in fs::read_dir(folder).with_context(|| failed(folder))? {
-        bytes += entry?.metadata()?.len();
+    for entry in fs::read_dir(folder).with_context(failed)? {
+        // Retention may have removed it meanwhile.
+        bytes += entry?.metadata().map_or(0, |found| found.len());
     }
     Ok(bytes)
 }
@@ -538,13 +592,19 @@ fn too_large(bytes_max: u64) -> anyhow::Error {
     )
 }
 
+fn no_space(bytes: u64) -> anyhow::Error {
+    anyhow!(
+        "the disk has {bytes} bytes for the pin, beside what [retention] min_free and max_bytes reserve; keep a shorter time, or make room"
+    )
+}
+
 fn failed(path: &Path) -> String {
     format!("cannot write '{}'", path.display())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     use loom_engine::ingest::{Writer, WriterOptions};
     use loom_engine::log::LogOptions;
@@ -552,6 +612,7 @@ mod tests {
     use loom_engine::schema::parse_sources;
 
     use super::*;
+    use crate::config::{ByteSize, Config, FreeSpace};
 
     /// A directory with ten records of a source whose name needs care.
     fn world() -> (tempfile::TempDir, Snapshot) {
@@ -599,7 +660,20 @@ mod tests {
         span: TimeRange,
         bytes_max: u64,
     ) -> anyhow::Result<(Pinned, Vec<String>)> {
-        write(snapshot, &wanted(rule, span), bytes_max, &Poll::never())
+        write(
+            snapshot,
+            &wanted(rule, span),
+            &limits(bytes_max),
+            &Poll::never(),
+        )
+    }
+
+    fn limits(pin_max_bytes: u64) -> RetentionConfig {
+        RetentionConfig {
+            pin_max_bytes: ByteSize(pin_max_bytes),
+            min_free: FreeSpace::Bytes(0),
+            ..RetentionConfig::default()
+        }
     }
 
     #[test]
@@ -629,7 +703,7 @@ mod tests {
                 sources: sources.iter().map(|&name| name.to_owned()).collect(),
                 ..wanted("mine", span(&snapshot))
             };
-            write(&snapshot, &wanted, 1 << 20, &Poll::never())
+            write(&snapshot, &wanted, &limits(1 << 20), &Poll::never())
         };
         let error = by_hand(&["idle"]).unwrap_err();
         assert!(error.to_string().contains("no record arrived"), "{error}");
@@ -765,6 +839,14 @@ mod tests {
 
     /// A source whose records of this many bytes bring their times along.
     fn own_world(bytes: usize, times: &[i64]) -> (tempfile::TempDir, Snapshot) {
+        world_of("own", bytes, times.iter().map(|time| Some(*time)))
+    }
+
+    fn world_of(
+        time: &str,
+        bytes: usize,
+        times: impl Iterator<Item = Option<i64>>,
+    ) -> (tempfile::TempDir, Snapshot) {
         let dir = tempfile::tempdir().unwrap();
         let log = LogOptions {
             chunk_bytes: 64 << 10,
@@ -775,13 +857,15 @@ mod tests {
             ..WriterOptions::default()
         };
         let mut writer = Writer::open(dir.path(), options).unwrap();
-        let toml = "[[source]]\nname = 'own'\ntime = 'own'\n[[source.field]]\nname = 'b'\ntype = 'bytes'\n";
+        let toml = format!(
+            "[[source]]\nname = '{time}'\ntime = '{time}'\n[[source.field]]\nname = 'b'\ntype = 'bytes'\n"
+        );
         let id = writer
-            .define_sources(&parse_sources(toml).unwrap())
+            .define_sources(&parse_sources(&toml).unwrap())
             .unwrap()[0];
         let mut noise = fastrand::Rng::with_seed(bytes as u64);
         for time in times {
-            let mut payload = time.to_le_bytes().to_vec();
+            let mut payload = time.map_or(Vec::new(), |time| time.to_le_bytes().to_vec());
             payload.extend_from_slice(&(bytes as u16).to_le_bytes());
             payload.extend((0..bytes).map(|_| noise.u8(..)));
             writer.push(id, &payload).unwrap();
@@ -811,7 +895,7 @@ mod tests {
                 own_span,
                 ..wanted(&format!("r{}{}", span.first, own_span.first), span)
             };
-            let (pinned, _) = write(&snapshot, &wanted, 1 << 20, &Poll::never()).unwrap();
+            let (pinned, _) = write(&snapshot, &wanted, &limits(1 << 20), &Poll::never()).unwrap();
             let found: u64 = pinned.pin.sources.iter().map(|source| source.records).sum();
             assert_eq!(found, records, "{span:?} {own_span:?}");
             assert_eq!(pinned.pin.missing, None);
@@ -853,5 +937,51 @@ mod tests {
         );
         // One of ten chunks with six records each is damaged.
         assert_eq!(pinned.pin.sources[0].records, 54);
+    }
+
+    // case Rules: retention or damage under a pin
+    #[test]
+    fn damage_where_the_span_begins_is_a_gap_too() {
+        let (dir, _) = world_of("arrival", 10_000, std::iter::repeat_n(None, 60));
+        let path = dir.path().join("tail");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[5_000] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let snapshot = Directory::open(dir.path()).unwrap().snapshot().unwrap();
+        let (pinned, _) = pin(&snapshot, "r", everything(), 20 << 20).unwrap();
+        let missing = pinned.pin.missing.unwrap();
+        assert!(
+            missing.contains("addresses 0 to 65536 cannot be read: "),
+            "{missing}"
+        );
+        assert_eq!(pinned.pin.sources[0].records, 54);
+    }
+
+    // case Rules: pins
+    #[test]
+    fn a_pin_leaves_min_free_and_the_room_of_the_log_and_the_oldest_pins_make_room_for_it() {
+        let (dir, snapshot) = own_world(60_000, &[1; 20]);
+        let whole = span(&snapshot);
+        let (first, _) = pin(&snapshot, "first", whole, 1 << 30).unwrap();
+        let free = space(dir.path(), &limits(1 << 30)).unwrap();
+        let with_free = |min_free: u64| {
+            let limits = RetentionConfig {
+                min_free: FreeSpace::Bytes(min_free),
+                ..limits(1 << 30)
+            };
+            write(&snapshot, &wanted("next", whole), &limits, &Poll::never())
+        };
+        let error = with_free(1 << 62).unwrap_err().to_string();
+        assert!(
+            error.contains("the disk has 0 bytes for the pin"),
+            "{error}"
+        );
+        assert_eq!(list(dir.path()).unwrap().len(), 1, "none went in vain");
+        // Half of what the pin may take is missing; other programs write to the disk meanwhile.
+        let (_, gone) = with_free(free - first.bytes / 2).unwrap();
+        assert_eq!(gone, [first.pin.id]);
+        let of_log = "[retention]\nmin_free = '0%'\nmax_bytes = '1024GiB'\n";
+        let limits = Config::parse(of_log).unwrap().retention;
+        assert_eq!(space(dir.path(), &limits).unwrap(), 0);
     }
 }

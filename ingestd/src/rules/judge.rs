@@ -138,7 +138,7 @@ impl Known {
         if let Some(known) = self.edges.get(&time) {
             return Ok(*known);
         }
-        let found = snapshot.first_arrived(time)?;
+        let found = snapshot.first_arrived(time)?.known()?;
         self.edges.insert(time, found);
         while self.edges.len() > EDGES_MAX {
             self.edges.pop_first();

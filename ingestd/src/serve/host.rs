@@ -3,9 +3,10 @@
 //! Its macros stand in a database in a temporary folder, because a server opens it for reading only.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -67,8 +68,12 @@ impl Host {
         port.require_free()?;
         let program = find(options.duckdb.as_deref())?;
         let loads = loads(&options.extensions)?;
-        let place =
-            TempDir::with_prefix("loom-serve-").context("cannot create a temporary folder")?;
+        // Whoever could write into it could replace the guard.
+        let place = tempfile::Builder::new()
+            .prefix("loom-serve-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()
+            .context("cannot create a temporary folder")?;
         let host = Host {
             options,
             program,

@@ -1,6 +1,7 @@
 //! The flight recorder of a running daemon: pins that a kill, a full disk or their budget ends.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -115,7 +116,33 @@ fn a_kill_at_any_point_of_a_pin_leaves_it_whole_or_absent() {
 
 // case Rules: pins
 #[test]
-fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
+fn a_start_on_a_full_disk_removes_an_unfinished_pin_and_no_record() {
+    let Some(disk) = MemoryDisk::mount("unfinished", "256m").unwrap() else {
+        return;
+    };
+    let dir = &disk.at().join("loom");
+    let config = format!("[log]\nsegment = '1MiB'\nblock = '1MiB'\n{NUMBERS}");
+    let start = || There::start(dir, &config).unwrap();
+    let there = start();
+    push(
+        &there.client().unwrap(),
+        &noise(200_000, &mut fastrand::Rng::with_seed(7)),
+    );
+    pin(dir, "before").ends(0).says("records=200000 ");
+    kill(there);
+    let unfinished = dir.join("pins/.partial-x");
+    fs::create_dir_all(&unfinished).unwrap();
+    let filled = fs::write(unfinished.join("numbers.parquet"), vec![0; 256 << 20]);
+    assert_eq!(filled.unwrap_err().kind(), ErrorKind::StorageFull);
+    let there = start();
+    assert!(!unfinished.exists());
+    pin(dir, "after").ends(0).says("records=200000 ");
+    stop(there);
+}
+
+// case Rules: pins
+#[test]
+fn a_disk_without_room_for_a_pin_is_an_alert_and_the_next_pin_is_kept() {
     let Some(disk) = MemoryDisk::mount("pins", "1m").unwrap() else {
         return;
     };
@@ -127,7 +154,7 @@ fn a_disk_that_fills_under_a_pin_is_an_alert_and_the_next_pin_is_kept() {
     fire(here.path(), &client, &[0]);
     let failed = outcome(here.path(), 1);
     assert_eq!(failed.state, PIN_FAILED);
-    says(&failed.detail, "No space left");
+    says(&failed.detail, "beside what [retention] min_free");
     assert!(list(here.path()).unwrap().is_empty());
     assert_eq!(partial(here.path()), 0);
     disk.grow("64m").unwrap();
@@ -261,6 +288,25 @@ fn pin(dir: &Path, name: &str) -> Ended {
     Ended::of(&mut ingestd(
         ["pin", word(dir)].into_iter().chain(words).chain([name]),
     ))
+}
+
+// case Rules: a pin by hand
+#[test]
+fn pins_that_are_asked_for_at_once_are_all_written_without_a_rule() {
+    let here = Here::start(NUMBERS);
+    push(
+        &here.client(),
+        &noise(1000, &mut fastrand::Rng::with_seed(7)),
+    );
+    for round in 0..5 {
+        std::thread::scope(|scope| {
+            for nth in 0..4 {
+                let (dir, name) = (here.path(), format!("{round}-{nth}"));
+                scope.spawn(move || pin(dir, &name).ends(0).says("records=1000 "));
+            }
+        });
+    }
+    assert_eq!(list(here.path()).unwrap().len(), 20);
 }
 
 // case Rules: a pin by hand

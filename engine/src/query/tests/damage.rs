@@ -100,6 +100,47 @@ fn the_newest_arrival_is_the_same_whichever_entries_of_the_timestamp_index_are_d
 
 // G7
 #[test]
+fn where_the_records_since_a_time_begin_is_right_or_in_doubt_beside_damage() {
+    let mut world = world();
+    let all = world.records();
+    world.close();
+    let dir = world.dir();
+    let file = &world.scene.segment(LogKind::Records, 0);
+    let bytes = fs::read(file).unwrap();
+    let mut in_doubt = 0;
+    for place in (0..bytes.len()).step_by(1 + bytes.len() / 40) {
+        let mut damaged = bytes.clone();
+        damaged[place] ^= 8;
+        fs::write(file, &damaged).unwrap();
+        let snapshot = open(&dir).unwrap().snapshot().unwrap();
+        for time in all
+            .iter()
+            .step_by(1 + all.len() / 60)
+            .map(|record| record.arrival)
+        {
+            let found = snapshot.first_arrived(time).unwrap();
+            let mut since = all.iter().filter(|record| record.arrival >= time);
+            assert!(
+                since.all(|record| record.address >= found.from()),
+                "{place} {time}"
+            );
+            match found.doubt {
+                Some(_) => in_doubt += 1,
+                None => {
+                    let mut before = all.iter().filter(|record| record.arrival < time);
+                    assert!(
+                        before.all(|record| record.address < found.address),
+                        "{place} {time}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(in_doubt > 0, "no time lies in a damaged chunk");
+}
+
+// G7
+#[test]
 fn a_flipped_bit_in_the_last_chunk_is_named_when_staging_is_lost() {
     let mut world = world();
     world.writer().sync_durable().unwrap();

@@ -25,13 +25,20 @@ fn check_totals(world: &World, all: &[Record]) {
         let expected = first.unwrap().address.align_down(chunk_bytes);
         assert_eq!(snapshot.arrived_since(record.arrival).unwrap(), expected);
         let first = first.unwrap().address;
-        assert_eq!(snapshot.first_arrived(record.arrival).unwrap(), first);
+        assert_eq!(
+            snapshot
+                .first_arrived(record.arrival)
+                .unwrap()
+                .known()
+                .unwrap(),
+            first
+        );
     }
     let together = snapshot.totals().unwrap();
     let later = newest.map_or(Timestamp::MIN, |newest| Timestamp(newest.0 + 1));
     let end = Address(snapshot.position());
     assert_eq!(snapshot.arrived_since(later).unwrap(), end);
-    assert_eq!(snapshot.first_arrived(later).unwrap(), end);
+    assert_eq!(snapshot.first_arrived(later).unwrap().known().unwrap(), end);
     for source in &world.sources {
         let own: Vec<&Record> = all
             .iter()

@@ -104,9 +104,6 @@ impl Keeper {
             tracing::error!("cannot find the pins that were not written: {error}");
             Vec::new()
         });
-        if let Err(error) = pins::remove_partial(keeper.directory.path()) {
-            tracing::warn!("an unfinished pin remains: {error:#}");
-        }
         keeper.trim_pins();
         keeper
             .define(!closed.is_empty() || !unpinned.is_empty())
@@ -278,7 +275,6 @@ impl Keeper {
                 std::thread::sleep(UNREADABLE);
             }
         }
-        let bytes_max = self.retention.pin_max_bytes.0;
         if self.recorder.is_due(self.edge.0) {
             // Retention keeps the records of the pin, and the pin's own files do not count as used room.
             self.inlet.ask(Request::HoldRetention)?;
@@ -286,7 +282,7 @@ impl Keeper {
         let refused = self.recorder.write(
             self.edge.0,
             &self.directory,
-            bytes_max,
+            &self.retention,
             &self.rules,
             &self.stopping,
         );
@@ -404,6 +400,7 @@ impl Keeper {
 
     /// Records that a pin was written, or why not; a person gets an answer instead.
     pub(super) fn pinned(&mut self, by: By, result: Result<(Pinned, Vec<String>), String>) {
+        self.recorder.written();
         // A writer that is gone removes nothing.
         let _ = self.inlet.ask(Request::ReleaseRetention);
         if let Ok((_, gone)) = &result

@@ -2,17 +2,19 @@
 //! priority.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::bail;
 use loom_engine::ingest::ClockStep;
 use loom_engine::query::{Directory, Poll, Snapshot};
 use loom_engine::{TimeRange, Timestamp};
 
 use super::{ByHand, Rules};
-use crate::config::PinSpan;
+use crate::config::{PinSpan, RetentionConfig};
 use crate::output::pins::{self, Pinned, Wanted};
 use crate::rules::records::{Alert, clock_steps};
 use crate::rules::watch::nanos;
@@ -149,13 +151,17 @@ impl FlightRecorder {
         });
     }
 
-    /// The end of the next span, unless a pin is being written.
+    /// The end of the next span, unless a pin is being written. The outcome of that one, an order of the keeper, comes first.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let is_writing = |thread: &JoinHandle<()>| !thread.is_finished();
-        match self.writing.as_ref().is_some_and(is_writing) {
-            true => None,
-            false => self.waiting.iter().map(Asked::end).min(),
+        match &self.writing {
+            Some(_) => None,
+            None => self.waiting.iter().map(Asked::end).min(),
         }
+    }
+
+    /// The outcome of the pin that was being written is known.
+    pub(super) fn written(&mut self) {
+        self.writing = None;
     }
 
     /// True if a span has passed by now that can be written.
@@ -168,7 +174,7 @@ impl FlightRecorder {
         &mut self,
         now: Timestamp,
         directory: &Arc<Directory>,
-        bytes_max: u64,
+        limits: &RetentionConfig,
         rules: &Rules,
         stopping: &Arc<AtomicBool>,
     ) -> Option<(By, String)> {
@@ -182,12 +188,17 @@ impl FlightRecorder {
             .name("loom-pin".to_owned())
             .spawn({
                 let (directory, rules) = (Arc::clone(directory), rules.clone());
-                let stopping = Arc::clone(stopping);
+                let (stopping, limits) = (Arc::clone(stopping), limits.clone());
                 move || {
                     // It sets the priority of this thread alone; without it a pin only disturbs more.
                     let _ = rustix::process::nice(19);
                     let interrupted = || stopping.load(Ordering::Relaxed);
-                    let written = write(&directory, &asked, bytes_max, &Poll::new(&interrupted));
+                    let poll = Poll::new(&interrupted);
+                    let written = catch_unwind(AssertUnwindSafe(|| {
+                        write(&directory, &asked, &limits, &poll)
+                    }));
+                    // The keeper waits for the outcome, whatever it is.
+                    let written = written.unwrap_or_else(|_| bail!("its thread panicked"));
                     let result = written.map_err(|error| format!("{error:#}"));
                     // A keeper that is gone records nothing.
                     let _ = rules.send(move |keeper| keeper.pinned(asked.by, result));
@@ -214,9 +225,9 @@ impl FlightRecorder {
 fn write(
     directory: &Arc<Directory>,
     asked: &Asked,
-    bytes_max: u64,
+    limits: &RetentionConfig,
     poll: &Poll<'_>,
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
     let snapshot = directory.snapshot()?;
-    pins::write(&snapshot, &asked.wanted(&snapshot), bytes_max, poll)
+    pins::write(&snapshot, &asked.wanted(&snapshot), limits, poll)
 }

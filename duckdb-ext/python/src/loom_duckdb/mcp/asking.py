@@ -150,8 +150,12 @@ def written(answer: dict[str, Any]) -> str:
 
 
 def instant(us: int) -> str:
-    """Write a time in microseconds since 1970 as ISO 8601."""
-    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    """Write a time in microseconds since 1970 as ISO 8601. Raises ToolError if it lies outside of the years 1 to 9999."""
+    try:
+        time = _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        raise ToolError("the window begins or ends outside of the years 1 to 9999; give a nearer time") from None
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _reason(error: str, sql: str) -> str:
