@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::command::{Ended, ingestd, word};
+use loom_tests::command::{Ended, eventually, ingestd, word};
 use serde_json::{Value, json};
 
 use crate::sender::{Receiving, now_ns};
@@ -173,7 +173,12 @@ fn what_was_sent_is_exported_and_received_elsewhere_as_the_same_rows() -> Result
         "--source",
         "loom_metrics",
     ];
-    Ended::of(&mut ingestd(words))
+    // The daemon defines the source with its first report.
+    let refused = eventually(|| {
+        let ended = Ended::of(&mut ingestd(words));
+        (!ended.err.contains("unknown source")).then_some(ended)
+    });
+    refused
         .ends(1)
         .says("has no spans or logs of OTLP; export 'spans' or 'logs'");
     ensure!(!fs::exists(&file)?);
