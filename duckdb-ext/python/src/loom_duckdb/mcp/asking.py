@@ -23,6 +23,7 @@ CELL_CHARACTERS_MAX = 400
 # A question that would read more is refused before it starts.
 READ_BYTES_MAX = 4 * 1024**3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FAR = "the window begins or ends outside of the years 1 to 9999; give a nearer time"
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,14 @@ class Asker:
         elif last is not None:
             begin = f"epoch_us(make_timestamptz({end}) - {quoted(last)}::INTERVAL)"
         (ends,) = self.rows(f"SELECT {begin} AS from_us, {end} AS to_us")
-        if not ends["from_us"] < ends["to_us"]:
-            raise ToolError(f"the window is empty: it begins at {instant(ends['from_us'])} and ends at {instant(ends['to_us'])}")
-        return Window(dir, ends["from_us"], ends["to_us"])
+        # An infinite time has no microseconds, and those of a far one come as text.
+        if None in ends.values():
+            raise ToolError(FAR)
+        from_us, to_us = int(ends["from_us"]), int(ends["to_us"])
+        begins, ends_at = instant(from_us), instant(to_us)
+        if not from_us < to_us:
+            raise ToolError(f"the window is empty: it begins at {begins} and ends at {ends_at}")
+        return Window(dir, from_us, to_us)
 
     def cost(self, window: Window, source: str, operation: str, **options: Any) -> dict[str, Any]:
         """Estimate what a question reads. Raises ToolError if it is too much."""
@@ -154,7 +160,7 @@ def instant(us: int) -> str:
     try:
         time = _EPOCH + timedelta(microseconds=us)
     except OverflowError:
-        raise ToolError("the window begins or ends outside of the years 1 to 9999; give a nearer time") from None
+        raise ToolError(FAR) from None
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
