@@ -385,7 +385,7 @@ fn prepare(
 /// and none that must be archived first.
 fn open(dir: &Path, options: WriterOptions, config: &Config) -> Result<Writer, DaemonError> {
     let mut opened = Writer::open(dir, options.clone());
-    // Neither error nor success leaves room for another daemon, which would hold the lock.
+    // With another daemon at work it would have failed for the lock.
     let is_for_space = opened.as_ref().is_err_and(loom_engine::Error::is_for_space);
     if (opened.is_ok() || is_for_space)
         && let Err(error) = pins::remove_partial(dir)

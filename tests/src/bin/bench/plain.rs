@@ -255,11 +255,11 @@ impl Data {
                 ))?,
             ),
         ];
-        let told = loom.query(&format!(
+        let logs = loom.query(&format!(
             "SELECT count(*) FROM {}",
             self.rows(Form::Loom, "logs")
         ))?;
-        ensure!(told.rows != [["0"]], "no logs");
+        ensure!(logs.rows != [["0"]], "no logs");
         Ok(())
     }
 
@@ -335,7 +335,7 @@ impl Data {
                 times.push(&self.open(form, THREADS.len())?.query(sql)?);
             }
         }
-        let told = |times: &[Times]| {
+        let medians = |times: &[Times]| {
             times
                 .iter()
                 .map(|times| rounded(times.wall_ms.median()))
@@ -348,10 +348,10 @@ impl Data {
         for times in more {
             how += &format!(
                 "; 2 threads: {} ms",
-                told(times.get(..3).unwrap_or_default())
+                medians(times.get(..3).unwrap_or_default())
             );
         }
-        how += &format!("; cold, 2 threads: {} ms", told(&cold));
+        how += &format!("; cold, 2 threads: {} ms", medians(&cold));
         if let Some(sql) = instead {
             how += &format!(
                 "; `{}`: {} ms",
