@@ -9,7 +9,7 @@ use super::access::may_pin;
 use super::answer::Gone;
 use super::catalog_json;
 use super::error::code_of;
-use super::message::{Change, Inbox, Request as Asked};
+use super::message::{Change, Define, Inbox, Request as Asked};
 use super::peer::Peer;
 use super::rules::{Asker, ByHand, Rules};
 use crate::protocol::{ErrorCode, Reply, Request, RequestId};
@@ -35,7 +35,11 @@ pub(super) fn carry_out(
         Request::Hello { .. } | Request::Push(_) | Request::Sync { .. } | Request::Ring { .. } => {
             return Ok(None);
         }
-        Request::Define { request, toml } => define(request, toml, inbox, peer)?,
+        Request::Define {
+            request,
+            again,
+            toml,
+        } => define(request, again, toml, inbox, peer)?,
         Request::CloseSource { request, source } => {
             change(request, Change::CloseSource(owned(source)))?
         }
@@ -146,10 +150,16 @@ type Outcome = (RequestId, Result<Reply, Error>);
 
 fn define(
     request: RequestId,
+    again: bool,
     toml: &str,
     inbox: &Inbox,
     peer: &Arc<Peer>,
 ) -> Result<Outcome, Gone> {
+    let how = if again {
+        Define::Again
+    } else {
+        Define::AsAsked
+    };
     let sources: Vec<SourceDef> = match parse_sources(toml) {
         Ok(sources) => sources,
         Err(error) => return Ok((request, Err(error))),
@@ -157,7 +167,7 @@ fn define(
     let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
     let defined = inbox.ask_after(Some(peer), |answer| Asked::Define {
         sources,
-        growth: None,
+        how,
         answer,
     })?;
     let done = defined.map(|defined| Reply::Defined {

@@ -56,6 +56,22 @@ pub fn define(writer: &mut Writer, sources: &[SourceDef]) -> Result<Vec<SourceId
     writer.define_sources(&grown)
 }
 
+/// Defines sources, all or none, for a client that defined them before: what was closed since stays closed.
+pub(super) fn define_again(
+    writer: &mut Writer,
+    sources: &[SourceDef],
+) -> Result<Vec<SourceId>, Error> {
+    let catalog = writer.catalog();
+    let open = sources.iter().cloned();
+    let open = open.filter_map(|def| without_closed(def, catalog, &mut |_| {}));
+    let open: Vec<SourceDef> = open.collect();
+    writer.define_sources(&open)?;
+    let ids = sources
+        .iter()
+        .map(|def| Ok(find(writer.catalog(), &def.name)?.id));
+    ids.collect()
+}
+
 /// Defines sources that grow by themselves, or adds their new fields, all or none. A source that has grown further keeps its fields.
 pub(super) fn grow(
     writer: &mut Writer,
@@ -145,34 +161,45 @@ pub(super) fn wanted(
     let is_otlp = |name: &str| config.otlp.is_some() && [LOGS_SOURCE, SPANS_SOURCE].contains(&name);
     for def in &config.sources {
         let mut def = def.clone();
-        if let Some(known) = catalog.find(&def.name) {
-            if is_otlp(&def.name) {
-                def.fields = OtlpDef::arranged(&def.fields, &known.fields);
-            }
-            if !known.is_open() {
-                notes.push(format!(
-                    "source '{}' was closed and stays closed; remove it from the configuration, or reopen it with 'ingestd source add'",
-                    def.name
-                ));
-                continue;
-            }
-            def.indexes.retain(|index| {
-                let closed = known
-                    .index(&index.name)
-                    .is_some_and(|found| found.until.is_some() && found.def == *index);
-                if closed {
-                    notes.push(format!(
-                        "index '{}' of source '{}' was closed and stays closed; remove it from the configuration, or add another \
-                         with 'ingestd index add'",
-                        index.name, known.name
-                    ));
-                }
-                !closed
-            });
+        if let Some(known) = catalog.find(&def.name)
+            && is_otlp(&def.name)
+        {
+            def.fields = OtlpDef::arranged(&def.fields, &known.fields);
         }
-        wanted.push(grown(def, catalog));
+        wanted.extend(without_closed(def, catalog, &mut |note| notes.push(note)));
     }
     wanted
+}
+
+/// A definition without what was closed since it was written, which `note` gets, and with the fields that were added.
+fn without_closed(
+    mut def: SourceDef,
+    catalog: &Catalog,
+    note: &mut dyn FnMut(String),
+) -> Option<SourceDef> {
+    if let Some(known) = catalog.find(&def.name) {
+        if !known.is_open() {
+            note(format!(
+                "source '{}' was closed and stays closed; remove it from the configuration, or reopen it with 'ingestd source add'",
+                def.name
+            ));
+            return None;
+        }
+        def.indexes.retain(|index| {
+            let closed = known
+                .index(&index.name)
+                .is_some_and(|found| found.until.is_some() && found.def == *index);
+            if closed {
+                note(format!(
+                    "index '{}' of source '{}' was closed and stays closed; remove it from the configuration, or add another \
+                     with 'ingestd index add'",
+                    index.name, known.name
+                ));
+            }
+            !closed
+        });
+    }
+    Some(grown(def, catalog))
 }
 
 /// A definition, with the fields that were added to its source since it was written.

@@ -12,7 +12,7 @@ use loom_engine::{Error, SourceId, Timestamp, proven};
 use super::DaemonError;
 use super::answer::{Answer, Gone};
 use super::buffer::{Buffer, Item, Loss, Pool, SyncAnswer};
-use super::message::{Defined, Frames, Growth, Inbox, Known, Message, Request};
+use super::message::{Define, Defined, Frames, Growth, Inbox, Known, Message, Request};
 use super::peer::Peer;
 use crate::protocol::{Counts, Depth, FRAME_BYTES_MAX, Shape, Synced};
 
@@ -208,7 +208,7 @@ impl Inlet {
     ) -> Result<Result<Defined, Error>, Gone> {
         self.ask_after(|answer| Request::Define {
             sources,
-            growth: Some(growth),
+            how: Define::Growing(growth),
             answer,
         })
     }

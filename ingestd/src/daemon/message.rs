@@ -63,7 +63,7 @@ pub(super) enum Request {
     /// Defines sources, all or none, of which the peer learns.
     Define {
         sources: Vec<SourceDef>,
-        growth: Option<Growth>,
+        how: Define,
         answer: Tried<Defined>,
     },
     DefineOwn(Vec<SourceDef>, Tried<Vec<SourceId>>),
@@ -110,6 +110,15 @@ pub(crate) struct Known {
     pub(crate) catalog: Catalog,
     pub(crate) catalog_bytes: u64,
     pub(crate) payload_bytes_max: usize,
+}
+
+/// Why sources are defined.
+pub(crate) enum Define {
+    /// A client asked: a closed source is opened again.
+    AsAsked,
+    /// A client that defined them before connects again: what was closed since stays closed.
+    Again,
+    Growing(Growth),
 }
 
 /// The bounds of a definition of sources that grow by themselves.

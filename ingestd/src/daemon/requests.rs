@@ -6,7 +6,7 @@ use loom_engine::schema::{Overload, SourceDef, TimeKind, is_builtin};
 use loom_engine::{Error, IndexId, SourceId};
 
 use super::definitions;
-use super::message::{Change, Defined, Growth, Known, Request};
+use super::message::{Change, Define, Defined, Known, Request};
 use super::peer::Peer;
 use super::recorder::Recorder;
 
@@ -36,9 +36,9 @@ impl Recorder {
             }
             Request::Define {
                 sources,
-                growth,
+                how,
                 answer,
-            } => answer.give(self.define(peer, &sources, growth.as_ref())),
+            } => answer.give(self.define(peer, &sources, &how)),
             Request::DefineOwn(sources, answer) => {
                 let sources = sources.iter();
                 let defined = sources.map(|source| self.writer.define_builtin_source(source));
@@ -93,12 +93,13 @@ impl Recorder {
         &mut self,
         peer: Option<&Peer>,
         sources: &[SourceDef],
-        growth: Option<&Growth>,
+        how: &Define,
     ) -> Result<Defined, Error> {
         let before = self.writer.catalog_bytes();
-        let ids = match growth {
-            Some(growth) => definitions::grow(&mut self.writer, sources, growth)?,
-            None => definitions::define(&mut self.writer, sources)?,
+        let ids = match how {
+            Define::AsAsked => definitions::define(&mut self.writer, sources)?,
+            Define::Again => definitions::define_again(&mut self.writer, sources)?,
+            Define::Growing(growth) => definitions::grow(&mut self.writer, sources, growth)?,
         };
         if let Some(peer) = peer {
             for (id, source) in ids.iter().zip(sources) {
@@ -115,7 +116,7 @@ impl Recorder {
     fn ring(&self, peer: &Peer, id: SourceId) -> Option<(Stamps, WhenFull)> {
         let catalog = self.writer.catalog();
         let source = catalog.source(id)?;
-        if !source.is_open() || is_builtin(&source.name) {
+        if is_builtin(&source.name) {
             return None;
         }
         // The ring's records have the layout that the client knows now.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command};
 use std::time::Duration;
 
-use ingestd::client::{ClientError, LastingClient, LastingOptions, Outcome};
+use ingestd::client::{Client, ClientError, LastingClient, LastingOptions, Outcome, RingClient};
 use ingestd::protocol::Shape;
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
@@ -97,6 +97,47 @@ fn a_client_without_a_daemon_for_longer_than_its_patience_fails_and_keeps_what_i
     assert_eq!((outcome.counts.stored, outcome.unsent), (2 * BATCH, 0));
     stop(daemon);
     assert!(numbers(&place.dir).into_iter().eq(0..2 * BATCH));
+}
+
+/// Closes the source `numbers` and its index.
+fn close_numbers(place: &Place) {
+    let client = Client::connect(&place.dir).unwrap();
+    client.close_index("numbers", "n").unwrap();
+    client.close_source("numbers").unwrap();
+}
+
+// G1
+#[test]
+fn a_source_that_was_closed_stays_closed_when_its_producers_connect_again() {
+    let place = Place::new();
+    let daemon = place.start("");
+    let mut lasting = connect(&place.dir, Duration::from_secs(60));
+    let mut ring = RingClient::connect(&place.dir).unwrap();
+    let source = lasting.define_one(NUMBERS).unwrap();
+    assert_eq!(ring.define_one(NUMBERS).unwrap(), source);
+    push(&mut lasting, source, 0).unwrap();
+    lasting.sync().unwrap();
+    close_numbers(&place);
+    stop(daemon);
+    let daemon = place.start("");
+    push(&mut lasting, source, BATCH).unwrap();
+    let outcome = lasting.sync().unwrap();
+    assert_eq!(
+        (outcome.counts.stored, outcome.counts.refused),
+        (BATCH, BATCH)
+    );
+    says(&outcome.reason, "closed");
+    ring.push(source, &7u64.to_le_bytes()).unwrap();
+    let synced = ring.sync().unwrap();
+    assert_eq!((synced.counts.stored, synced.counts.refused), (0, 1));
+    says(&synced.reason, "closed");
+    // A definition opens the source again.
+    assert_eq!(ring.define_one(NUMBERS).unwrap(), source);
+    ring.push(source, &BATCH.to_le_bytes()).unwrap();
+    assert_eq!(ring.close().unwrap().counts.stored, 1);
+    stop(daemon);
+    assert!(numbers(&place.dir).into_iter().eq(0..=BATCH));
+    assert_eq!(lost(&losses(&place.dir)), BATCH + 1);
 }
 
 /// A load of CSV from a pipe into the source `s`, whose field is `n`.

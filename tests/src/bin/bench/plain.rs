@@ -26,7 +26,7 @@ const QUESTIONS: [(&str, Option<&str>); 30] = [
         Some("SELECT first_ts, last_ts FROM loom_sources('DIR') WHERE name = 'packet'"),
     ),
     (
-        "SELECT * EXCLUDE (addr) FROM {packet} WHERE id = {id}",
+        "SELECT ts, id, src_addr, dst_addr, wire_bytes, ttl FROM {packet} WHERE id = {id}",
         None,
     ),
     (
@@ -92,7 +92,7 @@ const QUESTIONS: [(&str, Option<&str>); 30] = [
         None,
     ),
     (
-        "SELECT max(COLUMNS(* EXCLUDE (ts))) FROM {redis_request}",
+        "SELECT max(COLUMNS('id|_ns|_bytes|port|op|hit|key')) FROM {redis_request}",
         None,
     ),
     ("SELECT line FROM {logs} WHERE trace_id = '{trace}'", None),
@@ -158,7 +158,7 @@ impl Data {
         loom.query(&format!(
             "COPY (SELECT make_timestamptz(1700000000000000 + i * 50) AS ts, md5((i // 4)::VARCHAR) AS trace_id,
                 CASE WHEN i % 4096 > 0 THEN 'user' || (i // 1000 % 100000) END AS user_name,
-                ['cart', 'checkout', 'search', 'login'][1 + hash(i) % 4] AS service, (hash(i, 1) % 90000)::UINTEGER AS took_us,
+                ['cart', 'checkout', 'search', 'login'][(1 + hash(i) % 4)::INTEGER] AS service, (hash(i, 1) % 90000)::UINTEGER AS took_us,
                 CASE WHEN i % 1000003 = 5 THEN 'write failed: disk quota exceeded for volume ' || i % 77
                     ELSE 'GET /items/' || hash(i, 2) % 100000 || ' done, ' || hash(i, 3) % 900 || ' rows of ' || hash(i, 4) % 5 || ' tables' END AS line
                 FROM range({}) AS rows(i)) TO '{}' (FORMAT loom, SOURCE 'logs', TS 'ts', INDEX 'took_us')",
@@ -250,7 +250,7 @@ impl Data {
             (
                 "traces",
                 one(&format!(
-                    "SELECT list_aggregate(list_transform([{}], t -> '''' || t || ''''), 'string_agg', ', ')",
+                    "SELECT string_agg('''' || trace || '''', ', ') FROM unnest([{}]) AS traces(trace)",
                     traces.join(", ")
                 ))?,
             ),

@@ -380,7 +380,7 @@ impl LastingClient {
             return Err(ClientError::Replaced(self.dir.clone()));
         }
         for (toml, before) in &self.documents {
-            if client.define(toml)? != *before {
+            if client.define_again(toml)? != *before {
                 return Err(ClientError::Protocol(
                     "the next daemon gives the sources other ids".to_owned(),
                 ));

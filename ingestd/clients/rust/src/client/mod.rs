@@ -153,8 +153,21 @@ impl Client {
     /// Defines every `[[source]]` of a TOML document and returns their ids in its order. A source that exists is not an error; fields may be added
     /// after the existing ones.
     pub fn define(&self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
+        self.define_in(toml, false)
+    }
+
+    /// Defines the sources of a document for a client that defined them before. What was closed since stays closed.
+    fn define_again(&self, toml: &str) -> Result<Vec<(SourceId, String)>, ClientError> {
+        self.define_in(toml, true)
+    }
+
+    fn define_in(&self, toml: &str, again: bool) -> Result<Vec<(SourceId, String)>, ClientError> {
         self.check_document(toml)?;
-        match self.request(|request| Request::Define { request, toml })? {
+        match self.request(|request| Request::Define {
+            request,
+            again,
+            toml,
+        })? {
             Reply::Defined { sources, .. } => Ok(sources),
             other => Err(unexpected(&other)),
         }

@@ -269,7 +269,7 @@ impl RingClient {
             return Err(ClientError::Replaced(self.dir.clone()));
         }
         for toml in &self.documents {
-            connected.client.define(toml)?;
+            connected.client.define_again(toml)?;
         }
         let mut opened = Vec::with_capacity(self.rings.len());
         for ring in &self.rings {

@@ -106,6 +106,8 @@ pub enum Request<'a> {
     },
     Define {
         request: RequestId,
+        /// The client has defined the sources before: what was closed since stays closed.
+        again: bool,
         toml: &'a str,
     },
     CloseSource {
@@ -202,6 +204,7 @@ const DROPPED: u8 = 0x11;
 const UNSURE: u8 = 0x12;
 const PIN: u8 = 0x13;
 const PIN_SPAN: u8 = 0x14;
+const DEFINE_AGAIN: u8 = 0x15;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -231,6 +234,7 @@ impl<'a> Request<'a> {
             UNSURE => "unsure",
             PIN => "pin",
             PIN_SPAN => "pin span",
+            DEFINE_AGAIN => "define again",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -248,8 +252,9 @@ impl<'a> Request<'a> {
                 cursor.zeroes::<3>()?;
                 Request::Sync { request, depth }
             }
-            DEFINE => Request::Define {
+            DEFINE | DEFINE_AGAIN => Request::Define {
                 request,
+                again: header.kind == DEFINE_AGAIN,
                 toml: cursor.document()?,
             },
             CLOSE_SOURCE => Request::CloseSource {
@@ -340,7 +345,14 @@ impl<'a> Request<'a> {
                 body.extend_from_slice(&request.get().to_le_bytes());
                 body.extend_from_slice(&[u8::from(depth == Depth::Durable), 0, 0, 0]);
             }),
-            Request::Define { request, toml } => plain(out, DEFINE, request, &[], toml),
+            Request::Define {
+                request,
+                again,
+                toml,
+            } => {
+                let kind = if again { DEFINE_AGAIN } else { DEFINE };
+                plain(out, kind, request, &[], toml);
+            }
             Request::CloseSource { request, source } => {
                 plain(out, CLOSE_SOURCE, request, &[source], "");
             }
@@ -542,7 +554,7 @@ mod tests {
                 0 if version == VERSION => Request::Hello { version, client: &a },
                 0 => Request::Hello { version, client: "" },
                 1 => Request::Sync { request, depth: if durable { Depth::Durable } else { Depth::Configured } },
-                2 => Request::Define { request, toml: &b },
+                2 => Request::Define { request, again: durable, toml: &b },
                 3 => Request::CloseSource { request, source: &a },
                 4 => Request::AddIndex { request, source: &a, toml: &b },
                 5 => Request::CloseIndex { request, source: &a, index: &b },
