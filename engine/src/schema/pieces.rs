@@ -114,7 +114,7 @@ impl Pieces {
             arrivals: times && !self.has_own_time,
             lengths: false,
             pieces: vec![false; self.template.pieces.len()],
-            tails: false,
+            tails: vec![false; self.template.tails()],
         };
         let nulls = usize::from(self.has_own_time)..self.first;
         at_mut(&mut wanted.pieces, ..nulls.start).fill(times);
@@ -124,7 +124,7 @@ impl Pieces {
                 Some(FieldPieces::Fixed(pieces)) => {
                     at_mut(&mut wanted.pieces, pieces.clone()).fill(true);
                 }
-                Some(FieldPieces::Strings(_)) => wanted.tails = true,
+                Some(FieldPieces::Strings(nth)) => *at_mut(&mut wanted.tails, *nth) = true,
                 // The field is NULL, and needs nothing.
                 None => {}
             }

@@ -610,6 +610,7 @@ mod tests {
     use loom_engine::log::LogOptions;
     use loom_engine::query::Directory;
     use loom_engine::schema::parse_sources;
+    use loom_tests::command::until;
 
     use super::*;
     use crate::config::{ByteSize, Config, FreeSpace};
@@ -963,7 +964,6 @@ mod tests {
         let (dir, snapshot) = own_world(60_000, &[1; 20]);
         let whole = span(&snapshot);
         let (first, _) = pin(&snapshot, "first", whole, 1 << 30).unwrap();
-        let free = space(dir.path(), &limits(1 << 30)).unwrap();
         let with_free = |min_free: u64| {
             let limits = RetentionConfig {
                 min_free: FreeSpace::Bytes(min_free),
@@ -977,9 +977,17 @@ mod tests {
             "{error}"
         );
         assert_eq!(list(dir.path()).unwrap().len(), 1, "none went in vain");
-        // Half of what the pin may take is missing; other programs write to the disk meanwhile.
-        let (_, gone) = with_free(free - first.bytes / 2).unwrap();
-        assert_eq!(gone, [first.pin.id]);
+        // Half of what the pin may take is missing, unless another program fills or empties the disk at this moment.
+        until(|| {
+            let free = space(dir.path(), &limits(1 << 30)).unwrap();
+            let Ok((next, gone)) = with_free(free - first.bytes / 2) else {
+                return false;
+            };
+            if gone.is_empty() {
+                fs::remove_dir_all(next.path).unwrap();
+            }
+            gone == [first.pin.id.as_str()]
+        });
         let of_log = "[retention]\nmin_free = '0%'\nmax_bytes = '1024GiB'\n";
         let limits = Config::parse(of_log).unwrap().retention;
         assert_eq!(space(dir.path(), &limits).unwrap(), 0);

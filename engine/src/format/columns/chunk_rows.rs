@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::codec::Run;
 use super::head::Head;
-use super::rows::{Rows, StreamRows, Tail};
+use super::rows::{Rows, StreamRows};
+use super::tail::Tail;
 use super::template::Template;
 use super::words::{TILE_ROWS, WORD_BYTES, Words};
 use crate::format::bytes::{FormatError, invalid};

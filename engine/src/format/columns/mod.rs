@@ -20,6 +20,7 @@ mod segment;
 mod segment_zones;
 mod split;
 mod stream;
+mod tail;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -4,22 +4,17 @@
 
 use std::ops::Range;
 
-use zstd::zstd_safe::DCtx;
-
-use super::bits::accumulate;
 use super::bytes::Bytes;
 use super::codec::{Block, Cursor, Run, open_block};
-use super::groups::{Group, TailForm};
+use super::groups::Group;
 use super::head::Head;
 use super::number_range::NumberRange;
 use super::stream::Stream;
+use super::tail::Tail;
 use super::template::{PieceKind, Template};
-use crate::format::bytes::{FormatError, invalid};
+use crate::format::bytes::FormatError;
 use crate::memory::{self, NoMemory};
 use crate::proven::{at, at_mut};
-
-/// The approximate memory of a zstd decompression.
-const CONTEXT_BYTES: usize = 160 << 10;
 
 /// The decoded parts of the row group of a stream that was decoded last.
 #[derive(Debug, Default)]
@@ -40,8 +35,8 @@ pub struct Wanted {
     pub lengths: bool,
     /// A flag for each piece.
     pub pieces: Vec<bool>,
-    /// The bytes behind the pieces.
-    pub tails: bool,
+    /// A flag for each string behind the pieces.
+    pub tails: Vec<bool>,
 }
 
 impl Wanted {
@@ -50,7 +45,7 @@ impl Wanted {
             arrivals: true,
             lengths: true,
             pieces: vec![true; template.pieces.len()],
-            tails: true,
+            tails: vec![true; template.tails()],
         }
     }
 
@@ -62,70 +57,61 @@ impl Wanted {
     }
 
     pub fn piece(&self, nth: usize) -> bool {
-        self.pieces.get(nth).copied().unwrap_or(false)
+        has(&self.pieces, nth)
+    }
+
+    pub fn tail(&self, nth: usize) -> bool {
+        has(&self.tails, nth)
+    }
+
+    pub fn any_tail(&self) -> bool {
+        self.tails.contains(&true)
     }
 
     /// Reports whether it needs one of these blocks of a row group.
     pub(super) fn takes(&self, template: &Template, mut blocks: Range<usize>) -> bool {
-        let lengths = self.lengths || self.tails;
+        let lengths = self.lengths || self.any_tail();
         let pieces = template.pieces.as_slice();
         blocks.any(|block| match block.checked_sub(1) {
             None => self.arrivals,
             Some(nth) => match pieces.get(nth) {
                 Some(piece) => self.piece(nth) || lengths && piece.kind == PieceKind::Length,
                 None if nth == pieces.len() && template.has_rest => lengths,
-                None => self.tails,
+                None => self.any_tail(),
             },
         })
     }
 
     pub fn covers(&self, other: &Wanted) -> bool {
-        let mut pieces = (0..other.pieces.len()).filter(|nth| other.piece(*nth));
         (self.arrivals || !other.arrivals)
             && (self.lengths || !other.lengths)
-            && (self.tails || !other.tails)
-            && pieces.all(|nth| self.piece(nth))
+            && covers(&self.pieces, &other.pieces)
+            && covers(&self.tails, &other.tails)
     }
 
     /// Returns the union of both.
     pub fn and(&self, other: &Wanted) -> Wanted {
-        let count = self.pieces.len().max(other.pieces.len());
         Wanted {
             arrivals: self.arrivals || other.arrivals,
             lengths: self.lengths || other.lengths,
-            pieces: (0..count)
-                .map(|nth| self.piece(nth) || other.piece(nth))
-                .collect(),
-            tails: self.tails || other.tails,
+            pieces: union(&self.pieces, &other.pieces),
+            tails: union(&self.tails, &other.tails),
         }
     }
 }
 
-/// Strings of bytes: string `i` ends at `ends[i]` and begins at the end of the one before.
-#[derive(Debug, Default)]
-pub struct Tail {
-    ends: Vec<u64>,
-    bytes: Vec<u8>,
-    /// The bytes of all strings, once their ends are known to fit.
-    all_bytes: usize,
+fn has(flags: &[bool], nth: usize) -> bool {
+    flags.get(nth).copied().unwrap_or(false)
 }
 
-impl Tail {
-    pub fn string(&self, row: usize) -> &[u8] {
-        at(&self.bytes, self.place(row))
-    }
+fn covers(flags: &[bool], others: &[bool]) -> bool {
+    let mut others = others.iter().enumerate();
+    others.all(|(nth, other)| !other || has(flags, nth))
+}
 
-    pub fn length(&self, row: usize) -> usize {
-        self.place(row).len()
-    }
-
-    fn place(&self, row: usize) -> Range<usize> {
-        let start = match row {
-            0 => 0,
-            _ => *at(&self.ends, row - 1),
-        };
-        start as usize..*at(&self.ends, row) as usize
-    }
+fn union(flags: &[bool], others: &[bool]) -> Vec<bool> {
+    let all = 0..flags.len().max(others.len());
+    all.map(|nth| has(flags, nth) || has(others, nth)).collect()
 }
 
 /// Some rows of one stream, column by column, as far as they are decoded.
@@ -191,7 +177,8 @@ impl<'a> StreamRows<'a> {
 
     /// The strings with number `nth` behind the pieces; `None` if they are not decoded.
     pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
-        let tail = self.rows.tails.get(nth).filter(|_| self.rows.has.tails)?;
+        let tail = self.rows.tails.get(nth);
+        let tail = tail.filter(|_| self.rows.has.tail(nth))?;
         Some((self.first..self.end).map(move |row| tail.string(row)))
     }
 }
@@ -416,11 +403,12 @@ impl Rows {
             }
         }
         self.tails.clear();
-        if from.has.tails {
-            for tail in &from.tails {
-                let of = |row: &u32| tail.string(range.start + *row as usize);
-                self.tails.push(Tail::of(rows.iter().map(of))?);
-            }
+        for (nth, tail) in from.tails.iter().enumerate() {
+            let of = |row: &u32| tail.string(range.start + *row as usize);
+            self.tails.push(match from.has.tail(nth) {
+                true => Tail::of(rows.iter().map(of))?,
+                false => Tail::default(),
+            });
         }
         Ok(())
     }
@@ -461,7 +449,7 @@ impl Rows {
     }
 
     fn forget_tails(&mut self, tail_room: &mut usize) {
-        *tail_room += self.tails.iter().map(|tail| tail.all_bytes).sum::<usize>();
+        *tail_room += self.tails.iter().map(Tail::all_bytes).sum::<usize>();
         self.tails.clear();
     }
 
@@ -475,7 +463,7 @@ impl Rows {
         let (template, rows) = (blocks.template, blocks.group.rows);
         let all = self.has.and(wanted);
         let before = std::mem::replace(&mut self.has, all);
-        let needs_tails = self.has.tails && !before.tails;
+        let needs_tails = !covers(&before.tails, &self.has.tails);
         let needs_lengths = needs_tails || self.has.lengths && !before.lengths;
         self.has.lengths |= needs_lengths;
         if self.has.arrivals && !before.arrivals {
@@ -508,72 +496,13 @@ impl Rows {
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;
         }
-        if needs_tails && !self.tails.is_empty() {
+        let wanted = (0..self.tails.len()).rev();
+        let last = wanted.into_iter().find(|nth| self.has.tail(*nth));
+        if let Some(last) = last {
             let strings = blocks.strings()?;
-            for tail in &mut self.tails {
-                tail.decode(strings)?;
+            for (nth, tail) in self.tails.iter_mut().enumerate().take(last + 1) {
+                tail.decode(self.has.tail(nth), strings)?;
             }
-        }
-        Ok(())
-    }
-}
-
-impl Tail {
-    fn of<'a>(strings: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Result<Tail, NoMemory> {
-        let mut tail = Tail::default();
-        memory::reserve(&mut tail.ends, strings.len())?;
-        memory::reserve(&mut tail.bytes, strings.clone().map(<[u8]>::len).sum())?;
-        for string in strings {
-            tail.bytes.extend_from_slice(string);
-            tail.ends.push(tail.bytes.len() as u64);
-        }
-        tail.all_bytes = tail.bytes.len();
-        Ok(tail)
-    }
-
-    fn of_lengths(lengths: Vec<u64>) -> Tail {
-        Tail {
-            ends: lengths,
-            ..Tail::default()
-        }
-    }
-
-    /// Turns lengths into ends, the last at most `room`, and subtracts it from `room`.
-    fn find_ends(&mut self, room: &mut usize) -> Result<(), FormatError> {
-        let most = *room as u64;
-        if let Some(length) = self.ends.iter().find(|length| **length > most) {
-            return invalid("the length of a field", *length);
-        }
-        accumulate(0, &mut self.ends);
-        let all = self.ends.last().copied().unwrap_or(0);
-        if all > most {
-            return invalid("the length of the fields of a row group", all);
-        }
-        self.all_bytes = all as usize;
-        *room -= self.all_bytes;
-        Ok(())
-    }
-
-    fn decode(&mut self, strings: &mut Cursor<'_>) -> Result<(), FormatError> {
-        let bytes = self.all_bytes;
-        match strings.byte()? {
-            form if form == TailForm::Plain as u8 => {
-                self.bytes = memory::copied(strings.bytes(bytes)?)?;
-            }
-            form if form == TailForm::Zstd as u8 => {
-                let length = usize::try_from(strings.number()?).unwrap_or(usize::MAX);
-                let compressed = strings.bytes(length)?;
-                let mut plain = memory::zeroed(bytes)?;
-                // The plain constructor panics if memory for the context is refused.
-                let context = DCtx::try_create().ok_or(NoMemory {
-                    bytes: CONTEXT_BYTES,
-                });
-                match context?.decompress(plain.as_mut_slice(), compressed) {
-                    Ok(length) if length == bytes => self.bytes = plain,
-                    _ => return invalid("the compressed fields of a row group", bytes as u64),
-                }
-            }
-            form => return invalid("the form of the fields of a row group", form.into()),
         }
         Ok(())
     }

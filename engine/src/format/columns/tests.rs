@@ -55,7 +55,7 @@ fn kind(source: u16) -> u16 {
     1 + (source - 1) % 3
 }
 
-/// Kind 1 has two numbers and a float, kind 2 a number and a text, kind 3 any bytes.
+/// Kind 1 has two numbers and a float, kind 2 a number, a text and its first half, kind 3 any bytes.
 fn template(source: SourceId) -> Template {
     let piece = |bytes, kind| Piece { bytes, kind };
     let pieces = match kind(source.0) {
@@ -64,7 +64,11 @@ fn template(source: SourceId) -> Template {
             piece(4, PieceKind::Signed),
             piece(8, PieceKind::Float),
         ],
-        2 => vec![piece(8, PieceKind::Number), piece(2, PieceKind::Length)],
+        2 => vec![
+            piece(8, PieceKind::Number),
+            piece(2, PieceKind::Length),
+            piece(2, PieceKind::Length),
+        ],
         _ => Vec::new(),
     };
     let field = |piece| FieldPlace {
@@ -91,8 +95,11 @@ fn payload(source: u16, number: u64, text: &[u8]) -> Vec<u8> {
         }
         2 => {
             payload.extend_from_slice(&number.to_le_bytes());
+            let half = &text[..text.len() / 2];
             payload.extend_from_slice(&(text.len() as u16).to_le_bytes());
+            payload.extend_from_slice(&(half.len() as u16).to_le_bytes());
             payload.extend_from_slice(text);
+            payload.extend_from_slice(half);
         }
         _ => payload.extend_from_slice(text),
     }
@@ -171,7 +178,12 @@ proptest! {
 }
 
 /// The values read from a found row.
-type FoundRow = (Option<u64>, Vec<Option<u64>>, Option<Vec<u8>>, Option<u64>);
+type FoundRow = (
+    Option<u64>,
+    Vec<Option<u64>>,
+    [Option<Vec<u8>>; 2],
+    Option<u64>,
+);
 
 fn found_rows(unit: &Unit, pieces: usize) -> Vec<FoundRow> {
     let Some(found) = unit.found() else {
@@ -180,11 +192,11 @@ fn found_rows(unit: &Unit, pieces: usize) -> Vec<FoundRow> {
     let row = |nth: usize| {
         let of = |column: Option<&[u64]>| column.map(|column| column[nth]);
         let pieces = (0..pieces).map(|piece| of(found.piece(piece)));
-        let string = found.strings(0).and_then(|mut strings| strings.nth(nth));
+        let string = |of| Some(found.strings(of)?.nth(nth)?.to_vec());
         (
             of(found.arrivals()),
             pieces.collect(),
-            string.map(<[u8]>::to_vec),
+            [0, 1].map(string),
             of(found.addresses()),
         )
     };
@@ -200,7 +212,7 @@ proptest! {
         more in prop_oneof![Just(0u64), 0..40u64, 0..3000u64],
         also in 0..4u64,
         chunks in (0..8usize, 0..8usize),
-        wanted in (any::<bool>(), any::<bool>(), any::<bool>()),
+        wanted in (any::<bool>(), any::<bool>(), any::<[bool; 2]>()),
         addresses: bool,
     ) {
         let bytes = encode(&some(chunks_of(&records)), template);
@@ -208,7 +220,7 @@ proptest! {
         let (arrivals, others, tails) = wanted;
         let wanted = Wanted {
             arrivals,
-            tails,
+            tails: tails[..template.tails()].to_vec(),
             ..Wanted::all(&template)
         };
         // Decides by the last number of the source, and sometimes by the one before; both are read for the expectation.
@@ -248,7 +260,7 @@ proptest! {
             let few = Wanted {
                 pieces: (0..template.pieces.len()).map(|nth| nth == 2).collect(),
                 lengths: false,
-                tails: false,
+                tails: Vec::new(),
                 ..wanted.clone()
             };
             let take = Take { wanted: &few, addresses: false, ..take };

@@ -288,7 +288,7 @@ impl Unit {
             return Ok(Some(end));
         };
         let stream = head.stream(which);
-        let has_more = take.addresses || take.wanted.lengths || take.wanted.tails;
+        let has_more = take.addresses || take.wanted.lengths || take.wanted.any_tail();
         self.buffers.addresses = None;
         self.buffers.selected.begin_picking(take.wanted);
         let (mut next, mut picked) = (chunks.start, 0);

@@ -185,7 +185,7 @@ impl Records {
                 }
             }
         }
-        match wanted.tails {
+        match wanted.any_tail() {
             true => self.find_strings(template, chunk),
             false => Ok(()),
         }
@@ -282,7 +282,7 @@ impl<'a> RecordRows<'a> {
     pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
         let strings = self.records.strings.get(nth);
         let strings = at(
-            strings.filter(|_| self.records.has.tails)?,
+            strings.filter(|_| self.records.has.tail(nth))?,
             self.first..self.end,
         );
         let string =

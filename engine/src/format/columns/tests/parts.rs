@@ -3,12 +3,12 @@
 use super::*;
 
 /// Questions in sequence, each about some chunks of a source.
-fn questions() -> impl Strategy<Value = Vec<(u16, (usize, usize), u8, bool)>> {
+fn questions() -> impl Strategy<Value = Vec<(u16, (usize, usize), u16, bool)>> {
     prop::collection::vec(
         (
             1..70u16,
             (0..16usize, 1..17usize),
-            any::<u8>(),
+            any::<u16>(),
             any::<bool>(),
         ),
         1..8,
@@ -30,7 +30,7 @@ proptest! {
                 arrivals: bits & 1 != 0,
                 lengths: addresses || bits & 2 != 0,
                 pieces: (0..template.pieces.len()).map(|nth| bits >> (3 + nth) & 1 != 0).collect(),
-                tails: bits & 4 != 0,
+                tails: (0..template.tails()).map(|nth| bits >> (10 + nth) & 1 != 0).collect(),
             };
             let first = first % unit.chunks();
             let chunks = first..(first + count).min(unit.chunks());
