@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use loom_tests::command::says;
 use loom_tests::machine;
 use tempfile::TempDir;
@@ -139,6 +139,9 @@ redis-benchmark -t get -l -q >/dev/null &
 recording=$!
 ask() {{ duckdb -unsigned -noheader -csv -cmd "LOAD 'dist/duckdb-v1/loom.duckdb_extension'" "$@"; }}
 until [ "$(ask -c "SELECT count(*) = 2 AND min(records) > 10000 FROM loom_sources('live.loom') WHERE name IN ('syscall', 'packet')" 2>/dev/null)" = true ]; do kill -0 $recording; sleep 0.2; done
+redis-cli config set appendfsync always
+redis-cli config set appendonly yes
+until [ "$(ask -c "SELECT count(*) > 0 FROM loom_scan('live.loom', 'syscall', last := INTERVAL 10 SECOND) WHERE number = 'fdatasync'")" = true ]; do kill -0 $recording; redis-cli set a b; sleep 0.2; done
 redis-cli debug sleep 0.5
 until [ "$(ask -c "SELECT count(*) > 0 FROM loom_scan('live.loom', 'syscall', last := INTERVAL 10 SECOND) WHERE number = 'clock_nanosleep'")" = true ]; do kill -0 $recording; sleep 0.2; done
 while IFS= read -r -d ';' query; do echo rows; ask -c "$query"; done <queries.sql
@@ -150,20 +153,21 @@ cat recorded
     );
     let said = run(place.path(), "unshare", &["--net", "bash", "-euc", &steps])?;
     let answers: Vec<&str> = said.split("rows\n").skip(1).collect();
-    ensure!(answers.len() == 3, "three queries:\n{said}");
+    ensure!(answers.len() == 4, "four queries:\n{said}");
     for answer in &answers {
         let first = answer.lines().next().unwrap_or_default();
         ensure!(first.contains(','), "a query has no row:\n{said}");
     }
-    // The server slept in a command while clients waited. The slowest call is that one, and no idle thread comes before it.
-    for answer in answers.iter().take(2) {
-        let slowest = answer.lines().next().unwrap_or_default();
-        ensure!(slowest.contains("clock_nanosleep"), "{said}");
-        ensure!(
-            !answer.contains("futex") && !answer.contains("epoll_wait"),
-            "{said}"
-        );
+    // The server wrote to its disk, and it slept in a command while clients waited. Its sleep is the only long one, and no idle thread hides its work.
+    let [work, slowest, _, slept] = answers.as_slice() else {
+        bail!("four queries:\n{said}");
+    };
+    ensure!(work.contains("fdatasync"), "{said}");
+    for wait in ["futex", "epoll_wait", "clock_nanosleep"] {
+        ensure!(!work.contains(wait) && !slowest.contains(wait), "{said}");
     }
+    let slept = slept.split([',', '\n']).nth(1).unwrap_or_default();
+    ensure!(slept.parse::<u64>()? >= 500_000_000, "{said}");
     ensure!(said.contains("source=syscall received="), "{said}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 //
 // A request is found by its address, which is unique from issue to completion. A second issue replaces the first; the completion of a part
 // is not the completion of the request.
-#include "loom.h"
+#include "cgroup.h"
 
 // The fields of the source `blockio`, and 4 bytes of padding.
 struct record {
@@ -18,6 +18,7 @@ struct record {
     __u32 pid;
     __u32 tid;
     char comm[16];
+    cgroup_id cgroup;
 };
 
 // The bit of `nulls`.
@@ -28,6 +29,7 @@ struct slot {
     __u64 queue_ns; // 0: unknown
     __u64 sector;
     __u64 id;
+    __u64 cgroup;
     __u32 bytes;
     __u32 device;
     __u16 op;
@@ -77,7 +79,7 @@ int rq_issue(struct bpf_raw_tracepoint_args *ctx) {
     __u64 begun_ns, key = ctx->args[0];
     struct slot slot = {};
 
-    if (!is_armed())
+    if (!is_armed() || !is_in_cgroup())
         return 0;
     slot.device = device_of(request);
     if (only_device && slot.device != only_device)
@@ -87,6 +89,7 @@ int rq_issue(struct bpf_raw_tracepoint_args *ctx) {
     slot.op = BPF_CORE_READ(request, cmd_flags) & 0xff;
     slot.cpu = bpf_get_smp_processor_id();
     slot.id = recorded_id();
+    slot.cgroup = bpf_get_current_cgroup_id();
     bpf_get_current_comm(slot.comm, sizeof slot.comm);
     slot.issued_ns = bpf_ktime_get_ns();
     // The kernel notes when a request began if the device keeps statistics.
@@ -110,7 +113,8 @@ int rq_complete(struct bpf_raw_tracepoint_args *ctx) {
         return 0;
     slot = bpf_map_lookup_elem(&slots, &key);
     if (!slot) {
-        if (!only_device || device_of(request) == only_device)
+        // Requests of other groups have no slot.
+        if (!only_cgroup && (!only_device || device_of(request) == only_device))
             count(UNPAIRED);
         return 0;
     }
@@ -130,6 +134,7 @@ int rq_complete(struct bpf_raw_tracepoint_args *ctx) {
         record->pid = slot->id >> 32;
         record->tid = slot->id;
         __builtin_memcpy(record->comm, slot->comm, sizeof record->comm);
+        record->cgroup = slot->cgroup;
         SUBMIT(record);
     }
     bpf_map_delete_elem(&slots, &key);

@@ -1,5 +1,5 @@
 // The page cache: one record for each folio that is added or deleted.
-#include "loom.h"
+#include "cgroup.h"
 
 // The fields of the source `pagecache`, and 3 bytes of padding.
 struct record {
@@ -11,6 +11,7 @@ struct record {
     __u32 pid;
     char comm[16];
     __u8 op;
+    cgroup_id cgroup;
 };
 
 // The argument of the page cache's tracepoints; the kernel's BTF has the offsets.
@@ -26,7 +27,7 @@ static __always_inline int emit(struct trace_event_raw_mm_filemap_op_page_cache 
     __u64 id = recorded_id();
     __u32 order = 0, pid = id >> 32;
 
-    if (!is_armed() || !is_of_namespace(id) || pid == own_pid)
+    if (!is_armed() || !is_of_namespace(id) || pid == own_pid || !is_in_cgroup())
         return 0;
     record = RESERVE(record);
     if (!record)
@@ -42,6 +43,7 @@ static __always_inline int emit(struct trace_event_raw_mm_filemap_op_page_cache 
     record->pid = pid;
     bpf_get_current_comm(record->comm, sizeof record->comm);
     record->op = op;
+    record->cgroup = bpf_get_current_cgroup_id();
     SUBMIT(record);
     return 0;
 }

@@ -2,7 +2,7 @@
 //
 // A process has its id in the recorder's namespace. The loader (src/selection.rs) fills the maps, and knows their names.
 #pragma once
-#include "loom.h"
+#include "cgroup.h"
 
 // The reasons why a process is recorded.
 enum { BY_PID = 1, BY_NAME = 2, FOLLOWED = 3 };
@@ -29,9 +29,6 @@ struct {
 const volatile __u32 by_process;
 const volatile __u32 by_name;
 const volatile __u32 follow;
-// A cgroup, with those below it, and its depth below the root; 0: all.
-const volatile __u64 only_cgroup;
-const volatile __u32 only_cgroup_level;
 
 struct ns_common {
     unsigned int inum;
@@ -109,11 +106,6 @@ static __always_inline int is_selected_process(__u32 pid, struct name *name) {
     if (bpf_map_update_elem(&processes, &pid, &why, BPF_ANY))
         count(NO_SLOT);
     return 1;
-}
-
-// Whether the current thread is in the cgroup.
-static __always_inline int is_in_cgroup(void) {
-    return !only_cgroup || bpf_get_current_ancestor_cgroup_id(only_cgroup_level) == only_cgroup;
 }
 
 // Whether the current thread is recorded; its ids are `id`.

@@ -15,6 +15,7 @@ struct record {
     __u32 pid;
     __u32 tid;
     char comm[16];
+    cgroup_id cgroup;
 };
 
 struct slot {
@@ -122,6 +123,7 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     record->pid = id >> 32;
     record->tid = id;
     bpf_get_current_comm(record->comm, sizeof record->comm);
+    record->cgroup = bpf_get_current_cgroup_id();
     SUBMIT(record);
     return 0;
 }

@@ -3,10 +3,10 @@
 use aya::include_bytes_aligned;
 
 use crate::probe::{Hook, Payloads};
-use crate::{Probe, ProbeError};
+use crate::{Cgroup, Probe, ProbeError};
 
 /// The length of a payload, with the own time.
-const PAYLOAD_BYTES: usize = 68;
+const PAYLOAD_BYTES: usize = 76;
 
 /// The operations of requests, by the kernel's numbers.
 pub const OPERATIONS: [(u8, &str); 14] = [
@@ -31,6 +31,8 @@ pub const OPERATIONS: [(u8, &str); 14] = [
 pub struct Blockio {
     /// The major and minor number of a device; `None` for all.
     pub device: Option<(u32, u32)>,
+    /// Only requests that threads in this cgroup issue, or in one below it.
+    pub cgroup: Option<Cgroup>,
 }
 
 impl Blockio {
@@ -39,13 +41,15 @@ impl Blockio {
     /// Attaches the programs. Nothing is recorded yet.
     pub fn open(&self) -> Result<Probe, ProbeError> {
         let only_device = self.device.map_or(0, |(major, minor)| major << 20 | minor);
+        let mut globals = Cgroup::globals(self.cgroup).to_vec();
+        globals.push(("only_device", only_device.to_ne_bytes().to_vec()));
         Probe::open(
             "'blockio'",
             include_bytes_aligned!("../bpf/blockio.o"),
             Payloads::Fixed {
                 bytes: PAYLOAD_BYTES,
             },
-            &[("only_device", only_device.to_ne_bytes().to_vec())],
+            &globals,
             &[
                 ("rq_issue", Hook::Raw("block_rq_issue")),
                 ("rq_complete", Hook::Raw("block_rq_complete")),
@@ -55,7 +59,7 @@ impl Blockio {
 
     /// Counts the pending requests of a disarmed probe.
     pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
-        let slots = probe.hash::<u64, [u64; 8]>("slots")?;
+        let slots = probe.hash::<u64, [u64; 9]>("slots")?;
         Ok(slots.keys().count() as u64)
     }
 }

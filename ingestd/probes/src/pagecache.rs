@@ -3,14 +3,17 @@
 use aya::include_bytes_aligned;
 
 use crate::probe::{Hook, Payloads};
-use crate::{Probe, ProbeError};
+use crate::{Cgroup, Probe, ProbeError};
 
 /// The length of a payload, with the own time.
-const PAYLOAD_BYTES: usize = 53;
+const PAYLOAD_BYTES: usize = 61;
 
 /// Selects all events of the page cache, except those of this process.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct Pagecache;
+pub struct Pagecache {
+    /// Only events of threads in this cgroup, or in one below it.
+    pub cgroup: Option<Cgroup>,
+}
 
 impl Pagecache {
     pub const PAYLOAD_BYTES: u16 = PAYLOAD_BYTES as u16;
@@ -23,7 +26,7 @@ impl Pagecache {
             Payloads::Fixed {
                 bytes: PAYLOAD_BYTES,
             },
-            &[],
+            &Cgroup::globals(self.cgroup),
             &[
                 (
                     "page_add",

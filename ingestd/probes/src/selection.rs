@@ -62,6 +62,15 @@ impl Cgroup {
             level: u32::try_from(parts).expect("a path has few parts"),
         })
     }
+
+    /// The values of the globals of `bpf/cgroup.h`.
+    pub(crate) fn globals(only: Option<Cgroup>) -> [(&'static str, Vec<u8>); 2] {
+        let Cgroup { id, level } = only.unwrap_or(Cgroup { id: 0, level: 0 });
+        [
+            ("only_cgroup", id.to_ne_bytes().to_vec()),
+            ("only_cgroup_level", level.to_ne_bytes().to_vec()),
+        ]
+    }
 }
 
 /// The folders in which groups of version 2 are mounted.
@@ -92,13 +101,13 @@ impl Selection {
     /// The values of the programs' globals.
     pub(crate) fn globals(&self) -> [(&'static str, Vec<u8>); 5] {
         let flag = |set: bool| u32::from(set).to_ne_bytes().to_vec();
-        let cgroup = self.cgroup.unwrap_or(Cgroup { id: 0, level: 0 });
+        let [cgroup, level] = Cgroup::globals(self.cgroup);
         [
             ("by_process", flag(!self.pids.is_empty())),
             ("by_name", flag(!self.names.is_empty())),
             ("follow", flag(self.follow)),
-            ("only_cgroup", cgroup.id.to_ne_bytes().to_vec()),
-            ("only_cgroup_level", cgroup.level.to_ne_bytes().to_vec()),
+            cgroup,
+            level,
         ]
     }
 

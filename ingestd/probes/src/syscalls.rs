@@ -9,7 +9,7 @@ use crate::probe::{Hook, Payloads};
 use crate::{Probe, ProbeError, Selection};
 
 /// The length of a payload, with the own time.
-const PAYLOAD_BYTES: usize = 60;
+const PAYLOAD_BYTES: usize = 68;
 /// The offsets of the first argument and the number of a call in the kernel's `pt_regs`.
 #[cfg(target_arch = "x86_64")]
 const OFFSETS: [u32; 2] = [112, 120];

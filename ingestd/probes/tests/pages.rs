@@ -37,7 +37,7 @@ fn read_elsewhere(path: &std::path::Path) {
 // case Recording: events of the kernel
 #[test]
 fn the_pages_of_a_file_that_is_read_are_added_once_and_deleted_once() {
-    let Some(mut probe) = opened(Pagecache.open()) else {
+    let Some(mut probe) = opened(Pagecache::default().open()) else {
         return;
     };
     let file = cold_file();

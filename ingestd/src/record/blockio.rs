@@ -5,22 +5,23 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::{Blockio, OPERATIONS};
+use loom_probes::{Blockio, Cgroup, OPERATIONS};
 
 use super::devices::with_names;
 use super::drainer::{Kind, Probed};
 use super::{Capture, names_in};
 use crate::protocol::Shape;
 
-/// Attaches the programs, for one device (such as `/dev/sda`) or for all. `dir` is the Loom directory.
+/// Attaches the programs, for one device (such as `/dev/sda`) and one cgroup, or for all. `dir` is the Loom directory.
 pub fn blockio(
     device: Option<&Path>,
+    cgroup: Option<Cgroup>,
     source: String,
     dir: &Path,
 ) -> anyhow::Result<Box<dyn Capture>> {
     let device = device.map(numbers_of).transpose()?;
     Ok(Box::new(Probed::new(
-        Blockio { device }.open()?,
+        Blockio { device, cgroup }.open()?,
         with_names(definition(source), dir)?,
         "op, count(*), sum(bytes), max(latency_ns)",
         Kind {
@@ -88,6 +89,7 @@ fn definition(name: String) -> SourceDef {
             FieldDef::new("pid", FieldType::U32),
             FieldDef::new("tid", FieldType::U32),
             FieldDef::new("comm", FieldType::Char(16)),
+            FieldDef::new("cgroup", FieldType::U64),
         ],
         indexes: vec![
             IndexDef::new("latency", Some("latency_ns")),

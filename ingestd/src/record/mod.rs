@@ -283,7 +283,7 @@ fn define(
         Err(ClientError::Daemon {
             code: ErrorCode::Definition,
             message,
-        }) => bail!("{message}; record into another source with --source NAME"),
+        }) => bail!("{message}; or record into another source with --source NAME"),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::Pagecache;
+use loom_probes::{Cgroup, Pagecache};
 
 use super::Capture;
 use super::devices::with_names;
@@ -11,9 +11,13 @@ use super::drainer::{Kind, Probed};
 use crate::protocol::Shape;
 
 /// Attaches the programs. `dir` is the Loom directory.
-pub fn pagecache(source: String, dir: &Path) -> anyhow::Result<Box<dyn Capture>> {
+pub fn pagecache(
+    cgroup: Option<Cgroup>,
+    source: String,
+    dir: &Path,
+) -> anyhow::Result<Box<dyn Capture>> {
     Ok(Box::new(Probed::new(
-        Pagecache.open()?,
+        Pagecache { cgroup }.open()?,
         with_names(definition(source), dir)?,
         "comm, sum(pages), op",
         Kind {
@@ -46,6 +50,7 @@ fn definition(name: String) -> SourceDef {
                 labels: labels.into(),
                 ..FieldDef::new("op", FieldType::U8)
             },
+            FieldDef::new("cgroup", FieldType::U64),
         ],
         indexes: vec![
             IndexDef::new("inode", Some("inode")),

@@ -1,7 +1,7 @@
 //! Records system calls into the source `syscall`.
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
-use loom_probes::{NUMBER_UNKNOWN, Syscalls, numbers};
+use loom_probes::{NUMBER_UNKNOWN, Syscalls, number_of, numbers};
 
 use super::Capture;
 use super::drainer::{Kind, Probed, is_over};
@@ -26,6 +26,42 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
     )))
 }
 
+/// The calls that do nothing but wait: for an event, a lock, a time, a signal, a child, a client. An idle thread spends its life in them.
+const WAITS: [&str; 24] = [
+    "accept",
+    "accept4",
+    "clock_nanosleep",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "futex",
+    "futex_wait",
+    "futex_waitv",
+    "io_getevents",
+    "io_pgetevents",
+    "nanosleep",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect6",
+    "restart_syscall",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "select",
+    "semop",
+    "semtimedop",
+    "wait4",
+    "waitid",
+];
+
+/// A filter of the calls that wait, or of the others. An architecture may not have all.
+fn filter(is_wait: bool) -> Option<String> {
+    let known = WAITS.iter().filter(|name| number_of(name).is_some());
+    let names: Vec<_> = known.map(|name| format!("'{name}'")).collect();
+    let not = if is_wait { "" } else { "NOT " };
+    Some(format!("number {not}IN ({})", names.join(", ")))
+}
+
 /// The fields are in the order in which the programs write them.
 fn definition(name: String) -> SourceDef {
     let labels = numbers().chain([(NUMBER_UNKNOWN, "unknown")]);
@@ -44,9 +80,17 @@ fn definition(name: String) -> SourceDef {
             FieldDef::new("pid", FieldType::U32),
             FieldDef::new("tid", FieldType::U32),
             FieldDef::new("comm", FieldType::Char(16)),
+            FieldDef::new("cgroup", FieldType::U64),
         ],
         indexes: vec![
-            IndexDef::new("latency", Some("latency_ns")),
+            IndexDef {
+                filter: filter(false),
+                ..IndexDef::new("latency", Some("latency_ns"))
+            },
+            IndexDef {
+                filter: filter(true),
+                ..IndexDef::new("wait", Some("latency_ns"))
+            },
             IndexDef::new("number", Some("number")),
         ],
         ..SourceDef::new(name)
@@ -66,5 +110,13 @@ mod tests {
         let getppid = loom_probes::number_of("getppid").unwrap();
         let labelled = number.unwrap().label_value("getppid");
         assert_eq!(labelled, Some(i128::from(getppid)));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn each_call_that_waits_is_one_of_this_architecture() {
+        for name in WAITS {
+            assert!(loom_probes::number_of(name).is_some(), "{name}");
+        }
     }
 }

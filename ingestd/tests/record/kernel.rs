@@ -1,23 +1,33 @@
 //! Tests events of the kernel: exact counts, losses, and the end of a daemon.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ingestd::config::Config;
 use ingestd::daemon::Daemon;
 use loom_engine::query::Poll;
+use loom_engine::testkit::asked::{aggregated, whole};
 use loom_engine::{TimeRange, Timestamp};
-use loom_tests::command::{Ended, says, send};
+use loom_tests::command::{Ended, run, says, send};
 use rustix::process::Signal;
 
-use super::scene::{end, interrupt, may_record, now, own_time, scene};
+use super::scene::{Scene, end, interrupt, may_record, now, own_time, scene};
 
 /// Who counts the calls of every `dd` of this machine runs while no other does.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a recording, and returns when everything that happens is recorded.
+fn recording(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("recording into")));
+    child
 }
 
 // case Recording: something that is missing
@@ -115,11 +125,8 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     }
     let _alone = alone();
     let scene = scene();
-    let mut command = scene.command(&["syscalls", "--comm", "dd", "--syscall", "write"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("recording into")));
+    let writes = ["syscalls", "--comm", "dd", "--syscall", "write"];
+    let child = recording(scene.command(&writes));
     let mut dd = Command::new("dd");
     dd.args(["if=/dev/zero", "of=/dev/null", "bs=1", "status=none"]);
     assert!(dd.arg("count=1000").status().unwrap().success());
@@ -127,6 +134,88 @@ fn what_happens_after_the_line_that_says_recording_is_recorded() {
     assert_eq!(scene.payloads("syscall").len(), 1000);
     let counts = "source=syscall received=1000 stored=1000 refused=0 dropped=0 kernel_lost=0";
     says(&output.out, counts);
+}
+
+/// The records of an open index of `syscall`.
+fn in_index(scene: &Scene, index: &str) -> usize {
+    let snapshot = scene.snapshot();
+    let source = snapshot.catalog().find("syscall").unwrap();
+    let index = source.index(index).unwrap();
+    let rows = aggregated(&snapshot, &whole(source.id, index.id, &[]));
+    rows.iter().map(|row| row.count as usize).sum()
+}
+
+#[test]
+fn calls_that_only_wait_are_in_an_index_of_their_own() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "read line; for i in 1 2 3; do umask; sleep 0.001; done",
+    ]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut shell = shell.spawn().unwrap();
+    let pid = shell.id().to_string();
+    let calls = ["umask", "clock_nanosleep", "wait4"].map(|name| ["--syscall", name]);
+    let follow = ["syscalls", "--follow", "--pid", &pid];
+    let record = scene.command(&[&follow, calls.as_flattened()].concat());
+    let child = recording(record);
+    drop(shell.stdin.take());
+    assert!(shell.wait().unwrap().success());
+    Ended::once(child).ends(0);
+    let waits = [230, 61_u16];
+    let is_wait =
+        |payload: &&Vec<u8>| waits.contains(&u16::from_le_bytes([payload[32], payload[33]]));
+    let payloads = scene.payloads("syscall");
+    let waiting = payloads.iter().filter(is_wait).count();
+    assert!(
+        waiting >= 6 && payloads.len() - waiting >= 6,
+        "{payloads:?}"
+    );
+    assert_eq!(in_index(&scene, "wait"), waiting);
+    assert_eq!(in_index(&scene, "latency"), payloads.len() - waiting);
+}
+
+// case Recording: something that is missing
+#[test]
+fn an_older_index_of_all_calls_is_refused_until_it_is_closed() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let before = tempfile::NamedTempFile::new().unwrap();
+    let fields = [
+        ("latency_ns", "u64"),
+        ("result", "i64"),
+        ("arg0", "u64"),
+        ("number", "u16"),
+        ("cpu", "u16"),
+        ("pid", "u32"),
+        ("tid", "u32"),
+        ("comm", "char[16]"),
+    ];
+    let fields = fields.map(|(name, ty)| format!("{{ name = '{name}', type = '{ty}' }}"));
+    let index = "index = [{ name = 'latency', value = 'latency_ns' }]";
+    let source = format!(
+        "[[source]]\nname = 'syscall'\ntime = 'own'\nfield = [{}]\n{index}\n",
+        fields.join(", ")
+    );
+    std::fs::write(&before, source).unwrap();
+    let [dir, before] = [scene.dir.as_path(), before.path()].map(|path| path.to_str().unwrap());
+    run(&["source", "add", dir, "--fields", before]).ends(0);
+    let record = ["syscalls", "--syscall", "umask", "--seconds", "1"];
+    scene.record(&record).ends(1).says(
+        "has an index 'latency' with another definition; close it first with 'ingestd index close'; or record into another source with --source NAME",
+    );
+    run(&[
+        "index", "close", dir, "--source", "syscall", "--index", "latency",
+    ])
+    .ends(0);
+    scene.record(&record).ends(0);
+    assert_eq!(in_index(&scene, "wait"), 0);
 }
 
 // case Recording: a program or a daemon that ends

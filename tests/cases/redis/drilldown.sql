@@ -26,7 +26,7 @@ SET VARIABLE ends = (SELECT coalesce(list(ts), []) FROM slow);
 SET VARIABLE begins = (SELECT coalesce(list(began), []) FROM slow);
 SELECT ts, id, op, client_port, latency_ns / 1e6 AS latency_ms FROM slow ORDER BY latency_ns DESC LIMIT 5;
 
--- System calls as slow as that, of the server and of its clients, that returned just before a slow request ended.
+-- System calls as slow as that, of the server and of its clients, that returned just before a slow request ended; not those that only wait.
 CREATE OR REPLACE TEMP TABLE calls AS
 FROM loom_scan(getvariable('dir'), 'syscall', around := getvariable('ends'), width := INTERVAL 50 MILLISECOND,
     index := 'latency', v_min := getvariable('p') // 2, at := getvariable('position'), complete := true)

@@ -50,7 +50,7 @@ impl Catalog {
                 return Ok((index.id, None));
             }
             return Err(Error::schema(format!(
-                "source '{}' has an index '{}' with another definition; close it first",
+                "source '{}' has an index '{}' with another definition; close it first with 'ingestd index close'",
                 entry.name, def.name
             )));
         }

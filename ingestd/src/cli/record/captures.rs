@@ -43,9 +43,23 @@ pub(super) struct Who {
     /// Also record the processes that a recorded process starts
     #[arg(long)]
     follow: bool,
+    #[command(flatten)]
+    group: Group,
+}
+
+/// The control group to record.
+#[derive(clap::Args, Debug)]
+pub(super) struct Group {
     /// Control group to record, with those below it: its folder, or its path as /proc/PID/cgroup shows it
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
+}
+
+impl Group {
+    fn find(&self) -> anyhow::Result<Option<Cgroup>> {
+        let path = self.cgroup.as_deref();
+        Ok(path.map(Cgroup::find).transpose()?)
+    }
 }
 
 impl Who {
@@ -54,13 +68,13 @@ impl Who {
             pids,
             names,
             follow,
-            cgroup,
+            group,
         } = self;
         Ok(Selection {
             pids,
             names,
             follow,
-            cgroup: cgroup.map(|path| Cgroup::find(&path)).transpose()?,
+            cgroup: group.find()?,
         })
     }
 }
@@ -205,6 +219,8 @@ pub(super) enum What {
         /// Disk to record, such as /dev/sda [default: all]
         #[arg(long, value_name = "DEVICE")]
         device: Option<PathBuf>,
+        #[command(flatten)]
+        group: Group,
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "blockio")]
         source: String,
@@ -214,6 +230,8 @@ pub(super) enum What {
     /// Record which pages of files enter and leave the page cache
     #[command(after_help = "Example:\n  ingestd record live.loom pagecache --seconds 60")]
     Pagecache {
+        #[command(flatten)]
+        group: Group,
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "pagecache")]
         source: String,
@@ -384,8 +402,13 @@ impl What {
                 };
                 tcp(&Tcp { selection, ports }, source)
             }
-            What::Blockio { device, source, .. } => blockio(device.as_deref(), source, dir),
-            What::Pagecache { source, .. } => pagecache(source, dir),
+            What::Blockio {
+                device,
+                group,
+                source,
+                ..
+            } => blockio(device.as_deref(), group.find()?, source, dir),
+            What::Pagecache { group, source, .. } => pagecache(group.find()?, source, dir),
             What::Command {
                 source,
                 format,

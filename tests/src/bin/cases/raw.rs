@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let mut probes = vec![("syscall", filter.open()?)];
     if options.pagecache {
-        probes.push(("pagecache", Pagecache.open()?));
+        probes.push(("pagecache", Pagecache::default().open()?));
     }
     let stop = AtomicBool::new(false);
     let counts = thread::scope(|scope| {
