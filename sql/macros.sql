@@ -159,6 +159,41 @@ CREATE OR REPLACE TEMP MACRO loom_flame(dir, source := NULL, stacks := NULL, off
     GROUP BY 1
     ORDER BY 2 DESC;
 
+-- The control groups of a recording by their ids, with their latest paths and, where a path names a container, its id or name: of Docker, Podman,
+-- containerd, CRI-O and Kubernetes the id, of systemd's machines and LXC the name. source is 'cgroup' by default.
+CREATE OR REPLACE TEMP MACRO loom_cgroups(dir, source := NULL, at := NULL) AS TABLE
+    WITH known AS (
+        SELECT found.dir, found.id, arg_max(found.path, found.ts_ns) AS path
+        FROM loom_scan(dir, coalesce(source::VARCHAR, 'cgroup'), at := "at") AS found
+        GROUP BY ALL
+    )
+    SELECT known.id, known.path, coalesce(
+            nullif(regexp_extract(known.path, '.*/(?:(?:docker|cri-containerd|crio|libpod|nerdctl)-)?([0-9a-f]{64})(?:\.scope)?(?:/|$)', 1), ''),
+            nullif(replace(regexp_extract(known.path, '/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)(?:/|$)', 1), '\x2d', '-'), ''),
+            nullif(regexp_extract(known.path, '/lxc(?:/|\.payload\.)([^/]+)', 1), '')) AS container,
+        known.dir
+    FROM known
+    ORDER BY known.dir, known.path;
+
+-- The processes of a recording of process, for joining pids to names at a time: a pid is of a process from started until before ended, which are NULL if
+-- the recording does not have them. comm, path, args and cgroup are the latest. source is 'process' by default.
+CREATE OR REPLACE TEMP MACRO loom_processes(dir, source := NULL, at := NULL) AS TABLE
+    WITH seen AS (
+        SELECT found.*, found.event = 'fork' OR lag(found.event) OVER (PARTITION BY found.dir, found.pid ORDER BY found.ts_ns, found.addr) = 'exit' AS begins
+        FROM loom_scan(dir, coalesce(source::VARCHAR, 'process'), at := "at") AS found
+    ), told AS (
+        SELECT seen.*, count(*) FILTER (seen.begins) OVER (PARTITION BY seen.dir, seen.pid ORDER BY seen.ts_ns, seen.addr ROWS UNBOUNDED PRECEDING) AS life
+        FROM seen
+    )
+    SELECT told.pid, arg_min(told.ppid, told.ts_ns) AS ppid, arg_max(told.comm, told.ts_ns) AS comm,
+        arg_max(told.path, told.ts_ns) FILTER (told.event = 'exec') AS path, arg_max(told.args, told.ts_ns) FILTER (told.event = 'exec') AS args,
+        coalesce(min(told.ts) FILTER (told.event = 'fork'), min(told.ts - to_microseconds(told.lived_ns::BIGINT // 1000))) AS started,
+        max(told.ts) FILTER (told.event = 'exit') AS ended, max(told.exit_code) AS exit_code, max(told.signal) AS signal,
+        arg_max(told.cgroup, told.ts_ns) AS cgroup, told.dir
+    FROM told
+    GROUP BY told.dir, told.pid, told.life
+    ORDER BY started NULLS FIRST;
+
 -- The names of TCP's flags, as Wireshark writes them: 'SYN, ACK' for 18.
 CREATE OR REPLACE TEMP MACRO loom_tcp_flags(flags) AS (
     CASE WHEN flags IS NOT NULL THEN concat_ws(', ',

@@ -8,6 +8,7 @@ mod binary;
 mod blockio;
 mod capabilities;
 pub mod capture;
+mod cgroups;
 mod clock;
 mod counts;
 mod error;
@@ -31,6 +32,7 @@ mod tcp;
 
 pub use blockio::{Blockio, OPERATIONS};
 pub use capabilities::{Capability, drop_all_except, require};
+pub use cgroups::Cgroups;
 pub use clock::Clock;
 pub use counts::Counts;
 pub use error::ProbeError;

@@ -74,7 +74,7 @@ impl Cgroup {
 }
 
 /// The folders in which groups of version 2 are mounted.
-fn roots() -> Vec<PathBuf> {
+pub(crate) fn roots() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');

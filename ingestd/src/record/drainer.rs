@@ -66,7 +66,8 @@ impl Probed {
         }
     }
 
-    /// Records until `stop` is set, or no more events can come. `convert` makes the payloads of a batch of the probe.
+    /// Records until `stop` is set, or no more events can come. `convert` makes the payloads of a batch of the probe, which is empty once a second, for
+    /// captures that act by the clock.
     pub(super) fn drain(
         self,
         outlet: &Outlet,
@@ -83,7 +84,13 @@ impl Probed {
                 })
                 .context("cannot start a thread")?;
             let handed_over = queue.iter().try_for_each(|drained| match drained {
-                Drained::Batch(batch) => outlet.push_at_once(kind.shape, &convert(batch)?),
+                Drained::Batch(batch) => {
+                    let payloads = convert(batch)?;
+                    match payloads.is_empty() {
+                        true => Ok(()),
+                        false => outlet.push_at_once(kind.shape, &payloads),
+                    }
+                }
                 Drained::Lost(loss) => outlet.lost(loss.records, loss.span, loss.why),
             });
             // The closed queue ends the drainer.
@@ -162,17 +169,19 @@ fn empty(
     let real_time = real_time();
     let mut clock = Clock::take();
     let mut clock_error_ns = clock.error_ns;
-    let mut looked = Instant::now();
+    let mut looked: Option<Instant> = None;
     let mut why = None;
     while !stop.load(Ordering::Relaxed) && why.is_none() {
-        if looked.elapsed() >= SECOND {
-            looked = Instant::now();
+        if looked.is_none_or(|at| at.elapsed() >= SECOND) {
+            looked = Some(Instant::now());
             clock = Clock::take();
             clock_error_ns = clock_error_ns.max(clock.error_ns);
             let before = wall_clock();
             let counts = probe.counts()?;
             let lost = losses.look(&counts, before, wall_clock());
-            let sent = (lost.into_iter()).try_for_each(|loss| queue.send(Drained::Lost(loss)));
+            let lost = lost.into_iter().map(Drained::Lost);
+            let mut clocked = lost.chain([Drained::Batch(Vec::new())]);
+            let sent = clocked.try_for_each(|sent| queue.send(sent));
             if sent.is_err() {
                 break;
             }

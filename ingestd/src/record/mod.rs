@@ -4,6 +4,7 @@
 //! connection to the daemon, until it ends or the recording stops; everything that it took is stored.
 
 mod blockio;
+mod cgroups;
 mod command;
 mod devices;
 mod drainer;
@@ -34,6 +35,7 @@ use crate::client::{ClientError, LastingClient, LastingOptions, Outcome};
 use crate::daemon::Daemon;
 use crate::protocol::ErrorCode;
 pub use blockio::blockio;
+pub use cgroups::cgroups;
 pub use command::{json, lines};
 pub use function::function;
 pub use loom_probes::{
@@ -71,6 +73,11 @@ pub trait Capture: Send {
         &[Capability::Bpf, Capability::SysNice, Capability::Kill]
     }
 
+    /// Whether it only explains the records of other captures, and ends with them.
+    fn accompanies(&self) -> bool {
+        false
+    }
+
     /// Begins to record: `run` stores everything that happens after this returns.
     fn begin(&mut self) -> anyhow::Result<()> {
         Ok(())
@@ -95,6 +102,7 @@ type Ended = (anyhow::Result<Ending>, Option<Outcome>);
 struct Running {
     source: String,
     tally: Arc<Tally>,
+    accompanies: bool,
     thread: JoinHandle<Ended>,
 }
 
@@ -157,6 +165,7 @@ impl Recording {
             }
             let outlet = Outlet::new(client, inlet, id, &source, Arc::clone(&tally));
             let stop = Arc::clone(&stop);
+            let accompanies = capture.accompanies();
             capture.begin()?;
             let thread = std::thread::Builder::new()
                 .name("loom-record".to_owned())
@@ -165,6 +174,7 @@ impl Recording {
             recording.captures.push(Running {
                 source,
                 tally,
+                accompanies,
                 thread,
             });
         }
@@ -177,7 +187,7 @@ impl Recording {
         while !is_over()
             && captures
                 .clone()
-                .any(|running| !running.thread.is_finished())
+                .any(|running| !running.accompanies && !running.thread.is_finished())
             && !captures.clone().any(|running| running.tally.has_failed())
         {
             std::thread::sleep(TICK);

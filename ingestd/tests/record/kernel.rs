@@ -1,7 +1,7 @@
 //! Tests events of the kernel: exact counts, losses, and the end of a daemon.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,12 @@ use loom_engine::{TimeRange, Timestamp};
 use loom_tests::command::{Ended, run, says, send};
 use rustix::process::Signal;
 
-use super::scene::{Scene, end, interrupt, may_record, now, own_time, scene};
+use super::scene::{Scene, end, interrupt, may_record, now, own_time, recording, scene};
 
 /// Who counts the calls of every `dd` of this machine runs while no other does.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Starts a recording, and returns when everything that happens is recorded.
-fn recording(mut command: Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("recording into")));
-    child
 }
 
 // case Recording: something that is missing

@@ -1,7 +1,8 @@
 //! A directory to record into, and queries of the records.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use loom_engine::query::{Directory, Poll, Snapshot};
 use loom_engine::{TimeRange, Timestamp};
@@ -76,6 +77,15 @@ impl Scene {
     pub fn wait_for(&self, records: usize, name: &str) {
         until(|| self.payloads(name).len() >= records);
     }
+}
+
+/// Starts a recording, and returns when everything that happens is recorded.
+pub fn recording(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("recording into")));
+    child
 }
 
 pub fn has_source(dir: &Path, name: &str) -> bool {

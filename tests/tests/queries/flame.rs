@@ -8,7 +8,7 @@ use loom_tests::daemon::ingestd;
 use loom_tests::duckdb::{Session, Version};
 
 /// Loads a source with these fields. A row begins with its minute and second.
-fn load(dir: &Path, source: &str, fields: &str, rows: &str) -> Result<()> {
+pub(super) fn load(dir: &Path, source: &str, fields: &str, rows: &str) -> Result<()> {
     let csv = dir.with_extension("csv");
     let names = fields
         .split(", ")

@@ -7,6 +7,7 @@ mod extension;
 mod flame;
 mod functions;
 mod inputs;
+mod processes;
 mod pruning;
 mod random_parquet;
 mod random_worlds;

@@ -320,6 +320,14 @@ impl What {
         }
     }
 
+    /// Whether its records have ids of control groups.
+    pub(super) fn has_cgroups(&self) -> bool {
+        !matches!(
+            self,
+            What::Tcp { .. } | What::Packets { .. } | What::Command { .. }
+        )
+    }
+
     /// Prepares the capture, so that it cannot fail later for a missing prerequisite. Changes no directory. A profile has a second capture for its stacks.
     pub(super) fn open(self, dir: &Path) -> anyhow::Result<Vec<Box<dyn Capture>>> {
         let capture = match self {

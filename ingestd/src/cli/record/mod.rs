@@ -18,7 +18,7 @@ use ingestd::client::{Client, ClientError, LastingOptions, PATIENCE};
 use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
-use ingestd::record::{Capture, Recorded, Recording};
+use ingestd::record::{Capture, Recorded, Recording, cgroups};
 
 use super::signals;
 use super::stdout::{complain, say};
@@ -112,11 +112,15 @@ impl Args {
                 self.dir.display()
             );
         }
+        let has_cgroups = whats.iter().any(What::has_cgroups);
         let captures = whats
             .into_iter()
             .map(|what| what.open(&self.dir))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let captures: Vec<_> = captures.into_iter().flatten().collect();
+        let mut captures: Vec<_> = captures.into_iter().flatten().collect();
+        if has_cgroups {
+            captures.push(cgroups()?);
+        }
         Recording::check(&captures)?;
         let daemon = if runs {
             None

@@ -1,0 +1,113 @@
+//! Tests recordings of control groups: the events of one, and the paths of all.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use loom_tests::machine;
+
+use super::scene::{interrupt, may_record, recording, scene};
+
+/// A control group of version 2, which ends with the test.
+struct Group(PathBuf);
+
+impl Group {
+    /// A group below the root; nothing where the groups cannot be changed.
+    fn create(name: &str) -> Option<Group> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let mut mounts = mounts.lines().map(|line| line.split(' '));
+        let root = mounts.find_map(|mut words| {
+            let (at, kind) = (words.nth(1)?, words.next()?);
+            (kind == "cgroup2").then(|| Path::new(at).to_owned())
+        });
+        let folder = root.map(|root| root.join(format!("{name}-{}", std::process::id())));
+        match folder.filter(|folder| std::fs::create_dir(folder).is_ok()) {
+            Some(folder) => Some(Group(folder)),
+            None => {
+                machine::skip(name, "no control group of version 2 can be created").unwrap();
+                None
+            }
+        }
+    }
+
+    fn id(&self) -> u64 {
+        self.0.metadata().unwrap().ino()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A file on a disk, of which nothing is in the page cache.
+fn cold_file() -> tempfile::NamedTempFile {
+    let exe = std::env::current_exe().unwrap();
+    let mut file = tempfile::NamedTempFile::new_in(exe.parent().unwrap()).unwrap();
+    file.write_all(&vec![7; 20 << 20]).unwrap();
+    file.as_file().sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    file
+}
+
+// case Recording: filters in the kernel
+#[test]
+fn only_the_events_of_a_group_are_recorded_and_its_path_is_known_when_it_has_ended() {
+    if !may_record() {
+        return;
+    }
+    let Some(group) = Group::create("loom-recorded") else {
+        return;
+    };
+    let scene = scene();
+    let path = group.0.to_str().unwrap();
+    let only = ["--cgroup", path];
+    let captures = [
+        &["syscalls", "--syscall", "umask"][..],
+        &only,
+        &["+", "pagecache"],
+        &only,
+        &["+", "blockio"],
+        &only,
+    ];
+    let child = recording(scene.command(&captures.concat()));
+    let [inside, outside] = [cold_file(), cold_file()];
+    let read = |file: &tempfile::NamedTempFile, before: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{before} umask; exec cat \"$0\"")]);
+        let into = File::create("/dev/null").unwrap();
+        let done = shell.arg(file.path()).stdout(into).status().unwrap();
+        assert!(done.success());
+    };
+    read(&inside, &format!("echo $$ > {path}/cgroup.procs;"));
+    read(&outside, "");
+    let (id, name) = (group.id(), group.0.file_name().unwrap().to_owned());
+    // It begins and ends while the recording runs.
+    let brief = Group::create("loom-brief").unwrap();
+    let brief_id = brief.id();
+    let brief_name = brief.0.file_name().unwrap().to_owned();
+    drop((brief, group));
+    interrupt(child).ends(0);
+    // Payloads end with the id of the group.
+    for source in ["syscall", "pagecache", "blockio"] {
+        let payloads = scene.payloads(source);
+        assert!(!payloads.is_empty(), "{source}");
+        for payload in payloads {
+            assert_eq!(payload.last_chunk(), Some(&id.to_le_bytes()), "{source}");
+        }
+    }
+    // The shell sets its mask and sets it back.
+    assert_eq!(scene.payloads("syscall").len(), 2);
+    let groups = scene.payloads("cgroup");
+    for (id, name) in [(id, name), (brief_id, brief_name)] {
+        let path = format!("/{}", name.to_str().unwrap());
+        let of_group = groups
+            .iter()
+            .filter(|payload| payload[8..16] == id.to_le_bytes());
+        let paths: Vec<_> = of_group.map(|payload| &payload[18..]).collect();
+        assert_eq!(paths, [path.as_bytes()]);
+    }
+}
