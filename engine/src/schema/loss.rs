@@ -53,6 +53,8 @@ pub enum LossReason {
     BufferFull = 10,
     /// A daemon was killed while it stored the record: the log may have it or not.
     DaemonKilled = 11,
+    /// A recorder left the record out to save time.
+    Sampled = 12,
 }
 
 impl LossStage {
@@ -74,7 +76,7 @@ impl LossStage {
 }
 
 impl LossReason {
-    const ALL: [LossReason; 11] = [
+    const ALL: [LossReason; 12] = [
         LossReason::Malformed,
         LossReason::TooLong,
         LossReason::SourceClosed,
@@ -86,6 +88,7 @@ impl LossReason {
         LossReason::Several,
         LossReason::BufferFull,
         LossReason::DaemonKilled,
+        LossReason::Sampled,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -101,6 +104,7 @@ impl LossReason {
             LossReason::Several => "several causes",
             LossReason::BufferFull => "buffer full",
             LossReason::DaemonKilled => "daemon killed",
+            LossReason::Sampled => "sampled by choice",
         }
     }
 
@@ -116,7 +120,7 @@ impl LossReason {
             | LossReason::LogFailed
             | LossReason::Several => LossStage::Log,
             LossReason::Unknown | LossReason::DaemonKilled => LossStage::Crash,
-            LossReason::BufferFull => LossStage::Kernel,
+            LossReason::BufferFull | LossReason::Sampled => LossStage::Kernel,
         }
     }
 

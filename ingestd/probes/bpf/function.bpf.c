@@ -250,9 +250,7 @@ int function_return(void *registers) {
         return 0;
     }
     *depth -= 1;
-    if (now - frame->entered_ns < latency_ns_min)
-        count(FILTERED);
-    else
+    if (!is_short(now - frame->entered_ns, latency_ns_min))
         write_record(registers, frame, now);
     return 0;
 }

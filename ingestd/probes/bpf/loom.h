@@ -15,6 +15,7 @@ enum counter {
     FILTERED,  // pairs that ended sooner than asked for
     LEFT,      // beginnings whose end cannot come any more
     TOO_DEEP,  // beginnings whose end the kernel does not report
+    SAMPLED,   // pairs that are left out to save time
     COUNTERS,
 };
 
@@ -37,6 +38,14 @@ struct {
     __type(key, __u32);
     __type(value, __u32);
 } armed SEC(".maps");
+
+// One word: the least time that is worth a record, apart from the filters, in nanoseconds. The loader raises it to save time.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} least SEC(".maps");
 
 // The recorder's own process, by the id of its namespace. Its events are not recorded.
 const volatile __u32 own_pid;
@@ -72,6 +81,22 @@ static __always_inline void count(__u32 counter) {
     __u64 *total = bpf_map_lookup_elem(&counters, &counter);
     if (total)
         __sync_fetch_and_add(total, 1);
+}
+
+// Whether a time is too short for a record, by the filter or to save time.
+static __always_inline int is_short(__u64 ns, __u64 filter_ns) {
+    __u32 zero = 0;
+    __u64 *least_ns = bpf_map_lookup_elem(&least, &zero);
+
+    if (ns < filter_ns) {
+        count(FILTERED);
+        return 1;
+    }
+    if (least_ns && ns < *least_ns) {
+        count(SAMPLED);
+        return 1;
+    }
+    return 0;
 }
 
 // Reserves space for a record. The drainer polls, so a record wakes nobody.

@@ -153,9 +153,7 @@ static __always_inline void start(struct record *slot, __u64 now) {
     // It was off a processor when the recording began, or its slot is of a thread that was not recorded.
     if (!slot->at_ns)
         return;
-    if (off_ns < off_ns_min) {
-        count(FILTERED);
-    } else {
+    if (!is_short(off_ns, off_ns_min)) {
         slot->is_off = 1;
         slot->off_ns = off_ns;
         slot->cpu = bpf_get_smp_processor_id();

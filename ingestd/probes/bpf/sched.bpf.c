@@ -108,10 +108,8 @@ static __always_inline void stop(struct slot *slot, __u64 now, enum why why, str
         count(UNPAIRED);
         return;
     }
-    if (off_ns_min && (slot->nulls & NO_OFF || slot->off_ns < off_ns_min)) {
-        count(FILTERED);
+    if (is_short(slot->nulls & NO_OFF ? 0 : slot->off_ns, off_ns_min))
         return;
-    }
     record = RESERVE(record);
     if (!record)
         return;

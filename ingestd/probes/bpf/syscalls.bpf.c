@@ -106,10 +106,8 @@ int sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     now = bpf_ktime_get_ns();
     latency_ns = now - slot->entered_ns;
     slot->entered_ns = 0;
-    if (latency_ns < latency_ns_min) {
-        count(FILTERED);
+    if (is_short(latency_ns, latency_ns_min))
         return 0;
-    }
     record = RESERVE(record);
     if (!record)
         return 0;

@@ -1,6 +1,6 @@
 //! The counters of the programs, summed over the CPUs; `bpf/loom.h` has the same numbers.
 
-/// The counts since the programs were armed; `emitted + failed + filtered + unpaired` is the number of ends of events.
+/// The counts since the programs were armed; `emitted + failed + filtered + sampled + unpaired` is the number of ends of events.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that the ring took.
@@ -17,16 +17,27 @@ pub struct Counts {
     pub left: u64,
     /// Calls inside so many others that the kernel does not report their returns.
     pub too_deep: u64,
+    /// Pairs that are left out to save time.
+    pub sampled: u64,
     /// Events that came while the same CPU ran a program.
     pub missed: u64,
 }
 
 /// The number of counters of the programs.
-pub(crate) const COUNTERS: usize = 7;
+pub(crate) const COUNTERS: usize = 8;
 
 impl Counts {
     pub(crate) fn of(totals: [u64; COUNTERS], missed: u64) -> Counts {
-        let [emitted, failed, unpaired, no_slot, filtered, left, too_deep] = totals;
+        let [
+            emitted,
+            failed,
+            unpaired,
+            no_slot,
+            filtered,
+            left,
+            too_deep,
+            sampled,
+        ] = totals;
         Counts {
             emitted,
             failed,
@@ -36,6 +47,7 @@ impl Counts {
             filtered,
             left,
             too_deep,
+            sampled,
             missed,
         }
     }

@@ -98,6 +98,7 @@ pub struct Probe {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
     armed: Array<MapData, u32>,
+    least: Array<MapData, u64>,
     payloads: Payloads,
     drained: u64,
 }
@@ -145,6 +146,7 @@ impl Probe {
             ring: RingBuf::try_from(map(&mut ebpf, "ring"))?,
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters"))?,
             armed: Array::try_from(map(&mut ebpf, "armed"))?,
+            least: Array::try_from(map(&mut ebpf, "least"))?,
             ebpf,
             links,
             payloads,
@@ -171,6 +173,12 @@ impl Probe {
     /// Begins to record.
     pub fn arm(&mut self) -> Result<(), ProbeError> {
         Ok(self.armed.set(0, 1, 0)?)
+    }
+
+    /// From now on, events that take less time have no record, and count as sampled, if they are events that take time.
+    pub fn record_from(&mut self, least: Duration) -> Result<(), ProbeError> {
+        let least_ns = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        Ok(self.least.set(0, least_ns, 0)?)
     }
 
     /// Takes waiting payloads, with their times converted, until `batch` is full. Returns whether the ring is empty.
@@ -216,20 +224,28 @@ impl Probe {
 
     /// The program runs that the kernel skipped.
     fn missed(&self) -> Result<u64, ProbeError> {
-        let mut missed = 0;
+        self.sum("recursion_misses:")
+    }
+
+    /// The processor time of the programs; 0 where the kernel does not measure it, which `MeasuredPrograms` asks for.
+    pub fn run_time(&self) -> Result<Duration, ProbeError> {
+        Ok(Duration::from_nanos(self.sum("run_time_ns:")?))
+    }
+
+    /// The sum of a number that the kernel keeps for each program.
+    fn sum(&self, key: &str) -> Result<u64, ProbeError> {
+        let mut sum = 0;
         for (_, program) in self.ebpf.programs() {
             // A program without a hook is not loaded.
             let Ok(fd) = program.fd() else { continue };
             let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
             let info = std::fs::read_to_string(path).map_err(ProbeError::Counts)?;
-            let line = info
-                .lines()
-                .find_map(|line| line.strip_prefix("recursion_misses:"));
-            missed += line
+            let line = info.lines().find_map(|line| line.strip_prefix(key));
+            sum += line
                 .and_then(|count| count.trim().parse::<u64>().ok())
                 .unwrap_or(0);
         }
-        Ok(missed)
+        Ok(sum)
     }
 }
 

@@ -54,6 +54,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -99,6 +100,7 @@ pub struct Daemon {
     /// The configuration that it started with.
     config: Config,
     inbox: Inbox,
+    programs_ns: Arc<AtomicU64>,
     listener: Listener,
     writer: JoinHandle<Result<(), loom_engine::Error>>,
     /// Identifies the socket's file, so that another daemon's is never removed.
@@ -159,6 +161,8 @@ impl Daemon {
             .ino();
         let clients = Arc::new(Clients::default());
         let (inbox, outlet) = Inbox::new();
+        let metrics = SelfMetrics::new(config.metrics.interval.0);
+        let programs_ns = Arc::clone(metrics.programs_ns());
         let recorder = Recorder::new(
             writer,
             prepared.losses,
@@ -169,7 +173,7 @@ impl Daemon {
                 prepared.clock,
             ),
             Forgetting::new(is_forgettable),
-            SelfMetrics::new(config.metrics.interval.0),
+            metrics,
             durability,
             Arc::clone(&clients),
         );
@@ -211,6 +215,7 @@ impl Daemon {
             .transpose()
             .map_err(|error| DaemonError::Otlp(format!("cannot receive OTLP: {error}")))?;
         Ok(Daemon {
+            programs_ns,
             dir: dir.to_owned(),
             config: config.clone(),
             inbox,
@@ -236,6 +241,11 @@ impl Daemon {
     /// An inlet for a producer in this process.
     pub fn inlet(&self) -> std::io::Result<Inlet> {
         Inlet::open(&self.inbox)
+    }
+
+    /// Where a recording in this process keeps the processor time of its programs in the kernel, for `loom_metrics`.
+    pub fn programs_ns(&self) -> &Arc<AtomicU64> {
+        &self.programs_ns
     }
 
     pub fn dir(&self) -> &Path {

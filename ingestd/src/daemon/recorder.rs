@@ -175,6 +175,7 @@ impl Recorder {
                 LostCause::Kernel => LossReason::BufferFull,
                 LostCause::RingFull => LossReason::Overload,
                 LostCause::DaemonKilled => LossReason::DaemonKilled,
+                LostCause::Sampled => LossReason::Sampled,
             },
             records,
             bytes: None,

@@ -1,6 +1,8 @@
 //! `loom_metrics`: records of the daemon's own work in a built-in source, one for each source that was busy and one for the whole daemon.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use loom_engine::ingest::Writer;
@@ -12,6 +14,7 @@ use loom_engine::{Error, SourceId};
 
 use super::ledger::{Ledger, SourceAccount};
 use super::status::nanos;
+use crate::process_time;
 
 pub(super) struct SelfMetrics {
     /// Zero: nothing is recorded.
@@ -23,6 +26,10 @@ pub(super) struct SelfMetrics {
     before: BTreeMap<SourceId, SourceAccount>,
     all_before: SourceAccount,
     log_before: LogStats,
+    cpu_before: Duration,
+    programs_before_ns: u64,
+    /// The processor time of a recording's programs in the kernel. Relaxed order suffices, because it guards no other memory.
+    programs_ns: Arc<AtomicU64>,
     source: Option<SourceId>,
 }
 
@@ -47,8 +54,10 @@ fn metrics_source() -> SourceDef {
     let numbers = numbers.map(|name| FieldDef::new(name, FieldType::U64));
     let of_whole = of_whole.map(|name| FieldDef::nullable(name, FieldType::U64));
     let name = FieldDef::nullable("source_name", FieldType::Utf8);
+    let times = ["cpu_ns", "programs_ns"].map(|name| FieldDef::nullable(name, FieldType::U64));
+    let fields = numbers.into_iter().chain(of_whole).chain([name]);
     SourceDef {
-        fields: numbers.into_iter().chain(of_whole).chain([name]).collect(),
+        fields: fields.chain(times).collect(),
         ..SourceDef::new(METRICS_SOURCE)
     }
 }
@@ -62,8 +71,16 @@ impl SelfMetrics {
             before: BTreeMap::new(),
             all_before: SourceAccount::default(),
             log_before: LogStats::default(),
+            cpu_before: process_time(),
+            programs_before_ns: 0,
+            programs_ns: Arc::default(),
             source: None,
         }
+    }
+
+    /// Where a recording in this process keeps the processor time of its programs in the kernel.
+    pub(super) fn programs_ns(&self) -> &Arc<AtomicU64> {
+        &self.programs_ns
     }
 
     pub(super) fn reconfigure(&mut self, interval: Duration) {
@@ -123,7 +140,7 @@ impl SelfMetrics {
         self.source = Some(id);
         let mut encoder = PayloadEncoder::new(def.time, &def.fields)?;
         let mut payload = Vec::with_capacity(128);
-        let mut push = |before: &SourceAccount, now: &SourceAccount, rest: [FieldValue<'_>; 5]| {
+        let mut push = |before: &SourceAccount, now: &SourceAccount, rest: [FieldValue<'_>; 7]| {
             let counts = now.counts.since(before.counts);
             let bytes = now.stored_bytes - before.stored_bytes;
             let mut values = [
@@ -144,14 +161,30 @@ impl SelfMetrics {
         let null = FieldValue::Null;
         for (source, name, before, now) in &busy {
             let name = FieldValue::Bytes(name.as_bytes());
-            push(before, now, [null, null, null, null, name])?;
+            push(before, now, [null, null, null, null, name, null, null])?;
             self.before.insert(*source, *now);
         }
         let whole = [stalls, stall_ns, load.connections, load.waiting];
         let [stalls, stall_ns, connections, waiting] = whole.map(FieldValue::U64);
-        let whole = [stalls, stall_ns, connections, waiting, null];
+        let (cpu, programs_ns) = (process_time(), self.programs_ns.load(Ordering::Relaxed));
+        let cpu_ns = FieldValue::U64(nanos(cpu.saturating_sub(self.cpu_before)));
+        // It stays 0 where there is no recording, and where the kernel does not measure programs.
+        let programs = match programs_ns {
+            0 => null,
+            now_ns => FieldValue::U64(now_ns - self.programs_before_ns),
+        };
+        let whole = [
+            stalls,
+            stall_ns,
+            connections,
+            waiting,
+            null,
+            cpu_ns,
+            programs,
+        ];
         push(&self.all_before, &all, whole)?;
         (self.all_before, self.log_before) = (all, log);
+        (self.cpu_before, self.programs_before_ns) = (cpu, programs_ns);
         self.recorded = Instant::now();
         Ok(())
     }

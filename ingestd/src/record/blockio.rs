@@ -33,6 +33,7 @@ pub fn blockio(
             unpaired: "requests that were issued before the recording, and flushes, which the kernel issues unseen",
             under_way: Blockio::under_way,
             is_over: |_| Ok(None),
+            least: None,
         },
     )))
 }

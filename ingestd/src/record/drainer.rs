@@ -5,6 +5,7 @@
 //! threads move the records of a tick together: each hand-over wakes a thread, which costs as much as many records, and takes time from the recorded
 //! program.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use loom_engine::schema::SourceDef;
 use loom_probes::{BATCH_BYTES, Clock, Counts, Probe, ProbeError, Selection, TICK, real_time};
 
 use super::Capture;
-use super::kernel_losses::{KernelLoss, KernelLosses};
+use super::kernel_losses::{KernelLoss, KernelLosses, SAMPLED};
 use super::outlet::Outlet;
-use super::tally::Ending;
+use super::tally::{Ending, Tally};
 use crate::protocol::Shape;
 use crate::{counted, quoted, wall_clock};
 
@@ -76,11 +77,12 @@ impl Probed {
     ) -> anyhow::Result<(Ending, Probe)> {
         let kind = &self.kind;
         let (sender, queue) = bounded(QUEUE_BATCHES);
+        let tally = Arc::clone(outlet.tally());
         let (last, handed_over) = thread::scope(|scope| {
             let drainer = thread::Builder::new()
                 .name("loom-drainer".to_owned())
                 .spawn_scoped(scope, move || {
-                    empty(self.probe, self.losses, kind, &sender, stop)
+                    empty(self.probe, self.losses, kind, &sender, &tally, stop)
                 })
                 .context("cannot start a thread")?;
             let handed_over = queue.iter().try_for_each(|drained| match drained {
@@ -91,7 +93,10 @@ impl Probed {
                         false => outlet.push_at_once(kind.shape, &payloads),
                     }
                 }
-                Drained::Lost(loss) => outlet.lost(loss.records, loss.span, loss.why),
+                Drained::Lost(KernelLoss { records, span, why }) => match why {
+                    SAMPLED => outlet.sampled(records, span, why),
+                    _ => outlet.lost(records, span, why),
+                },
             });
             // The closed queue ends the drainer.
             drop(queue);
@@ -120,6 +125,10 @@ impl Capture for Probed {
         )
     }
 
+    fn least(&self) -> Option<Duration> {
+        self.kind.least
+    }
+
     fn begin(&mut self) -> anyhow::Result<()> {
         self.losses = KernelLosses::new(wall_clock());
         Ok(self.probe.arm()?)
@@ -143,6 +152,8 @@ pub(super) struct Kind {
     pub(super) under_way: fn(&mut Probe) -> Result<u64, ProbeError>,
     /// The reason why no more events can come.
     pub(super) is_over: fn(&mut Probe) -> Result<Option<&'static str>, ProbeError>,
+    /// The least time of an event that is recorded, if events take time.
+    pub(super) least: Option<Duration>,
 }
 
 /// Finds out whether the selected processes have ended, if nothing else is recorded.
@@ -164,6 +175,7 @@ fn empty(
     mut losses: KernelLosses,
     kind: &Kind,
     queue: &Sender<Drained>,
+    tally: &Tally,
     stop: &AtomicBool,
 ) -> anyhow::Result<Last> {
     let real_time = real_time();
@@ -176,6 +188,8 @@ fn empty(
             looked = Some(Instant::now());
             clock = Clock::take();
             clock_error_ns = clock_error_ns.max(clock.error_ns);
+            probe.record_from(tally.least())?;
+            tally.set_program_time(probe.run_time()?);
             let before = wall_clock();
             let counts = probe.counts()?;
             let lost = losses.look(&counts, before, wall_clock());

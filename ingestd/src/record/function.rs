@@ -27,6 +27,7 @@ pub fn function(
             unpaired: "calls that began before the recording, or in a process before it forked",
             under_way: Function::under_way,
             is_over: is_over(&filter.selection),
+            least: Some(filter.latency_min),
         },
     )))
 }

@@ -10,6 +10,8 @@ use loom_probes::Counts;
 const ALLOWANCE_NS: i64 = 10_000_000;
 
 const NO_ROOM: &str = "the kernel had no room for them";
+/// The reason why records are left out by choice.
+pub(super) const SAMPLED: &str = "they were shorter than the budget of the recording allows";
 const TOO_DEEP: &str =
     "they were calls inside more than 64 others, whose returns the kernel does not report";
 
@@ -31,6 +33,8 @@ pub(super) struct KernelLosses {
     unseen: u64,
     /// Calls whose end the kernel did not report.
     too_deep: u64,
+    /// Events left out to save time.
+    sampled: u64,
 }
 
 impl KernelLosses {
@@ -41,6 +45,7 @@ impl KernelLosses {
             failed: 0,
             unseen: 0,
             too_deep: 0,
+            sampled: 0,
         }
     }
 
@@ -54,14 +59,16 @@ impl KernelLosses {
         let too_deep = counts.too_deep;
         let unseen = counts.lost() - counts.failed - too_deep;
         let first = Timestamp(self.looked.min(before).0 - ALLOWANCE_NS);
-        let full = KernelLoss {
-            records: counts.failed - self.failed,
+        let until_now = |records, why| KernelLoss {
+            records,
             span: TimeRange {
                 first,
                 last: Timestamp(after.max(before).0 + ALLOWANCE_NS),
             },
-            why: NO_ROOM,
+            why,
         };
+        let full = until_now(counts.failed - self.failed, NO_ROOM);
+        let sampled = until_now(counts.sampled - self.sampled, SAMPLED);
         // An event whose beginning was missed may end at any later time.
         let until_ever = |records, why| KernelLoss {
             records,
@@ -78,8 +85,9 @@ impl KernelLosses {
             failed: counts.failed,
             unseen,
             too_deep,
+            sampled: counts.sampled,
         };
-        let mut losses = vec![full, unseen_now, too_deep_now];
+        let mut losses = vec![full, unseen_now, too_deep_now, sampled];
         losses.retain(|loss| loss.records > 0);
         losses
     }
@@ -110,6 +118,10 @@ mod tests {
         counts.too_deep = 3;
         let [too_deep] = losses.look(&counts, at(12), at(12)).try_into().unwrap();
         assert_eq!((too_deep.records, too_deep.why), (3, TOO_DEEP));
+        counts.sampled = 4;
+        let [sampled] = losses.look(&counts, at(13), at(13)).try_into().unwrap();
+        assert_eq!((sampled.records, sampled.why), (4, SAMPLED));
+        assert_eq!(sampled.span.last, Timestamp(13 * SECOND + ALLOWANCE_NS));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! connection to the daemon, until it ends or the recording stops; everything that it took is stored.
 
 mod blockio;
+mod budget;
 mod cgroups;
 mod command;
 mod devices;
@@ -24,7 +25,7 @@ mod tcp;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use crate::client::{ClientError, LastingClient, LastingOptions, Outcome};
 use crate::daemon::Daemon;
 use crate::protocol::ErrorCode;
 pub use blockio::blockio;
+pub use budget::{Meter, Share, Usage};
 pub use cgroups::cgroups;
 pub use command::{json, lines};
 pub use function::function;
@@ -78,6 +80,11 @@ pub trait Capture: Send {
         false
     }
 
+    /// The least time of an event that it records; `None` if events take no time, so that it cannot record less.
+    fn least(&self) -> Option<Duration> {
+        None
+    }
+
     /// Begins to record: `run` stores everything that happens after this returns.
     fn begin(&mut self) -> anyhow::Result<()> {
         Ok(())
@@ -110,6 +117,8 @@ struct Running {
 pub struct Recording {
     captures: Vec<Running>,
     stop: Arc<AtomicBool>,
+    /// Where the daemon of this process finds the time of the programs in the kernel.
+    programs_ns: Option<Arc<AtomicU64>>,
 }
 
 impl Recording {
@@ -150,10 +159,11 @@ impl Recording {
         let mut recording = Recording {
             captures: Vec::new(),
             stop: Arc::clone(&stop),
+            programs_ns: own.map(|daemon| Arc::clone(daemon.programs_ns())),
         };
         for mut capture in captures {
             let source = capture.source().name.clone();
-            let tally = Arc::new(Tally::default());
+            let tally = Arc::new(Tally::new(capture.least()));
             let mut client = connect(dir, &source, &waiting)?;
             let def = capture.source();
             let fields = def.fields.len();
@@ -191,6 +201,10 @@ impl Recording {
             && !captures.clone().any(|running| running.tally.has_failed())
         {
             std::thread::sleep(TICK);
+            if let Some(kept) = &self.programs_ns {
+                let ns = self.program_time().as_nanos();
+                kept.store(u64::try_from(ns).unwrap_or(u64::MAX), Ordering::Relaxed);
+            }
             look(self);
         }
     }
@@ -199,6 +213,17 @@ impl Recording {
     pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
         let running = self.captures.iter();
         running.map(|running| (running.source.as_str(), &*running.tally))
+    }
+
+    /// The processor time of the programs in the kernel.
+    pub(super) fn program_time(&self) -> Duration {
+        self.tallies().map(|(_, tally)| tally.program_time()).sum()
+    }
+
+    /// Doubles the least time of the events that are recorded. Returns the captures that can, with their new times.
+    pub(super) fn record_less(&self) -> impl Iterator<Item = (&str, Duration)> {
+        self.tallies()
+            .filter_map(|(source, tally)| Some((source, tally.double_least()?)))
     }
 
     /// Ends all captures, and stores the records that they took.

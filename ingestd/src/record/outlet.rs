@@ -46,6 +46,10 @@ impl Outlet {
         &self.name
     }
 
+    pub(super) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
     /// Pushes payloads.
     pub(super) fn push(&self, shape: Shape, payloads: &[u8], records: u64) -> anyhow::Result<()> {
         let pushed = (self.client.borrow_mut()).push_batch(self.source, shape, payloads);
@@ -84,6 +88,13 @@ impl Outlet {
             self.or_fail(reported)?;
         }
         Ok(())
+    }
+
+    /// Enters records in the ledger that were left out to save time.
+    pub(super) fn sampled(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
+        self.tally.add_sampled(records);
+        let reported = (self.client.borrow_mut()).report_sampled(&self.name, records, span, why);
+        self.or_fail(reported)
     }
 
     /// Enters rows in the ledger that could not become records.

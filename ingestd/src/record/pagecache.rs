@@ -30,6 +30,7 @@ pub fn pagecache(
             // An event has no duration.
             under_way: |_| Ok(0),
             is_over: |_| Ok(None),
+            least: None,
         },
     )))
 }

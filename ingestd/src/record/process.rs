@@ -21,6 +21,7 @@ pub fn process(filter: &Processes, source: String) -> anyhow::Result<Box<dyn Cap
             // An event has no duration.
             under_way: |_| Ok(0),
             is_over: is_over(&filter.selection),
+            least: None,
         },
     )))
 }

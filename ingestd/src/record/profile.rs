@@ -4,6 +4,7 @@
 //! visible, so that no query finds a sample without its stack.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use flume::{Receiver, Sender, bounded};
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
@@ -39,6 +40,7 @@ pub fn profile(
             unpaired: "samples that nobody began",
             under_way: Profile::under_way,
             is_over: is_over(&filter.selection),
+            least: filter.off_min,
         },
     );
     let stacks = stack(stacks);
@@ -85,6 +87,10 @@ impl Capture for Samples {
             Capability::DacReadSearch,
             Capability::Syslog,
         ]
+    }
+
+    fn least(&self) -> Option<Duration> {
+        self.probed.least()
     }
 
     fn begin(&mut self) -> anyhow::Result<()> {

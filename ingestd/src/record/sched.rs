@@ -22,6 +22,7 @@ pub fn sched(filter: &Sched, source: String) -> anyhow::Result<Box<dyn Capture>>
             unpaired: "threads that already ran when the recording began",
             under_way: Sched::under_way,
             is_over: is_over(&filter.selection),
+            least: Some(filter.off_min),
         },
     )))
 }

@@ -22,6 +22,7 @@ pub fn syscalls(filter: &Syscalls, source: String) -> anyhow::Result<Box<dyn Cap
             unpaired: "calls that began before the recording, and first returns of new threads",
             under_way: Syscalls::under_way,
             is_over: is_over(&filter.selection),
+            least: Some(filter.latency_min),
         },
     )))
 }

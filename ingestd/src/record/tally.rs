@@ -1,16 +1,62 @@
 //! The counts of a running capture, for the screen, and its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The counts of a running capture. Relaxed order suffices, because they guard no other memory.
 #[derive(Debug, Default)]
 pub struct Tally {
     records: AtomicU64,
     lost: AtomicU64,
+    sampled: AtomicU64,
     failed: AtomicBool,
+    /// The processor time of its programs in the kernel.
+    program_ns: AtomicU64,
+    /// The least time of an event that is recorded, if its events take time.
+    least_ns: Option<AtomicU64>,
 }
 
+/// The least time if a recording without one is over its budget.
+const LEAST_NS: u64 = 1_000;
+
 impl Tally {
+    /// The tally of a capture that records events from this time on, if they take time.
+    pub(super) fn new(least: Option<Duration>) -> Tally {
+        let ns = |least: Duration| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        Tally {
+            least_ns: least.map(|least| AtomicU64::new(ns(least))),
+            ..Tally::default()
+        }
+    }
+
+    /// Records left out to save time.
+    pub fn sampled(&self) -> u64 {
+        self.sampled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn program_time(&self) -> Duration {
+        Duration::from_nanos(self.program_ns.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_program_time(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.program_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// The least time of an event that is recorded.
+    pub(super) fn least(&self) -> Duration {
+        let ns = self.least_ns.as_ref();
+        Duration::from_nanos(ns.map_or(0, |ns| ns.load(Ordering::Relaxed)))
+    }
+
+    /// Doubles the least time, if events take time. Returns it then.
+    pub(super) fn double_least(&self) -> Option<Duration> {
+        let ns = self.least_ns.as_ref()?;
+        let doubled = ns.load(Ordering::Relaxed).saturating_mul(2).max(LEAST_NS);
+        ns.store(doubled, Ordering::Relaxed);
+        Some(Duration::from_nanos(doubled))
+    }
+
     /// Records passed to the daemon.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
@@ -32,6 +78,10 @@ impl Tally {
 
     pub(super) fn add_lost(&self, records: u64) {
         self.lost.fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_sampled(&self, records: u64) {
+        self.sampled.fetch_add(records, Ordering::Relaxed);
     }
 
     pub(super) fn fail(&self) {

@@ -21,6 +21,7 @@ pub fn tcp(filter: &Tcp, source: String) -> anyhow::Result<Box<dyn Capture>> {
             // An event has no duration.
             under_way: |_| Ok(0),
             is_over: |_| Ok(None),
+            least: None,
         },
     )))
 }

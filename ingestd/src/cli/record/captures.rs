@@ -10,8 +10,8 @@ use clap::{CommandFactory, Parser};
 use ingestd::config::{ByteSize, Span};
 use ingestd::record::{
     ARGS_MAX, Argument, Capture, Cgroup, Function, HZ_MAX, NAME_BYTES_MAX, Packets, Processes,
-    Profile, Sched, Selection, Syscalls, Target, Tcp, ValueType, blockio, function, json, lines,
-    number_of, pagecache, process, profile, sched, syscalls, tcp,
+    Profile, Sched, Selection, Share, Syscalls, Target, Tcp, ValueType, blockio, function, json,
+    lines, number_of, pagecache, process, profile, sched, syscalls, tcp,
 };
 
 use crate::cli::declared::declared;
@@ -29,6 +29,10 @@ pub(super) struct Whole {
     /// How long to wait for the next daemon if the current one ends [default: 60s]
     #[arg(long, value_name = "TIME")]
     pub(super) patience: Option<Span>,
+    /// Processor time of the recording, such as 2% of one processor: over it for 5 seconds, events below 1us are left out and counted, then below
+    /// 2us, and so on
+    #[arg(long, value_name = "SHARE")]
+    pub(super) budget: Option<Share>,
 }
 
 /// The threads to record; all if no option is given.
@@ -515,15 +519,20 @@ pub(super) fn merged<'a>(wholes: impl Iterator<Item = &'a Whole>) -> anyhow::Res
         seconds,
         keep,
         patience,
+        budget,
     } in wholes
     {
         let is_twice = seconds.is_some() && merged.seconds.is_some()
             || keep.is_some() && merged.keep.is_some()
-            || patience.is_some() && merged.patience.is_some();
+            || patience.is_some() && merged.patience.is_some()
+            || budget.is_some() && merged.budget.is_some();
         if is_twice {
-            bail!("--seconds, --keep and --patience are of the whole recording; give each once");
+            bail!(
+                "--seconds, --keep, --patience and --budget are of the whole recording; give each once"
+            );
         }
         merged.patience = merged.patience.or(*patience);
+        merged.budget = merged.budget.or(*budget);
         merged.seconds = merged.seconds.or(*seconds);
         merged.keep = merged.keep.or(*keep);
     }

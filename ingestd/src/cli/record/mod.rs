@@ -18,7 +18,7 @@ use ingestd::client::{Client, ClientError, LastingOptions, PATIENCE};
 use ingestd::config::{ByteSize, Config, Span};
 use ingestd::daemon::Daemon;
 use ingestd::quoted;
-use ingestd::record::{Capture, Recorded, Recording, cgroups};
+use ingestd::record::{Capture, Meter, Recorded, Recording, Usage, cgroups};
 
 use super::signals;
 use super::stdout::{complain, say};
@@ -122,6 +122,17 @@ impl Args {
             captures.push(cgroups()?);
         }
         Recording::check(&captures)?;
+        if whole.budget.is_some() && captures.iter().all(|capture| capture.least().is_none()) {
+            bail!(
+                "cannot apply --budget: no capture can record less; give one of syscalls, sched, function and profile --off-cpu, or omit --budget"
+            );
+        }
+        let mut meter = Meter::new(whole.budget);
+        if meter.is_blind() {
+            complain(
+                "the budget is of this process alone: to include its programs in the kernel, run it with CAP_SYS_ADMIN or set the sysctl kernel.bpf_stats_enabled to 1",
+            );
+        }
         let daemon = if runs {
             None
         } else {
@@ -132,6 +143,7 @@ impl Args {
             daemon.as_ref(),
             captures,
             whole.seconds,
+            &mut meter,
             LastingOptions {
                 name: String::new(),
                 patience: whole.patience.map_or(PATIENCE, |Span(time)| time),
@@ -141,7 +153,8 @@ impl Args {
         );
         let stopped = daemon.map_or(Ok(()), Daemon::stop);
         // The counts are printed even if the daemon failed; its error comes last.
-        let code = report(&recorded?)?;
+        let (recorded, usage) = recorded?;
+        let code = report(&recorded, usage)?;
         stopped?;
         Ok(code)
     }
@@ -153,9 +166,10 @@ fn record(
     own: Option<&Daemon>,
     captures: Vec<Box<dyn Capture>>,
     seconds: Option<u64>,
+    meter: &mut Meter,
     waiting: LastingOptions,
     lines: &Lines,
-) -> anyhow::Result<Vec<Recorded>> {
+) -> anyhow::Result<(Vec<Recorded>, Usage)> {
     let shown = dir.display().to_string();
     let queries: Vec<_> = captures
         .iter()
@@ -184,9 +198,13 @@ fn record(
     let mut screen = Screen::new(&recording, lines);
     let is_over =
         || interrupted.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
-    recording.wait(is_over, |recording| screen.show(recording));
+    recording.wait(is_over, |recording| {
+        let (latest, _) = meter.look(recording);
+        screen.show(recording, latest);
+    });
     screen.clear();
-    Ok(recording.stop())
+    let (_, usage) = meter.look(&recording);
+    Ok((recording.stop(), usage))
 }
 
 /// Whether a daemon runs on the directory.
@@ -220,8 +238,9 @@ fn start(dir: &Path, keep: Option<ByteSize>) -> anyhow::Result<Daemon> {
 }
 
 /// Prints the notes about each source, and then its counts.
-fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
+fn report(recorded: &[Recorded], usage: Usage) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
+    complain(format_args!("the recording took {usage}"));
     for Recorded { source, ending, .. } in recorded {
         match ending {
             Ok(ending) => {
@@ -240,12 +259,16 @@ fn report(recorded: &[Recorded]) -> anyhow::Result<ExitCode> {
             if counts.refused > 0 || outcome.unsure > 0 {
                 code = ExitCode::FAILURE;
             }
+            let sampled = match recorded.tally.sampled() {
+                0 => String::new(),
+                records => format!(" sampled={records}"),
+            };
             let unsure = match outcome.unsure {
                 0 => String::new(),
                 records => format!(" unsure={records}"),
             };
             say(format_args!(
-                "source={source} received={} stored={} refused={} dropped={} kernel_lost={}{unsure}",
+                "source={source} received={} stored={} refused={} dropped={} kernel_lost={}{sampled}{unsure}",
                 counts.received,
                 counts.stored,
                 counts.refused,

@@ -225,6 +225,17 @@ impl LastingClient {
         self.ask(|client| client.report_lost(source, records, span, reason))
     }
 
+    /// Reports records that were left out by choice, as [`Client::report_sampled`] does.
+    pub fn report_sampled(
+        &mut self,
+        source: &str,
+        records: u64,
+        span: TimeRange,
+        reason: &str,
+    ) -> Result<(), ClientError> {
+        self.ask(|client| client.report_sampled(source, records, span, reason))
+    }
+
     /// The result that is known now.
     pub fn outcome(&self) -> Outcome {
         let mut counts = self.before;

@@ -291,6 +291,17 @@ impl Client {
         self.report_lost_by(LostCause::Kernel, source, records, span, reason)
     }
 
+    /// The same for records that the recorder left out by choice, to save time.
+    pub fn report_sampled(
+        &self,
+        source: &str,
+        records: u64,
+        span: TimeRange,
+        reason: &str,
+    ) -> Result<(), ClientError> {
+        self.report_lost_by(LostCause::Sampled, source, records, span, reason)
+    }
+
     fn report_lost_by(
         &self,
         cause: LostCause,

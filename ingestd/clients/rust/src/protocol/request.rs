@@ -90,6 +90,8 @@ pub enum LostCause {
     RingFull,
     /// In a daemon that was killed while it stored them: the log may have them or not.
     DaemonKilled,
+    /// In the kernel, by choice: the recorder left them out to save time.
+    Sampled,
 }
 
 /// One frame of a client.
@@ -205,6 +207,7 @@ const UNSURE: u8 = 0x12;
 const PIN: u8 = 0x13;
 const PIN_SPAN: u8 = 0x14;
 const DEFINE_AGAIN: u8 = 0x15;
+const SAMPLED: u8 = 0x16;
 
 impl<'a> Request<'a> {
     /// Decodes the frame with this header and body; the body must have the header's length.
@@ -235,6 +238,7 @@ impl<'a> Request<'a> {
             PIN => "pin",
             PIN_SPAN => "pin span",
             DEFINE_AGAIN => "define again",
+            SAMPLED => "sampled",
             unknown => return Err(Malformed::UnknownKind(unknown)),
         };
         let mut cursor = Cursor::new(name, body);
@@ -287,13 +291,14 @@ impl<'a> Request<'a> {
                     capacity_bytes: cursor.u64()?,
                 }
             }
-            LOST | DROPPED | UNSURE => Request::Lost {
+            LOST | DROPPED | UNSURE | SAMPLED => Request::Lost {
                 request,
                 records: cursor.u64()?,
                 span: cursor.span()?,
                 cause: match header.kind {
                     LOST => LostCause::Kernel,
                     DROPPED => LostCause::RingFull,
+                    SAMPLED => LostCause::Sampled,
                     _ => LostCause::DaemonKilled,
                 },
                 source: cursor.text()?,
@@ -427,6 +432,7 @@ impl<'a> Request<'a> {
                     LostCause::Kernel => LOST,
                     LostCause::RingFull => DROPPED,
                     LostCause::DaemonKilled => UNSURE,
+                    LostCause::Sampled => SAMPLED,
                 };
                 write_frame(out, kind, None, |body| {
                     body.extend_from_slice(&request.get().to_le_bytes());
@@ -583,7 +589,7 @@ mod tests {
         #[test]
         fn a_report_of_losses_survives_its_encoding(
             number in 1u32.., records: u64, first: i64, last: i64, a in "\\PC{0,40}", b in "\\PC{0,200}",
-            cause in prop::sample::select(vec![LostCause::Kernel, LostCause::RingFull, LostCause::DaemonKilled]),
+            cause in prop::sample::select(vec![LostCause::Kernel, LostCause::RingFull, LostCause::DaemonKilled, LostCause::Sampled]),
         ) {
             let request = RequestId::new(number).unwrap();
             let span = TimeRange { first: Timestamp(first), last: Timestamp(last) };
