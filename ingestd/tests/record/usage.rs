@@ -126,10 +126,13 @@ fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
         })
         .collect();
     let first = kinds.iter().position(|kind| *kind == "start").unwrap();
-    let begin = ["start", "query", "query"];
-    assert_eq!(kinds[first..first + 3], begin, "{said}");
-    assert!(kinds[first + 3..].starts_with(&["note"]), "{said}");
-    assert!(kinds.ends_with(&["note", "counts", "counts"]), "{said}");
+    // The third query and the third counts are of the control groups.
+    let begin = ["start", "query", "query", "query"];
+    assert_eq!(kinds[first..first + 4], begin, "{said}");
+    assert!(kinds[first + 4..].starts_with(&["note"]), "{said}");
+    let end = ["note", "counts", "counts", "counts"];
+    assert!(kinds.ends_with(&end), "{said}");
+    says(&said, " of a processor, ");
 }
 
 #[test]
