@@ -1,3 +1,5 @@
+//! The processor time of this process, for its own metrics and for the budget of a recording.
+
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};

@@ -8,7 +8,8 @@ use loom_tests::command::{run, says};
 
 use super::scene::{has_source, interrupt, may_record, recording, scene};
 
-// case Recording: losses
+// G9
+// case Recording: over its budget
 #[test]
 fn over_its_budget_a_recording_leaves_out_short_events_and_counts_each() {
     if !may_record() {

@@ -97,6 +97,7 @@ Recording | something that is missing | one message, and no directory is created
 Recording | a program or a daemon that ends | earlier records are kept
 Recording | a service, watched as README.md says | rows for each query
 Recording | objects and sources | the same bytes
+Recording | over its budget | the shortest events are left out, and each is counted
 Help | a word to complete | in bash, zsh and fish
 Help | a page of the manual | for each command and key
 Help | a key of the configuration | equal to the code
