@@ -208,7 +208,7 @@ def ring(loom, source):
     return descriptors[0], memoryview(mmap.mmap(descriptors[0], CAPACITY + 12288)).cast("Q")
 
 def given_back(descriptor):
-    while os.fstat(descriptor).st_blocks * 512 > 4096:
+    while os.fstat(descriptor).st_blocks * 512 > 2 * mmap.PAGESIZE:
         time.sleep(0.01)
 
 def word(at, value=None):

@@ -101,9 +101,9 @@ impl Lent {
         self.store(TAKEN_RECORDS_OFFSET, records);
         // The mark comes first: a reader that finds an empty page then finds the reason too.
         self.let_go(EMPTIED);
-        self.memory.give_pages_back(0, PAGE_BYTES);
+        self.memory.give_back(0, PAGE_BYTES);
         let rest = RECORDS_OFFSET - TAIL_PAGE + self.memory.capacity_bytes() as usize;
-        self.memory.give_pages_back(TAIL_PAGE, rest);
+        self.memory.give_back(TAIL_PAGE, rest);
     }
 
     fn let_go(&self, mark: u64) {

@@ -47,7 +47,7 @@ impl Producer {
         let end = self.end();
         let (head, storing) = (self.mark(HEAD_OFFSET), self.mark(STORING_OFFSET).min(end));
         let (unsure, rest) = if self.mark(CLOSED_OFFSET) == EMPTIED {
-            // Its records are zeroes by now, but the count is known.
+            // Its records may be zeroes by now, but the count is known.
             let taken = self.mark(TAKEN_RECORDS_OFFSET);
             self.set(TAKEN_RECORDS_OFFSET, self.pushed());
             (self.pushed().saturating_sub(taken), end)

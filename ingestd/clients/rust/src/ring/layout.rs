@@ -14,6 +14,7 @@ pub const CAPACITY_OFFSET: usize = 16;
 pub const CLOCK_OFFSET: usize = 24;
 pub const WHEN_FULL_OFFSET: usize = 32;
 
+/// The unit of this layout, whatever the length of the machine's pages.
 pub const PAGE_BYTES: usize = 4096;
 /// The second page, which only the consumer writes. Words that change at different times are on different cache lines.
 pub const HEAD_OFFSET: usize = PAGE_BYTES;
@@ -47,7 +48,7 @@ const _: () = assert!(slot_bytes(RECORD_BYTES_MAX) <= CAPACITY_BYTES_MIN as usiz
 pub const CLOSED: u64 = 1;
 /// *Closed*: the daemon has let go of the ring, and changes nothing in it any more.
 pub const LET_GO: u64 = 2;
-/// *Closed*: as `LET_GO`, and the ring's memory is freed apart from the page of this word. Records that were pushed too late are lost.
+/// *Closed*: as `LET_GO`, and the ring's memory is freed apart from the machine's page with this word. Records that were pushed too late are lost.
 pub const EMPTIED: u64 = 3;
 
 /// The reaction of a producer to a full ring, from the source's `on_overload`.

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::error::RingError;
 use super::layout::{
-    CAPACITY_OFFSET, HEAD_OFFSET, PAGE_BYTES, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
+    CAPACITY_OFFSET, HEAD_OFFSET, RECORDS_OFFSET, TAIL_OFFSET, WORD_BYTES, capacity_of,
 };
 use super::protocol::{Mark, Memory};
 
@@ -85,30 +86,28 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Frees the memory of whole pages of the mapping in every process that maps them: they read as zeroes from then on.
-    pub fn give_pages_back(&self, from: usize, bytes: usize) {
-        assert!(
-            from.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES),
-            "{from} and {bytes} are whole pages"
-        );
-        if bytes == 0 {
+    /// Frees the memory of a range of the mapping in every process that maps it, as far as it has whole pages of this machine. They read as zeroes from
+    /// then on.
+    pub fn give_back(&self, from: usize, bytes: usize) {
+        let pages = whole_pages(from..from + bytes, rustix::param::page_size());
+        if pages.is_empty() {
             return;
         }
         // SAFETY: the call checks that the range lies in the mapping. All access by this process is through atomics, so nothing assumes that the
         // words keep their values.
         let given_back = unsafe {
             self.map
-                .unchecked_advise_range(UncheckedAdvice::Remove, from, bytes)
+                .unchecked_advise_range(UncheckedAdvice::Remove, pages.start, pages.len())
         };
         given_back.expect("a memfd takes pages of its mapping back");
     }
 
-    /// As `give_pages_back`, for the pages of so many bytes of records from a position on. Both are whole pages.
+    /// As `give_back`, for so many bytes of records from a position on.
     pub fn give_records_back(&self, at: u64, bytes: u64) {
         let place = at & (self.capacity_bytes - 1);
         let to_end = bytes.min(self.capacity_bytes - place);
-        self.give_pages_back(RECORDS_OFFSET + place as usize, to_end as usize);
-        self.give_pages_back(RECORDS_OFFSET, (bytes - to_end) as usize);
+        self.give_back(RECORDS_OFFSET + place as usize, to_end as usize);
+        self.give_back(RECORDS_OFFSET, (bytes - to_end) as usize);
     }
 
     /// A word of the first three pages.
@@ -136,6 +135,11 @@ impl Shared {
                 .cast::<AtomicU64>()
         }
     }
+}
+
+/// The pages that lie in a range of a mapping as a whole. A machine's pages may be longer than those of the layout, so one may also hold bytes that stay.
+fn whole_pages(range: Range<usize>, page_bytes: usize) -> Range<usize> {
+    range.start.next_multiple_of(page_bytes)..range.end / page_bytes * page_bytes
 }
 
 fn map(file: &File, bytes: usize) -> Result<MmapRaw, RingError> {
@@ -188,5 +192,25 @@ impl Memory for Shared {
     #[inline]
     fn load_word(&self, at: u64) -> u64 {
         self.record_word(at).load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_page_is_freed_if_all_its_bytes_are(from in 0..40usize, units in 0..200usize, shift in 12..=16u32) {
+            // The layout's pages are the units.
+            let (unit, page) = (4096, 1usize << shift);
+            let range = from * unit..(from + units) * unit;
+            let freed = whole_pages(range.clone(), page);
+            for at in (0..300 * unit).step_by(page) {
+                let is_whole = (at..at + page).step_by(unit).all(|at| range.contains(&at));
+                prop_assert_eq!(freed.contains(&at), is_whole, "{} in {:?}", at, range);
+            }
+        }
     }
 }
