@@ -6,9 +6,11 @@ tests/FLEET.md has its figures.
 
 Two real hosts answer first, through a proxy that counts. Then more and more stand-ins, in a process of their own, replay one host's answers
 at once, which shows the client's own part. With `records`, it measures the archiver on the records of the demonstration, and Spark with one
-partition, from the directory and from a host.
+partition, from the directory and from a host. With `fleet [HOSTS]`, it asks that many stand-ins (10,000) for an exact p99.99: by one
+client, the same while 1 % of the hosts fail, and by one of ten regions that each merge the answers of their hosts.
 """
 
+import math
 import multiprocessing
 import os
 import resource
@@ -30,7 +32,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 import loom_duckdb  # noqa: E402
 from loom_duckdb.spark import LoomDataSource  # noqa: E402
-from standins import Answers, Recorder, StandIn  # noqa: E402
+from standins import Answers, Behaviour, Crowd, Recorder, StandIn  # noqa: E402
 
 from conftest import TOKEN, CountingProxy, Host, askers, cpu_ticks, free_port, requests  # noqa: E402
 
@@ -47,6 +49,14 @@ QUESTIONS: dict[str, Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]] = {
     "aggregate, 60 buckets": lambda fleet: fleet.aggregate("request", "latency_us", bucket="1 second"),
     "p99, 60 buckets": lambda fleet: fleet.quantiles("request", "latency_us", [0.99], bucket="1 second"),
 }
+
+TAIL = 0.9999
+# A fleet's hosts, those of a region, and those that share a process. The rounds of a quantile, at which hosts fail in turn.
+FLEET, REGIONS, CROWD = 10_000, 10, 2500
+ROUNDS = [b"host_snapshot", b"host_histogram", b"host_scan"]
+# The questions of a region to its hosts: bins, and the values of one bin.
+BINS = "SELECT lower, upper, count FROM host_histogram('request', 'latency_us')"
+VALUES = "SELECT latency_us AS value, count(*) AS n FROM host_scan('request', index := 'latency_us', v_min := {}, v_max := {}) GROUP BY ALL"
 
 
 class TimedFleet(loom_duckdb.Fleet):
@@ -172,6 +182,63 @@ def replay(answers: Answers, hosts_n: int, started: Connection) -> None:
     time.sleep(3600)
 
 
+def of_fleet(hosts_n: int) -> None:
+    """Ask a whole fleet by each plan, and print the time, the client's CPU time, and the bytes of the hosts."""
+    with tempfile.TemporaryDirectory() as folder:
+        real = host(Path(folder) / "one", 1)
+        recorder = Recorder(real.port)
+        one = loom_duckdb.Fleet({"one": recorder.address}, TOKEN)
+        # All hosts are alike, so the fleet's quantile is that of each.
+        expected = one.quantiles("request", "latency_us", [TAIL]).table["value"].to_pylist()
+        assert of_region(one) == expected
+        real.stop()
+    # The last of them, as many as a fleet, fail where the first do not.
+    failing = [Behaviour(breaks_at=ROUNDS[number % len(ROUNDS)]) for number in range(hosts_n // 100)]
+    behaviours = [Behaviour()] * hosts_n + failing
+    crowds = [Crowd(recorder.answers, behaviours[first : first + CROWD]) for first in range(0, len(behaviours), CROWD)]
+    addresses = {f"host-{number}": address for number, address in enumerate(address for crowd in crowds for address in crowd.addresses)}
+    names = list(addresses)
+
+    def ask(plan: str, asked: list[str], question: Callable[[loom_duckdb.Fleet], list[int]]) -> None:
+        fleet = loom_duckdb.Fleet({name: addresses[name] for name in asked}, TOKEN, timeout_s=600, allow_missing=True)
+        sent, began, cpu = sum(crowd.bytes for crowd in crowds), time.monotonic(), cpu_ms()
+        assert question(fleet) == expected
+        wall, cpu = time.monotonic() - began, (cpu_ms() - cpu) / 1000
+        megabytes = (sum(crowd.bytes for crowd in crowds) - sent) / 1e6
+        print(f"{plan:<24}{len(asked):>6} hosts{wall:>8.1f} s{cpu:>8.1f} s CPU{megabytes:>8.1f} MB", flush=True)
+
+    def quantile(missing: int) -> Callable[[loom_duckdb.Fleet], list[int]]:
+        def question(fleet: loom_duckdb.Fleet) -> list[int]:
+            answer = fleet.quantiles("request", "latency_us", [TAIL])
+            assert len(answer.missing) == missing
+            return answer.table["value"].to_pylist()
+
+        return question
+
+    ask("one client", names[:hosts_n], quantile(0))
+    ask("one client, 1 % fail", names[len(failing) :], quantile(len(failing)))
+    ask("a region", names[: hosts_n // REGIONS], of_region)
+    for crowd in crowds:
+        crowd.close()
+
+
+def of_region(fleet: loom_duckdb.Fleet) -> list[int]:
+    """Find p99.99 of ten regions that all answer as this one: it merges its hosts' bins into one BLOB, and later the values of one bin."""
+    with loom_duckdb.connect() as db:
+        db.register("bins", fleet.sql(BINS).table)
+        (blob,) = db.execute("SELECT loom_bins_weighted(lower, count) FROM bins").fetchone()
+        # The client of the regions has their BLOBs, which name the bin with the rank. It counts the values below that bin and in it.
+        merged = f"SELECT loom_bins_merge(part) AS merged FROM (SELECT ?::BLOB AS part FROM range({REGIONS}))"
+        (near,) = db.execute(f"SELECT loom_bins_quantile(merged, {TAIL}) FROM ({merged})", [blob]).fetchone()
+        found = f"lower <= {near} AND {near} < upper"
+        lower, upper, below, total = db.execute(f"""SELECT any_value(lower) FILTER ({found}), any_value(upper) FILTER ({found}),
+            sum(count) FILTER (upper <= {near}), sum(count) FROM bins""").fetchone()
+        db.register("values", fleet.sql(VALUES.format(lower, upper - 1)).table)
+        rank = math.ceil(TAIL * REGIONS * int(total)) - REGIONS * int(below)
+        counted = f"SELECT value, sum({REGIONS} * sum(n)) OVER (ORDER BY value) AS reached FROM values GROUP BY value"
+        return [db.execute(f"SELECT min(value) FROM ({counted}) WHERE reached >= {rank}").fetchone()[0]]
+
+
 def timed(fleet: TimedFleet, question: Callable[[loom_duckdb.Fleet], loom_duckdb.Answer]) -> tuple[float, float, float]:
     """Ask once unmeasured, then several times. Return three ms: the median time, the mean CPU time, and the median of merging."""
     question(fleet)
@@ -191,4 +258,10 @@ def cpu_ms() -> float:
 
 
 if __name__ == "__main__":
-    of_records() if sys.argv[1:] == ["records"] else main()
+    match sys.argv[1:]:
+        case ["records"]:
+            of_records()
+        case ["fleet", *hosts_n]:
+            of_fleet(int(hosts_n[0]) if hosts_n else FLEET)
+        case _:
+            main()

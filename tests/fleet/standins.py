@@ -1,15 +1,23 @@
 """Stand-ins for hosts, at the level of the wire: they replay a real host's answers, late if asked, or fail in a given way.
 
 Quack is HTTP: each message is a POST, whose answer is the next message. `Recorder` passes messages on to a host and keeps the answers by
-question; `StandIn` gives them to every client that asks the same. The token is not checked. The scale's tests and `measure.py` use both.
+question; `StandIn` gives them to every client that asks the same, and `Crowd` is thousands of them. The token is not checked. The
+scale's tests and `measure.py` use them.
 """
 
+import asyncio
+import contextlib
+import functools
 import http.client
+import multiprocessing
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from threading import Lock, Thread
+from typing import Any
 
 # The kind of a message is its third byte, followed by the name of its session, except in the greeting, whose answer gives that name.
 GREETING, QUESTION, FETCH, FAREWELL = 1, 3, 7, 11
@@ -117,22 +125,22 @@ class Behaviour:
     silent_at: bytes | None = None
 
 
-class StandIn(Server):
-    """Replays recorded answers."""
+class Replay:
+    """Recorded answers, to every session in turn."""
 
     def __init__(self, answers: Answers, behaviour: Behaviour | None = None) -> None:
         """Take the answers and the behaviour."""
         self.answers, self.behaviour = answers, behaviour or Behaviour()
         self._left: dict[bytes, list[bytes]] = {}
-        super().__init__()
 
     def answer(self, message: bytes) -> bytes | None:
-        """Answer as the host did, to every session in turn."""
+        """Answer as the host did."""
         kind, session = message[2], message[NAME]
         if kind == GREETING:
             return self.answers.greeting.replace(self.answers.greeting[NAME], uuid.uuid4().hex.upper().encode())
         if kind == FAREWELL:
-            del self._left[session]
+            # A client leaves after a broken answer too.
+            self._left.pop(session, None)
             return self.answers.farewell
         if kind == QUESTION:
             time.sleep(self.behaviour.delay_s)
@@ -147,3 +155,65 @@ class StandIn(Server):
             return first
         left = self._left[session]
         return left.pop() if len(left) > 1 else left[0]
+
+
+class StandIn(Server):
+    """Replays recorded answers in threads of its own."""
+
+    def __init__(self, answers: Answers, behaviour: Behaviour | None = None) -> None:
+        """Take the answers and the behaviour."""
+        self.answer = Replay(answers, behaviour).answer
+        super().__init__()
+
+
+class Crowd:
+    """Thousands of stand-ins in a process, each on a port of its own, that answer at once. A behaviour may break, but not wait."""
+
+    def __init__(self, answers: Answers, behaviours: Sequence[Behaviour]) -> None:
+        """Start a process with one stand-in for each behaviour, which ends with this one."""
+        context = multiprocessing.get_context("spawn")
+        near, far = context.Pipe()
+        self._bytes = context.Value("Q", lock=False)
+        self._process = context.Process(target=_Listeners, args=(answers, behaviours, self._bytes, far), daemon=True)
+        self._process.start()
+        self.addresses: list[str] = near.recv()
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all messages so far, without the heads of HTTP."""
+        return self._bytes.value
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+
+
+class _Listeners:
+    """The process of a crowd."""
+
+    def __init__(self, answers: Answers, behaviours: Sequence[Behaviour], counted: Any, started: Connection) -> None:
+        self._bytes = counted
+        asyncio.run(self._listen(answers, behaviours, started))
+
+    async def _listen(self, answers: Answers, behaviours: Sequence[Behaviour], started: Connection) -> None:
+        addresses = []
+        for behaviour in behaviours:
+            serve = functools.partial(self._serve, Replay(answers, behaviour))
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            addresses.append(f"quack:localhost:{server.sockets[0].getsockname()[1]}")
+        started.send(addresses)
+        await asyncio.Event().wait()
+
+    async def _serve(self, replay: Replay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                message = await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
+                answer = replay.answer(message)
+                if answer is None:
+                    break
+                self._bytes.value += len(message) + len(answer)
+                kind = "Content-Type: application/vnd.duckdb"
+                writer.write(f"HTTP/1.1 200 OK\r\n{kind}\r\nContent-Length: {len(answer)}\r\n\r\n".encode() + answer)
+        writer.close()

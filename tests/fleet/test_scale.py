@@ -1,4 +1,4 @@
-"""Fifty hosts: the slowest determines the time, failures are named, bytes are counted. Stand-ins replay a real host's answers."""
+"""Many hosts: the slowest determines the time, failures are named, bytes are counted. Stand-ins replay a real host's answers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import loom_duckdb
-from standins import Answers, Behaviour, Recorder, StandIn
+from standins import Answers, Behaviour, Crowd, Recorder, StandIn
 
 from conftest import TOKEN, Host, free_port, requests
 
@@ -108,3 +108,19 @@ def test_every_failed_host_of_fifty_is_named_with_its_reason(recorded: Recorded,
     assert answer.table["value"].to_pylist() == expected
     with pytest.raises(loom_duckdb.FleetError, match=r"no answer from host-03 \(quack:localhost:\d+\): .*; host-40 \("):
         loom_duckdb.Fleet(hosts, TOKEN, timeout_s=5).quantiles("request", "latency_us", QUANTILES)
+
+
+def test_one_percent_of_three_hundred_hosts_may_fail_in_any_round(recorded: Recorded) -> None:
+    """`measure.py fleet` asks 10,000."""
+    rounds = [b"host_snapshot", b"host_histogram", b"host_scan"]
+    failing = {f"host-{number * 100}": Behaviour(breaks_at=rounds[number]) for number in range(3)}
+    names = [f"host-{number}" for number in range(300)]
+    crowd = Crowd(recorded.answers, [failing.get(name, Behaviour()) for name in names])
+    try:
+        hosts = dict(zip(names, crowd.addresses, strict=True))
+        answer = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True, timeout_s=120).quantiles("request", "latency_us", QUANTILES)
+    finally:
+        crowd.close()
+    assert answer.missing.keys() == failing.keys()
+    expected, _ = recorded.expected(len(names) - len(failing))
+    assert answer.table["value"].to_pylist() == expected
