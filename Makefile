@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel environments downloads docs package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel test-arm environments downloads docs package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -135,6 +135,12 @@ test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/offcpu/run.py
+
+# The programs for AArch64, under QEMU.
+test-arm: $(EXTENSIONS) .clients-venv/complete
+	.clients-venv/bin/ruff check tests/arm
+	.clients-venv/bin/ruff format --check tests/arm
+	CARGO="$(CARGO)" tests/arm/run
 
 .bench-venv/complete .clients-venv/complete .superset-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh

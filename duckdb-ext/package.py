@@ -10,7 +10,6 @@ the footer's layout.
     package.py target/release/libloom_duckdb.so dist [extension version]
 """
 
-import platform
 import sys
 from pathlib import Path
 
@@ -22,7 +21,8 @@ LAYOUT = "4"
 
 PLACE_BYTES = 128
 
-PLATFORMS = {"x86_64": "linux_amd64", "amd64": "linux_amd64", "aarch64": "linux_arm64", "arm64": "linux_arm64"}
+# The machine's number in the head of an ELF file, and DuckDB's name of the platform.
+PLATFORMS = {62: "linux_amd64", 183: "linux_arm64"}
 
 
 def footer(abi: str, extension_version: str, api_version: str, target: str) -> bytes:
@@ -50,25 +50,31 @@ def placed(library: bytes, release: str) -> bytes:
     return library.replace(place(BOUND), place(release))
 
 
+def platform_of(library: bytes) -> str:
+    """Return the platform that the library is compiled for, which may be another than this machine's."""
+    machine = int.from_bytes(library[18:20], "little")
+    if library[:4] != b"\x7fELF" or machine not in PLATFORMS:
+        raise SystemExit("package.py: the library is not one for Linux on x86-64 or AArch64")
+    return PLATFORMS[machine]
+
+
 def main() -> None:
     if len(sys.argv) not in (3, 4):
         raise SystemExit("usage: package.py LIBRARY DIST [VERSION]")
-    machine = platform.machine().lower()
-    if platform.system() != "Linux" or machine not in PLATFORMS:
-        raise SystemExit(f"package.py: Loom is built for Linux on x86-64 and AArch64, not {platform.system()} {machine}")
     library = Path(sys.argv[1]).read_bytes()
+    target = platform_of(library)
     version = sys.argv[3] if len(sys.argv) == 4 else "v0.1.0"
     # Each entry has a directory under dist, library, ABI and version. C API v2 requires one release, v1 a minimum.
     files = [(folder(release), placed(library, release), "C_STRUCT_UNSTABLE", f"v{release}") for release in RELEASES]
     files.append((V1, library, "C_STRUCT", f"v{TABLE['v1']['oldest']}"))
     for directory, contents, abi, api_version in files:
-        target = Path(sys.argv[2]) / directory / "loom.duckdb_extension"
-        target.parent.mkdir(parents=True, exist_ok=True)
+        extension = Path(sys.argv[2]) / directory / "loom.duckdb_extension"
+        extension.parent.mkdir(parents=True, exist_ok=True)
         # A process may have mapped the old file, so it is replaced and never written.
-        fresh = target.with_suffix(".new")
-        fresh.write_bytes(contents + footer(abi, version, api_version, PLATFORMS[machine]))
-        fresh.replace(target)
-        print(target)
+        fresh = extension.with_suffix(".new")
+        fresh.write_bytes(contents + footer(abi, version, api_version, target))
+        fresh.replace(extension)
+        print(extension)
     link = Path(sys.argv[2]) / LINK
     link.unlink(missing_ok=True)
     link.symlink_to(folder(NEWEST))
