@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::group_counts::GroupCounts;
-use super::tally::{FieldTally, GroupedRows};
+use super::tally::{Buffers, FieldTally, GroupedRows};
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::aggregate::shared_descent::Descent;
@@ -17,7 +17,7 @@ use crate::query::scan::source_reader::SourceReader;
 use crate::query::scan::unit_pruning::UnitPruning;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::schema::{Source, TimeKind};
-use crate::types::{Address, ChunkNo, Key, TimeRange};
+use crate::types::{Address, ChunkNo, TimeRange};
 
 /// The records of one snapshot's source to compare.
 pub struct ContrastQuestion {
@@ -33,7 +33,7 @@ pub struct ContrastDescent<'a> {
     pub records: GroupCounts,
     pub tallies: Vec<FieldTally>,
     is_selected: Vec<bool>,
-    keys: Vec<Key>,
+    buffers: Buffers,
 }
 
 impl<'a> ContrastDescent<'a> {
@@ -43,7 +43,7 @@ impl<'a> ContrastDescent<'a> {
             records: GroupCounts::default(),
             tallies,
             is_selected: Vec::new(),
-            keys: Vec::new(),
+            buffers: Buffers::default(),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Descent for ContrastDescent<'_> {
             counts,
         };
         for tally in &mut self.tallies {
-            tally.take(&rows, &mut self.keys);
+            tally.take(&rows, &mut self.buffers);
         }
         Ok(())
     }

@@ -4,14 +4,15 @@
 //! also after other streams were absorbed. So every value with more than `n / kept` occurrences has a count.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use ahash::RandomState;
+use hashbrown::HashTable;
 
+use super::sieve::Sieve;
 use crate::proven::at;
 
-/// The limits of memory: all values have a count while there are at most `most`; beyond it, `kept` remain each time that it is full.
+/// The limits of memory: all values have a count while there are at most `most`; beyond it, at least those with a share above `1 / kept`.
 #[derive(Copy, Clone, Debug)]
 pub struct FrequentLimits {
     pub most: usize,
@@ -25,16 +26,24 @@ pub const CONTRAST_SHARE: usize = 1024;
 
 pub struct Frequent<K> {
     limits: FrequentLimits,
-    counts: HashMap<K, u64, RandomState>,
+    hasher: RandomState,
+    counts: HashTable<(K, u64)>,
     missed: u64,
+    /// All values that were counted, also those without a count.
+    total: u64,
+    /// Holds back values once there are too many.
+    sieve: Option<Sieve>,
 }
 
 impl<K: Eq + Hash> Frequent<K> {
     pub fn new(limits: FrequentLimits) -> Frequent<K> {
         Frequent {
             limits,
-            counts: HashMap::default(),
+            hasher: RandomState::new(),
+            counts: HashTable::new(),
             missed: 0,
+            total: 0,
+            sieve: None,
         }
     }
 
@@ -42,19 +51,58 @@ impl<K: Eq + Hash> Frequent<K> {
         self.limits
     }
 
-    /// Counts a value that has a count already; otherwise returns false.
+    /// The hash of a value, by which it is found.
     #[inline]
-    pub fn again<Q: Eq + Hash + ?Sized>(&mut self, value: &Q) -> bool
+    pub fn hash<Q: Hash + ?Sized>(&self, value: &Q) -> u64
     where
         K: Borrow<Q>,
     {
-        let count = self.counts.get_mut(value);
-        count.map(|count| *count += 1).is_some()
+        self.hasher.hash_one(value)
+    }
+
+    /// Counts a value that has a count already some times; otherwise returns false.
+    #[inline]
+    pub fn again<Q: Eq + ?Sized>(&mut self, hash: u64, value: &Q, times: u64) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let held = self
+            .counts
+            .find_mut(hash, |(held, _)| held.borrow() == value);
+        let Some((_, count)) = held else {
+            return false;
+        };
+        *count += times;
+        self.total += times;
+        true
+    }
+
+    /// Counts a value that has no count yet some times, unless it is probably rare.
+    pub fn first(&mut self, hash: u64, value: impl FnOnce() -> K, times: u64) {
+        if let Some(sieve) = &mut self.sieve {
+            let (passes, missed) = sieve.passes(hash, times, self.total, self.limits);
+            self.missed += missed;
+            if !passes {
+                self.total += times;
+                return;
+            }
+        }
+        self.insert(hash, value(), times);
     }
 
     /// Counts a value some times.
     pub fn add(&mut self, value: K, times: u64) {
-        *self.counts.entry(value).or_default() += times;
+        let hash = self.hash(&value);
+        if !self.again(hash, &value, times) {
+            self.insert(hash, value, times);
+        }
+    }
+
+    fn insert(&mut self, hash: u64, value: K, times: u64) {
+        let hasher = &self.hasher;
+        let rehash = |(value, _): &(K, u64)| hasher.hash_one(value);
+        self.counts.insert_unique(hash, (value, times), rehash);
+        self.total += times;
         if self.counts.len() > self.limits.most {
             self.prune();
         }
@@ -62,18 +110,21 @@ impl<K: Eq + Hash> Frequent<K> {
 
     pub fn absorb(&mut self, other: Frequent<K>) {
         self.missed += other.missed;
+        let total = self.total + other.total;
         for (value, times) in other.counts {
             self.add(value, times);
         }
+        self.total = total;
     }
 
     /// The same counts of other values. Those of values that become the same are added.
     pub fn map<T: Eq + Hash>(self, value: impl Fn(K) -> T) -> Frequent<T> {
         let mut mapped = Frequent::new(self.limits);
-        mapped.missed = self.missed;
         for (from, times) in self.counts {
             mapped.add(value(from), times);
         }
+        mapped.missed += self.missed;
+        mapped.total = self.total;
         mapped
     }
 
@@ -90,17 +141,19 @@ impl<K: Eq + Hash> Frequent<K> {
         self.counts.iter().map(|(value, count)| (value, *count))
     }
 
-    /// Subtracts the count of rank `kept + 1` from all, which takes it from at least `kept + 1` of them.
+    /// Subtracts the count of some rank from all, which takes it from that many of them.
     fn prune(&mut self) {
-        let mut counts: Vec<u64> = self.counts.values().copied().collect();
-        let rank = self.limits.kept.min(counts.len() - 1);
+        let mut counts: Vec<u64> = self.counts.iter().map(|(_, count)| *count).collect();
+        // The sieve misses some too.
+        let rank = (2 * self.limits.kept).min(counts.len() - 1);
         counts.select_nth_unstable_by(rank, |one, other| other.cmp(one));
         let less = *at(&counts, rank);
         self.missed += less;
-        self.counts.retain(|_, count| {
+        self.counts.retain(|(_, count)| {
             *count = count.saturating_sub(less);
             *count > 0
         });
+        self.sieve.get_or_insert_default();
     }
 }
 
@@ -127,8 +180,9 @@ mod tests {
                 for value in stream {
                     let value = if skewed { value * value / 60 } else { value };
                     *naive.entry(value).or_default() += 1;
-                    if !of_stream.again(&value) {
-                        of_stream.add(value, 1);
+                    let hash = of_stream.hash(&value);
+                    if !of_stream.again(hash, &value, 1) {
+                        of_stream.first(hash, || value, 1);
                     }
                 }
                 all.absorb(of_stream);

@@ -20,14 +20,14 @@ impl<K: Eq + Hash + Clone> GivenValues<K> {
         )
     }
 
-    /// Counts a value if it is one of them.
+    /// Counts a value some times if it is one of them.
     #[inline]
-    pub fn add<Q: Eq + Hash + ?Sized>(&mut self, value: &Q, is_selected: bool) -> bool
+    pub fn add<Q: Eq + Hash + ?Sized>(&mut self, value: &Q, times: GroupCounts) -> bool
     where
         K: Borrow<Q>,
     {
         let counts = self.0.get_mut(value);
-        counts.map(|counts| counts.add(is_selected)).is_some()
+        counts.map(|counts| *counts += times).is_some()
     }
 
     /// The same values, not counted.

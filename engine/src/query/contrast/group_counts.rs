@@ -10,6 +10,13 @@ pub struct GroupCounts {
 }
 
 impl GroupCounts {
+    /// One record.
+    pub fn of(is_selected: bool) -> GroupCounts {
+        let mut counts = GroupCounts::default();
+        counts.add(is_selected);
+        counts
+    }
+
     /// Counts one record, without a branch on its group.
     #[inline]
     pub fn add(&mut self, is_selected: bool) {

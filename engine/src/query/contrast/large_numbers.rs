@@ -21,8 +21,9 @@ impl LargeNumbers {
             true => &mut self.selected,
             false => &mut self.others,
         };
-        if !group.again(&key) {
-            group.add(key, 1);
+        let hash = group.hash(&key);
+        if !group.again(hash, &key, 1) {
+            group.first(hash, || key, 1);
         }
     }
 

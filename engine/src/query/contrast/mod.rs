@@ -6,12 +6,14 @@
 // Counts in bounded memory.
 pub mod frequent;
 pub mod group_counts;
+mod sieve;
 
 // The counts of one field.
 pub mod given_values;
 pub mod large_numbers;
 mod number_tally;
 pub mod tally;
+mod text_rows;
 pub mod text_tally;
 
 // The operator.

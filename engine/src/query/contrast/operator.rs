@@ -133,7 +133,11 @@ fn candidates(found: &[FieldContrast]) -> BTreeMap<usize, Vec<Vec<u8>>> {
             ContrastValue::Text(text) => Some(text.clone()),
             ContrastValue::Number(_) => None,
         });
-        candidates.insert(of_field.field, texts.collect());
+        let texts: Vec<Vec<u8>> = texts.collect();
+        // Most fields of many values, such as identifiers, have no frequent value.
+        if !texts.is_empty() {
+            candidates.insert(of_field.field, texts);
+        }
     }
     candidates
 }

@@ -6,9 +6,10 @@ use super::frequent::FrequentLimits;
 use super::given_values::GivenValues;
 use super::group_counts::GroupCounts;
 use super::number_tally::{NumberTally, number_shown};
+use super::text_rows::each_text;
 use super::text_tally::TextTally;
 use crate::query::scan::batch::Batch;
-use crate::schema::{Constant, FieldDef, FieldType, Op, RangeSet, compared};
+use crate::schema::{Constant, FieldDef, FieldType, Op, RangeSet};
 use crate::types::Key;
 
 /// The counts of a field, and of the rows in which it is NULL.
@@ -33,6 +34,13 @@ pub struct GroupedRows<'a> {
     pub batch: &'a Batch<'a>,
     pub is_selected: &'a [bool],
     pub counts: GroupCounts,
+}
+
+/// Memory that all fields use.
+#[derive(Default)]
+pub struct Buffers {
+    keys: Vec<Key>,
+    bytes: Vec<u8>,
 }
 
 impl FieldTally {
@@ -78,8 +86,9 @@ impl FieldTally {
         }
     }
 
-    /// Counts rows; `keys` is a buffer.
-    pub fn take(&mut self, rows: &GroupedRows<'_>, keys: &mut Vec<Key>) {
+    /// Counts rows.
+    pub fn take(&mut self, rows: &GroupedRows<'_>, buffers: &mut Buffers) {
+        let Buffers { keys, bytes } = buffers;
         let (batch, field) = (rows.batch, self.field);
         if batch.field(field).is_none() {
             // The layout is older than the field.
@@ -94,23 +103,23 @@ impl FieldTally {
             }
             Tally::GivenNumbers(given) => {
                 each_key(rows, field, keys, &mut self.nulls, |key, is_selected| {
-                    given.add(&key.0, is_selected);
+                    given.add(&key.0, GroupCounts::of(is_selected));
                 });
             }
             Tally::Texts(texts) => {
                 let ty = self.ty;
-                each_text(rows, field, &mut self.nulls, |bytes, is_selected| {
-                    texts.add(bytes, is_selected, |bytes| shown(ty, bytes));
+                each_text(rows, field, bytes, &mut self.nulls, |bytes, counts| {
+                    texts.add(bytes, counts, |bytes| shown(ty, bytes));
                 });
             }
             Tally::GivenTexts(given) => {
                 let ty = self.ty;
-                each_text(rows, field, &mut self.nulls, |bytes, is_selected| {
+                each_text(rows, field, bytes, &mut self.nulls, |bytes, counts| {
                     // Texts that are not UTF-8 are rare.
-                    if !given.add(bytes, is_selected)
+                    if !given.add(bytes, counts)
                         && let Cow::Owned(text) = shown(ty, bytes)
                     {
-                        given.add(text.as_slice(), is_selected);
+                        given.add(text.as_slice(), counts);
                     }
                 });
             }
@@ -184,31 +193,11 @@ fn each_key(
     }
 }
 
-/// Calls `each` with the bytes and the group of every row that is not NULL.
-fn each_text(
-    rows: &GroupedRows<'_>,
-    field: usize,
-    nulls: &mut GroupCounts,
-    mut each: impl FnMut(&[u8], bool),
-) {
-    let layout = rows.batch.layout();
-    let mut groups = rows.is_selected.iter();
-    rows.batch.each_value(field, |value| {
-        let is_selected = *groups.next().expect("there is a value for each row");
-        match value {
-            Some(bytes) => each(compared(layout, field, bytes), is_selected),
-            None => nulls.add(is_selected),
-        }
-    });
-}
-
 /// A text as it shows: always UTF-8. Bytes stay as they are.
 fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
     match ty {
         FieldType::Bytes(_) | FieldType::VarBytes => Cow::Borrowed(bytes),
-        _ => match String::from_utf8_lossy(bytes) {
-            Cow::Borrowed(_) => Cow::Borrowed(bytes),
-            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-        },
+        _ if std::str::from_utf8(bytes).is_ok() => Cow::Borrowed(bytes),
+        _ => Cow::Owned(String::from_utf8_lossy(bytes).into_owned().into_bytes()),
     }
 }

@@ -26,26 +26,39 @@ impl TextTally {
         }
     }
 
-    /// Counts a value once. `shown` gives it as it shows, which may differ if the bytes are not UTF-8.
+    /// Counts a value some times. `shown` gives it as it shows, which may differ if the bytes are not UTF-8.
     #[inline]
     pub fn add<'a>(
         &mut self,
         bytes: &'a [u8],
-        is_selected: bool,
-        shown: impl FnOnce(&'a [u8]) -> Cow<'a, [u8]>,
+        times: GroupCounts,
+        shown: impl Fn(&'a [u8]) -> Cow<'a, [u8]>,
     ) {
-        let group = match is_selected {
-            true => &mut self.selected,
-            false => &mut self.others,
-        };
-        if group.again(bytes) {
-            return;
-        }
-        let text = shown(bytes);
-        if text.len() > TEXT_BYTES_MOST {
-            self.has_long = true;
-        } else {
-            group.add(text.into_owned(), 1);
+        for (group, times) in [
+            (&mut self.selected, times.selected),
+            (&mut self.others, times.others),
+        ] {
+            if times == 0 {
+                continue;
+            }
+            let hash = group.hash(bytes);
+            if group.again(hash, bytes, times) {
+                continue;
+            }
+            let text = shown(bytes);
+            if text.len() > TEXT_BYTES_MOST {
+                self.has_long = true;
+                continue;
+            }
+            match text {
+                Cow::Borrowed(text) => group.first(hash, || text.to_vec(), times),
+                Cow::Owned(text) => {
+                    let hash = group.hash(text.as_slice());
+                    if !group.again(hash, text.as_slice(), times) {
+                        group.first(hash, || text, times);
+                    }
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! in two-valued logic, where a test of a NULL does not hold.
 
 use crate::format::Case;
+use crate::proven::at;
 use crate::schema::comparison::Op;
 use crate::schema::field::FieldType;
 use crate::schema::layout::Layout;
@@ -151,6 +152,8 @@ pub(crate) fn compared<'a>(layout: &Layout, field: usize, bytes: &'a [u8]) -> &'
     let is_char = layout
         .slot(field)
         .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
-    let text = bytes.split(|&byte| byte == 0).next();
-    text.filter(|_| is_char).unwrap_or(bytes)
+    match memchr::memchr(0, bytes) {
+        Some(end) if is_char => at(bytes, ..end),
+        _ => bytes,
+    }
 }

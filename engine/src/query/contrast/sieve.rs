@@ -1,0 +1,58 @@
+//! Holds back values that are probably rare, so that a stream of different values costs little.
+//!
+//! Invariant: of one value it misses at most an eighth of the stream's values divided by `kept`.
+
+use super::frequent::FrequentLimits;
+use crate::proven::at_mut;
+
+const SLOTS: usize = 1 << 16;
+/// Slots have counted values of at most this many occurrences when they are cleared. A slot then holds few of them.
+const PERIOD: u64 = SLOTS as u64;
+
+/// Counts of values by their hash.
+pub struct Sieve {
+    slots: Vec<u8>,
+    /// The number of values in the stream at which the slots are cleared.
+    end: u64,
+    /// A value whose slot has this count passes.
+    least: u8,
+}
+
+impl Default for Sieve {
+    fn default() -> Sieve {
+        Sieve {
+            slots: vec![0; SLOTS],
+            end: 0,
+            least: 0,
+        }
+    }
+}
+
+impl Sieve {
+    /// Whether a value passes that occurs some times, and how much a period that begins now may miss of a value. `total` is the number of values in the stream so
+    /// far.
+    #[inline]
+    pub fn passes(
+        &mut self,
+        hash: u64,
+        times: u64,
+        total: u64,
+        limits: FrequentLimits,
+    ) -> (bool, u64) {
+        let mut missed = 0;
+        if total >= self.end {
+            // A period that ends early also has at least `total` values before it, and they double up to the longest period.
+            let period = total.clamp(1, PERIOD);
+            missed = (period / (16 * limits.kept as u64)).min(u64::from(u8::MAX));
+            self.end = total + period;
+            self.least = missed as u8;
+            self.slots.fill(0);
+        }
+        let slot = at_mut(&mut self.slots, hash as usize % SLOTS);
+        if u64::from(self.least - (*slot).min(self.least)) < times {
+            return (true, missed);
+        }
+        *slot += times as u8;
+        (false, missed)
+    }
+}
