@@ -23,6 +23,13 @@ impl Given {
             .collect()
     }
 
+    /// The value of a named parameter, or NULL.
+    pub fn value(&self, name: &str) -> &str {
+        let mut values = self.parameters.iter();
+        let value = values.find_map(|parameter| parameter.strip_prefix(name)?.strip_prefix(" := "));
+        value.unwrap_or("NULL")
+    }
+
     pub fn condition(&self) -> String {
         if self.predicates.is_empty() {
             "true".to_owned()

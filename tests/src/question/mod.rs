@@ -6,6 +6,7 @@
 mod aggregate;
 mod given;
 mod predicate;
+mod why;
 
 use self::given::Given;
 use self::predicate::predicate;
@@ -27,10 +28,11 @@ const DEPTH: u32 = 3;
 impl Question {
     /// The next question about the table.
     pub fn draw(seed: &mut Seed, table: &Table) -> Question {
-        match seed.between(0, 21) {
+        match seed.between(0, 23) {
             0..4 if !table.valued().is_empty() => aggregate::draw(seed, table),
             18 => aggregate::rate(seed, table),
             19 | 20 => aggregate::top(seed, table).unwrap_or_else(|| counts(seed, table)),
+            21 | 22 => why::draw(seed, table).unwrap_or_else(|| counts(seed, table)),
             4..8 => digest(seed, table),
             8 => rows_in_order(seed, table),
             9 => buckets(seed, table),
