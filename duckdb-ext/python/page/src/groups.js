@@ -23,9 +23,10 @@ export function widthOf({ from, to }) {
 
 /**
  * Reads rows [{ bucket, value, rest, count, p99 }] of a field's groups in a window. Returns { field, width, groups, at(group, us) }, the largest group
- * first and the rest last: { value, rest, name, colour, count, rates: [[bucket, rate]], quantiles: [[bucket, p99]] }.
+ * first and the rest last: { value, rest, name, colour, count, rates: [[bucket, rate]], quantiles: [[bucket, p99]] }. Groups
+ * of another window, `like`, come first here too, with the same colours.
  */
-export function groupsOf(rows, field, span, width) {
+export function groupsOf(rows, field, span, width, like = []) {
   const held = Map.groupBy(rows, ({ value, rest }) => JSON.stringify([value, rest]));
   const starts = [];
   for (let bucket = Math.floor(span.from / width) * width; bucket < span.to; bucket += width) {
@@ -45,8 +46,13 @@ export function groupsOf(rows, field, span, width) {
       quantiles: starts.map(({ bucket }) => [bucket, cells.get(bucket)?.p99 == null ? null : number(cells.get(bucket).p99)]),
     };
   });
-  groups.sort((a, b) => a.rest - b.rest || b.count - a.count || (a.name < b.name ? -1 : 1));
-  groups.forEach((group, order) => (group.colour = group.rest ? colour("muted") : groupColour(order)));
+  const orders = new Map(like.filter(({ rest }) => !rest).map(({ name }, order) => [name, order]));
+  const orderOf = ({ name }) => orders.get(name) ?? orders.size;
+  groups.sort((a, b) => a.rest - b.rest || orderOf(a) - orderOf(b) || b.count - a.count || (a.name < b.name ? -1 : 1));
+  for (const group of groups) {
+    if (!group.rest && !orders.has(group.name)) orders.set(group.name, orders.size);
+    group.colour = group.rest ? colour("muted") : groupColour(orderOf(group));
+  }
   const bucketOf = (us) => Math.floor(us / width) * width;
   return { field, width, groups, bucketOf, find: (points, us) => points.find(([bucket]) => bucket === bucketOf(us))?.[1] };
 }
@@ -74,10 +80,10 @@ export const groupCondition = (grouped, group) => (group.rest ? conditionOf(grou
 /** Joins filters; empty ones do not count. */
 export const both = (...filters) => joined(filters.filter(Boolean));
 
-/** Draws a band for each group: the darker, the more records. */
-export function drawBands(frame, context, { groups, width }, losses) {
+/** Draws a band for each group: the darker, the more records, with the same shades for the groups `also`. */
+export function drawBands(frame, context, { groups, width }, also, losses) {
   const height = (frame.bottom - MARGIN.top) / Math.max(groups.length, 1);
-  const peak = groups.reduce((most, { cells }) => [...cells.values()].reduce((found, { count }) => Math.max(found, Number(count)), most), 1);
+  const peak = [...groups, ...also].reduce((most, { cells }) => [...cells.values()].reduce((found, { count }) => Math.max(found, Number(count)), most), 1);
   const shades = palette();
   const shade = (count) => shades[peak === 1 ? shades.length - 1 : Math.round((Math.log(count) / Math.log(peak)) * (shades.length - 1))];
   frame.values = false;

@@ -8,14 +8,16 @@ import { logTicks } from "./lines.js";
 const EDGE = 4;
 
 /**
- * Draws `cells` [{ t1, t2, lower, upper, count }] into a frame. The axis is logarithmic, on both sides of zero if there are negative values.
+ * Draws `cells` [{ t1, t2, lower, upper, count }] into a frame, on scales that fit the cells `also` too. The axis is logarithmic, on both sides of zero if there are negative values.
  * Cells that reach to infinity end at the edge of the picture.
  */
-export function drawHeat(frame, context, { cells, label, losses }) {
-  const drawn = cells.filter(({ lower, upper }) => !Number.isNaN(lower) && !Number.isNaN(upper));
+export function drawHeat(frame, context, { cells, also, label, losses }) {
+  const isKnown = ({ lower, upper }) => !Number.isNaN(lower) && !Number.isNaN(upper);
+  const drawn = cells.filter(isKnown);
+  const scaled = [...drawn, ...also.filter(isKnown)];
   const isBounded = ({ lower, upper }) => Number.isFinite(lower) && Number.isFinite(upper);
-  const bounded = drawn.filter(isBounded);
-  const edges = (bounded.length ? bounded : drawn).flatMap(({ lower, upper }) => [lower, upper]).filter(Number.isFinite);
+  const bounded = scaled.filter(isBounded);
+  const edges = (bounded.length ? bounded : scaled).flatMap(({ lower, upper }) => [lower, upper]).filter(Number.isFinite);
   const [least, most] = edges.length ? [edges.reduce((a, b) => Math.min(a, b)), edges.reduce((a, b) => Math.max(a, b))] : [1, 10];
   const log = least >= 0;
   frame.values = true;
@@ -32,7 +34,7 @@ export function drawHeat(frame, context, { cells, label, losses }) {
     // Closer to zero than a thousandth of the greatest value, the scale is linear.
     frame.y = scaleSymlog([least, most], [frame.bottom, MARGIN.top]).constant(Math.max(-least, most) / 1000).clamp(true);
   }
-  const peak = drawn.reduce((found, { count }) => Math.max(found, count), 1);
+  const peak = scaled.reduce((found, { count }) => Math.max(found, count), 1);
   const shades = palette();
   const shade = (count) => shades[peak === 1 ? shades.length - 1 : Math.round((Math.log(count) / Math.log(peak)) * (shades.length - 1))];
   const count = Math.max(2, Math.floor((frame.bottom - MARGIN.top) / 40));

@@ -8,13 +8,14 @@ const HELP = [
   ["+ −", "zoom in and out"],
   ["↓ ↑", "go through the listed records"],
   ["Enter", "open a record's neighbourhood"],
+  ["C", "choose what to compare with"],
   ["L", "follow the newest records"],
   ["Esc", "close, or clear the selection"],
   ["?", "these keys"],
 ];
 const TYPED = "input, select, textarea";
 
-/** `actions`: { filter(), move(part), zoom(factor), records(), live(), clear() }. Without a modifier and outside of fields of text, keys call them. */
+/** `actions`: { filter(), move(part), zoom(factor), records(), live(), compare(), clear() }. Without a modifier and outside of fields of text, keys call them. */
 export function listenToKeys(dialog, actions) {
   const rows = HELP.map(([key, text]) => make("tr", {}, make("td", {}, make("kbd", {}, key)), make("td", {}, text)));
   const close = make("button", { type: "button", onclick: () => dialog.close() }, "Close");
@@ -28,6 +29,8 @@ export function listenToKeys(dialog, actions) {
     "=": () => actions.zoom(0.5),
     "-": () => actions.zoom(2),
     ArrowDown: actions.records,
+    c: actions.compare,
+    C: actions.compare,
     l: actions.live,
     L: actions.live,
     Escape: actions.clear,

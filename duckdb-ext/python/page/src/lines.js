@@ -5,12 +5,12 @@ import { line as path } from "d3-shape";
 import { MARGIN, colour } from "./frame.js";
 
 /**
- * Draws `series`: [{ points: [[bucket, value or null]], colour, wide, area }]. A bucket is drawn at its middle. `log` chooses the scale. It
- * grows at once and shrinks only by half, so it does not flicker while data arrive.
+ * Draws `series`: [{ points: [[bucket, value or null]], colour, wide, area }]. A bucket is drawn at its middle. `log` chooses the scale,
+ * which fits the series `also` too. It grows at once and shrinks only by half, so it does not flicker while data arrive.
  */
-export function drawLines(frame, context, { series, width, log, label, losses }) {
+export function drawLines(frame, context, { series, also = [], width, log, label, losses }) {
   const isDrawn = (value) => Number.isFinite(value) && (!log || value > 0);
-  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter(isDrawn);
+  const values = [...series, ...also].flatMap(({ points }) => points.map(([, value]) => value)).filter(isDrawn);
   const most = values.length ? values.reduce((a, b) => Math.max(a, b)) : 1;
   const least = values.length ? values.reduce((a, b) => Math.min(a, b)) : 1;
   const held = frame.held;

@@ -8,10 +8,11 @@ import { fieldsOf, valuesOf } from "./fields.js";
 import { FilterBox } from "./filter.js";
 import { Near } from "./near.js";
 import { isSeries, Metrics } from "./metrics.js";
+import { Chooser, labelOf, nameOf, windowBeside } from "./compare.js";
 import { listenToKeys } from "./keys.js";
 import { conditionOf, groupsOf, widthOf } from "./groups.js";
 import { MARGIN } from "./frame.js";
-import { draw, drawOverlays, hover, onChoose, onOverlay, pictures, release } from "./pictures.js";
+import { Pictures } from "./pictures.js";
 import { ratesOf } from "./rates.js";
 import { Selection } from "./selection.js";
 import * as sql from "./sql.js";
@@ -42,13 +43,19 @@ const filterBox = new FilterBox(by("filter"), {
 });
 
 const metrics = new Metrics(by("metrics"), {
-  hover: (us) => brushing || hover(us === null ? null : { us, y: null, value: null }),
+  hover: (us) => brushing || pictures.hover(us === null ? null : { us, y: null, value: null }),
   brush: (box, done, frame) => brushed(frame, null, box, done),
   click: clicked,
   changed: (changes) => change(changes),
 });
-onOverlay((box, us) => metrics.overlay(box, us));
+const choices = { source: chooseSource, filter: (condition) => filterBox.add(condition) };
+const pictures = new Pictures({ rate: "rate", quantiles: "quantiles", heat: "heat" }, choices, (box, us) => metrics.overlay(box, us));
+/** The pictures of the window to compare with. */
+const beside = new Pictures({ rate: "rate-beside", quantiles: "quantiles-beside", heat: "heat-beside" }, choices, () => {});
+beside.follow(pictures);
 
+let names = new Map(); // of the directories that the server reads
+let chooser = null;
 let pinned = []; // the directories whose records the server may pin
 let world = null;
 let fields = []; // of the chosen source
@@ -135,6 +142,7 @@ async function refresh() {
     else showOnly("main");
     if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal);
     showHeader(world, misled, fields);
+    chooser.show();
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof Unreachable && drawn !== null) notify("The explorer does not respond, so the pictures do not change. Start it again; the page then continues.");
@@ -153,39 +161,70 @@ function tick() {
   else refresh();
 }
 
-const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span, state.filter, state.group, state.find, state.split]);
+const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span, state.filter, state.group, state.compare, state.find, state.split]);
 
 async function askPictures(signal) {
-  const { dir, source, index, filter } = state;
+  const { dir, source, index, compare } = state;
   const span = windowOf();
   const key = pictureKey();
+  const [own, other] = await Promise.all([askWindow({ dir, world, span, live: world.alive }, signal), compare && askBeside(compare, span, signal)]);
+  if (brushing) return;
+  drawn = { key, ...own };
+  own.order({});
+  if (other) {
+    const [one, two] = compare.dir === null ? [] : [names.get(dir), names.get(compare.dir)];
+    drawn.label = labelOf(span, "this window", one);
+    other.label = labelOf(other.span, nameOf(compare), two);
+    other.order(own);
+  }
+  by("main").classList.toggle("compared", Boolean(other));
+  beside.show(other);
+  pictures.draw(drawn, world);
+  beside.draw(other, other?.world);
+  table.show(drawn.alerts, drawn.pins);
+  by("metrics").hidden = !isSeries(source);
+  if (!isSeries(source)) return;
+  const held = world.sources.find(({ name }) => name === source);
+  await metrics.show({ dir, source, find: state.find, split: state.split, span, held, losses: drawn.losses.rows, signal });
+}
+
+/** The answers about the window to compare with; null if its directory cannot be read. */
+async function askBeside(compare, span, signal) {
+  const dir = compare.dir ?? state.dir;
+  try {
+    const known = dir === state.dir ? world : await look(dir, signal);
+    const other = windowBeside(compare, span, known.span?.newest ?? span.to);
+    return await askWindow({ dir, world: known, span: other, live: known.alive && compare.when !== "before" }, signal);
+  } catch (error) {
+    if (signal.aborted || error instanceof Unreachable) throw error;
+    misled = `There is nothing to compare with: ${error.message}`;
+    return null;
+  }
+}
+
+/** All answers about a window of a directory. */
+async function askWindow({ dir, world, span, live }, signal) {
+  const { source, index, filter } = state;
   const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
   const code = fields.find((field) => index !== null && field.isCode && field.name === world.field(source, index)) ?? null;
   const group = fields.find((field) => field.name === state.group) ?? null;
   const width = widthOf(span);
   const none = { sql: "", rows: [] };
   const [rate, losses, alerts, pins, quantiles, heat, bands, grouped] = await Promise.all([
-    ask(sql.rate(dir, names, span, world.alive, { [source]: filter }), signal),
+    names.length === 0 ? none : ask(sql.rate(dir, names, span, live, { [source]: filter }), signal),
     ask(sql.losses(dir, span), signal),
     world.alerts ? ask(sql.alerts(dir, span), signal) : none,
     ask(sql.pins(dir, span), signal),
-    index === null || code ? null : ask(sql.quantiles(dir, source, index, span, world.alive, filter), signal),
-    index === null || code ? null : ask(sql.heat(dir, source, index, span, world.alive, filter), signal),
+    index === null || code ? null : ask(sql.quantiles(dir, source, index, span, live, filter), signal),
+    index === null || code ? null : ask(sql.heat(dir, source, index, span, live, filter), signal),
     code && ask(sql.groups(dir, source, span, code.name, { width, index, value: null, filter }), signal),
     group && ask(sql.groups(dir, source, span, group.name, { width, index, value: index === null || code ? null : world.field(source, index), filter }), signal),
   ]);
-  if (brushing) return;
   if (heat) heat.cells = heat.rows.map((cell) => ({ ...cell, lower: number(cell.lower), upper: number(cell.upper) }));
-  const rates = ratesOf({ rows: rate.rows, span, held: world.span, live: world.alive });
-  drawn = { key, span, names, rate, rates, losses, alerts, pins, quantiles, heat, bands, grouped };
-  if (bands) bands.of = groupsOf(bands.rows, code, span, width);
-  if (grouped) grouped.of = groupsOf(grouped.rows, group, span, width);
-  draw(drawn, world);
-  table.show(alerts, pins);
-  by("metrics").hidden = !isSeries(source);
-  if (!isSeries(source)) return;
-  const held = world.sources.find(({ name }) => name === source);
-  await metrics.show({ dir, source, find: state.find, split: state.split, span, held, losses: losses.rows, signal });
+  const rates = ratesOf({ rows: rate.rows, span, held: world.span ?? span, live });
+  const ordered = (answer, field, like) => answer && (answer.of = groupsOf(answer.rows, field, span, width, like));
+  const order = (like) => (ordered(bands, code, like.bands?.of.groups), ordered(grouped, group, like.grouped?.of.groups));
+  return { span, world, names, rate, rates, losses, alerts, pins, quantiles, heat, bands, grouped, order };
 }
 
 /** The rates of the shown window, if the selection is a small part of it; otherwise 0. */
@@ -197,7 +236,7 @@ function usualRates({ from, to }) {
 // ---- choosing
 
 function change(changes) {
-  const step = ["dir", "source", "index", "span", "last", "filter", "group"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
+  const step = ["dir", "source", "index", "span", "last", "filter", "group", "compare"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
   Object.assign(state, changes);
   misled = null;
   writeAddress(step);
@@ -300,11 +339,21 @@ function rounded(value, round) {
   return Number((round(value / step) * step).toPrecision(3));
 }
 
+/** Moves the crosshair of a window, and that of the other one to the same distance from its start. */
+function hover(own, frame, us, y, values) {
+  own.hover(us === null ? null : { us, y, value: values && y !== null && !frame.bands ? frame.y.invert(y) : null });
+  const other = own === pictures ? beside : pictures;
+  if (other.shown) other.hover(us === null ? null : { us: us - own.shown.span.from + other.shown.span.from, y: null, value: null });
+}
+
+/** Discards the scales, which otherwise stay while data arrive. */
+const release = (...names) => pictures.release(...names);
+
 /** Shows the selection while it is dragged, and then takes it. */
 function brushed(frame, values, box, done) {
   brushing = !done;
   const chosen = chosenBy(frame, box, values);
-  if (!done) return drawOverlays(chosen);
+  if (!done) return pictures.drawOverlays(chosen);
   state.span ??= drawn.span;
   drawn.key = pictureKey();
   change({ selection: chosen, rows: null });
@@ -316,12 +365,11 @@ function clicked() {
 }
 
 function start() {
-  onChoose({ source: chooseSource, filter: (condition) => filterBox.add(condition) });
-  for (const [name, { figure, frame }] of Object.entries(pictures)) {
+  for (const [name, { figure, frame }] of Object.entries(pictures.all)) {
     const values = name === "heat";
     frame.listen({
       hover(us, y) {
-        if (!brushing) hover(us === null ? null : { us, y, value: values && y !== null && !frame.bands ? frame.y.invert(y) : null });
+        if (!brushing) hover(pictures, frame, us, y, values);
       },
       brush(box, done) {
         figure.dataset.brushing = String(!done);
@@ -329,6 +377,9 @@ function start() {
       },
       click: clicked,
     });
+  }
+  for (const [name, { frame }] of Object.entries(beside.all)) {
+    frame.listen({ hover: (us, y) => hover(beside, frame, us, y, name === "heat"), brush() {}, click() {} });
   }
   by("window").append(...WINDOWS.map(([last, text]) => Object.assign(make("button", { type: "button", onclick: () => chooseWindow(last) }, text))));
   WINDOWS.forEach(([last], at) => (by("window").children[at].dataset.last = last));
@@ -344,16 +395,18 @@ function start() {
   });
   by("dir").addEventListener("change", (event) => {
     drawn = world = null;
-    change({ dir: event.target.value, source: null, index: null, filter: "", group: null, span: null, selection: null, sort: null, rows: null });
+    change({ dir: event.target.value, source: null, index: null, filter: "", group: null, compare: null, span: null, selection: null, sort: null, rows: null });
   });
+  const redraw = () => (pictures.draw(), beside.draw(), metrics.paint());
   by("zone").addEventListener("click", () => {
     state.utc = !state.utc;
     writeAddress();
     if (world) showHeader(world, misled, fields);
-    draw();
+    if (drawn) drawn.key = null;
+    redraw();
     selection.show(world);
+    refresh();
   });
-  const redraw = () => (draw(), metrics.paint());
   startTheme(by("theme"), redraw);
   addEventListener("resize", redraw);
   by("help").addEventListener("click", () => by("keys").showModal());
@@ -364,6 +417,7 @@ function start() {
     zoom: (factor) => shift(({ from, to }) => ({ from: (from + to) / 2 - (factor * (to - from)) / 2, to: (from + to) / 2 + (factor * (to - from)) / 2 })),
     // Without a list, the key scrolls the page.
     records: () => state.selection !== null && selection.focus(),
+    compare: () => chooser.focus(),
     live: goLive,
     clear: clearSelection,
   });
@@ -379,6 +433,10 @@ async function restore() {
     mislead(`The explorer was not given the directory ${state.dir}.`);
     Object.assign(state, { dir: first, source: null, index: null });
   }
+  if (state.compare && ![null, first, ...others].includes(state.compare.dir)) {
+    misled = `The explorer was not given the directory ${state.compare.dir}, so it is not compared.`;
+    state.compare = null;
+  }
   by("dir").value = state.dir;
   drawn = null;
   await refresh();
@@ -390,11 +448,18 @@ async function main() {
   pinned = pins;
   // A directory is shown by its name, unless two share it.
   const name = (dir) => dir.split("/").at(-1);
-  const names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));
+  names = new Map(directories.map((dir) => [dir, directories.filter((other) => name(other) === name(dir)).length > 1 ? dir : name(dir)]));
   by("dir").append(...directories.map((dir) => make("option", { value: dir, title: dir }, names.get(dir))));
   if (directories.length === 1) by("dir").dataset.one = "";
   by("dir").disabled = directories.length === 1;
   by("dir").title = directories.length === 1 ? directories[0] : "Loom directory";
+  chooser = new Chooser(by("beside"), names, {
+    start: () => drawn?.span.from ?? null,
+    changed(compare) {
+      release("rate", "quantiles", "heat");
+      change({ compare });
+    },
+  });
   start();
   await restore();
 }

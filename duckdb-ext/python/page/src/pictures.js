@@ -1,7 +1,8 @@
 // The three pictures: the rates of all sources, the quantiles of an index and its heat map, with their legends and SQL.
 //
-// `shown` has the answers: { span, names, rate, rates, losses, alerts, pins, quantiles, heat, bands, grouped }. `quantiles` and
-// `heat` are null if the source has no index, or one of codes, which has `bands` instead; `grouped` is null unless the source is grouped.
+// `shown` has the answers: { span, label, names, rate, rates, losses, alerts, pins, quantiles, heat, bands, grouped }. `quantiles` and
+// `heat` are null if the source has no index, or one of codes, which has `bands` instead; `grouped` is null unless the source is grouped. `label` names the
+// window if another is beside it; both then have the same scales and colours.
 
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
@@ -23,55 +24,240 @@ function heightOf(name) {
   return Math.round(least + Math.min(Math.max((innerHeight - LOW) / (HIGH - LOW), 0), 1) * (most - least));
 }
 
-export const pictures = {
-  rate: picture("rate", "Records per second", false),
-  quantiles: picture("quantiles", "Quantiles", false),
-  heat: picture("heat", "Heat map", true),
-};
+/** The pictures of one window. */
+export class Pictures {
+  /**
+   * `ids` are those of the figures. `choose.source(name)` is called when the user clicks a source in the legend, `choose.filter(condition)` for a group, and
+   * `overlaid(box, us)` when the selection or the crosshair moves.
+   */
+  constructor(ids, choose, overlaid) {
+    Object.assign(this, { choose, overlaid, shown: null, world: null, hovered: null, partner: null, follows: false });
+    this.all = {
+      rate: picture(ids.rate, "Records per second", false),
+      quantiles: picture(ids.quantiles, "Quantiles", false),
+      heat: picture(ids.heat, "Heat map", true),
+    };
+  }
 
-let shown = null;
-let world = null;
-let hovered = null;
-let choose = {};
-let overlaid = () => {};
+  /** Takes the scales and colours of other pictures while it is shown. */
+  follow(leader) {
+    Object.assign(this, { partner: leader, follows: true });
+  }
 
-/** Calls `source(name)` when the user clicks a source in the legend, and `filter(condition)` for a group. */
-export function onChoose(given) {
-  choose = given;
-}
+  /** Shows or hides all figures of pictures that follow. */
+  show(answer) {
+    this.partner.partner = answer ? this : null;
+    this.shown = answer;
+    for (const { figure } of Object.values(this.all)) figure.hidden = !answer;
+  }
 
-/** Calls `overlaid(box, us)` for other pictures, when the selection or the crosshair moves. */
-export function onOverlay(given) {
-  overlaid = given;
-}
+  /** Discards the scales, which otherwise stay while data arrive, so that new ones are chosen. */
+  release(...names) {
+    for (const name of names) this.all[name].frame.held = null;
+  }
 
-/** Discards the scales, which otherwise stay while data arrive, so that new ones are chosen. */
-export function release(...names) {
-  for (const name of names) pictures[name].frame.held = null;
-}
+  /** Draws all pictures of an answer, or of the last one again. */
+  draw(answer = this.shown, known = this.world) {
+    [this.shown, this.world] = [answer, known];
+    if (!this.shown || this.all.rate.figure.clientWidth === 0) return;
+    const indexed = this.shown.quantiles !== null || this.shown.bands !== null;
+    this.all.quantiles.figure.hidden = this.shown.quantiles === null;
+    this.all.heat.figure.hidden = !indexed;
+    this.all.rate.frame.axis = !indexed;
+    const isAlone = !indexed && !state.source.startsWith("metrics/");
+    this.all.rate.frame.height = heightOf(isAlone ? "alone" : "rate");
+    for (const name of ["quantiles", "heat"]) this.all[name].frame.height = heightOf(name);
+    this.drawRate();
+    if (this.shown.quantiles) this.drawQuantiles();
+    if (this.shown.bands) this.drawCategories();
+    else if (indexed) this.drawHeatMap();
+    this.drawOverlays();
+  }
 
-/** Draws all pictures of an answer, or of the last one again. */
-export function draw(answer = shown, known = world) {
-  [shown, world] = [answer, known];
-  if (!shown || pictures.rate.figure.clientWidth === 0) return;
-  const indexed = shown.quantiles !== null || shown.bands !== null;
-  pictures.quantiles.figure.hidden = shown.quantiles === null;
-  pictures.heat.figure.hidden = !indexed;
-  pictures.rate.frame.axis = !indexed;
-  const isAlone = !indexed && !state.source.startsWith("metrics/");
-  pictures.rate.frame.height = heightOf(isAlone ? "alone" : "rate");
-  for (const name of ["quantiles", "heat"]) pictures[name].frame.height = heightOf(name);
-  drawRate();
-  if (shown.quantiles) drawQuantiles();
-  if (shown.bands) drawCategories();
-  else if (indexed) drawHeatMap();
-  drawOverlays();
-}
+  /** Moves the crosshair: to { us, value }, or away with null. */
+  hover(at) {
+    this.hovered = at;
+    if (this.shown) this.drawOverlays();
+  }
 
-/** Moves the crosshair: to { us, value }, or away with null. */
-export function hover(at) {
-  hovered = at;
-  if (shown) drawOverlays();
+  /** Draws on the scale of the pictures beside them. */
+  beside(name) {
+    const { frame, side } = this.all[name];
+    side.textContent = this.shown.label ?? "";
+    side.hidden = !this.shown.label;
+    if (this.follows) frame.held = this.partner.all[name].frame.held;
+    return frame.begin(this.shown.span);
+  }
+
+  rateLines() {
+    const { rates, names, grouped } = this.shown;
+    if (grouped) return grouped.of.groups.map((group) => ({ points: group.rates, colour: group.colour, wide: false }));
+    return names.map((name) => ({ points: rates.points(name), colour: seriesColour(this.orderOf(name)), wide: name === state.source }));
+  }
+
+  /** A source has one colour in both windows. */
+  orderOf(name) {
+    const { names } = this.shown;
+    const first = this.follows ? this.partner.shown.names : names;
+    return [...first, ...names.filter((own) => !first.includes(own))].indexOf(name);
+  }
+
+  drawRate() {
+    const { rate, rates, losses, grouped } = this.shown;
+    const { frame } = this.all.rate;
+    const context = this.beside("rate");
+    this.all.rate.heading.textContent = grouped ? `${state.source} per second, by ${state.group}` : "Records per second";
+    const width = grouped?.of.width ?? rates.width;
+    drawLines(frame, context, { series: this.rateLines(), also: this.partner?.rateLines() ?? [], width, log: false, label: short, losses: losses.rows });
+    frame.removed(context, this.world);
+    drawAlerts(frame, context, this.shown.alerts.rows, this.shown.pins.rows);
+    finish(this.all.rate, this.shown.grouped ?? rate, rate.rows.length === 0 && !rate.error ? "There are no records in this window." : null);
+  }
+
+  quantileLines() {
+    const { rows } = this.shown.quantiles ?? { rows: [] };
+    const { grouped, rates } = this.shown;
+    if (grouped) return grouped.of.groups.map((group) => ({ points: group.quantiles, colour: group.colour, wide: false }));
+    return QUANTILES.map(([column]) => ({
+      points: rows.flatMap((row, at) => [
+        ...(at > 0 && row.bucket - rows[at - 1].bucket > rates.width * 1.5 ? [[row.bucket - rates.width, null]] : []),
+        [row.bucket, row[column] === null ? null : number(row[column])],
+      ]),
+      colour: colour(`q-${column}`),
+      wide: column === "p99",
+    }));
+  }
+
+  drawQuantiles() {
+    const { quantiles, losses, grouped } = this.shown;
+    const width = grouped?.of.width ?? this.shown.rates.width;
+    const { frame, heading } = this.all.quantiles;
+    const context = this.beside("quantiles");
+    const [series, also] = [this.quantileLines(), this.partner?.quantileLines() ?? []];
+    const values = [...series, ...also].flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
+    const log = values.length > 0 && values.every((value) => value > 0);
+    drawLines(frame, context, { series, also, width, log, label: this.format(), losses: losses.rows });
+    frame.removed(context, this.world);
+    drawAlerts(frame, context, this.shown.alerts.rows, this.shown.pins.rows);
+    heading.textContent = grouped ? `${state.source} ${state.index}, p99 by ${state.group}` : `${state.source} ${state.index}`;
+    finish(this.all.quantiles, this.shown.grouped ?? quantiles, null);
+    this.shown.quantileOf = (us) => quantiles.rows.find(({ bucket }) => us >= bucket && us < bucket + this.shown.rates.width);
+  }
+
+  /** An index of labels or codes has a band for each value. */
+  drawCategories() {
+    const { bands, losses } = this.shown;
+    const { frame, heading } = this.all.heat;
+    const context = this.beside("heat");
+    drawBands(frame, context, bands.of, this.partner?.shown.bands?.of.groups ?? [], losses.rows);
+    frame.removed(context, this.world);
+    drawAlerts(frame, context, this.shown.alerts.rows, this.shown.pins.rows);
+    heading.textContent = `${state.source}, records by ${this.world.field(state.source, state.index)}`;
+    finish(this.all.heat, bands, bands.rows.length === 0 && !bands.error ? "The index has no values in this window." : null);
+  }
+
+  drawHeatMap() {
+    const { heat, losses } = this.shown;
+    const { frame, heading } = this.all.heat;
+    const context = this.beside("heat");
+    drawHeat(frame, context, { cells: heat.cells, also: this.partner?.shown.heat?.cells ?? [], label: this.format(), losses: losses.rows });
+    frame.removed(context, this.world);
+    drawAlerts(frame, context, this.shown.alerts.rows, this.shown.pins.rows);
+    heading.textContent = `${state.source} ${state.index}, records by value`;
+    finish(this.all.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no values in this window." : null);
+  }
+
+  format() {
+    return valueFormat(this.world.field(state.source, state.index));
+  }
+
+  drawOverlays(box = state.selection) {
+    const only = (frame) => (frame === this.all.heat.frame ? box : box && { from: box.from, to: box.to });
+    for (const { figure, frame } of Object.values(this.all)) {
+      if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame ? this.pointed() : null);
+    }
+    this.overlaid(box, this.hovered?.us ?? null);
+    this.drawLegends();
+  }
+
+  drawLegends() {
+    const us = this.hovered?.us ?? null;
+    const at = us === null ? "" : when(us, places((this.shown.span.to - this.shown.span.from) / 300));
+    const rates = this.shown.names.map((name) => {
+      const value = us === null ? this.shown.rates.mean(name) : this.shown.rates.at(name, us);
+      const button = make("button", { type: "button", onclick: () => this.choose.source(name) });
+      button.setAttribute("aria-pressed", String(name === state.source));
+      button.append(key(seriesColour(this.orderOf(name)), name, " ", make("b", {}, value === undefined ? "–" : perTime(value))));
+      return button;
+    });
+    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perTime) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), at && make("span", {}, at)]);
+    const hint = this.follows || state.selection ? "" : "drag to read the records behind an area";
+    const bar = make("i", { className: "ramp" });
+    bar.style.background = ramp();
+    const scale = make("span", {}, "1", bar, plural(this.all.heat.frame.peak ?? 1));
+    if (this.shown.bands) replace(this.all.heat.legend, [scale, make("span", {}, this.bandUnder(us, at) || hint)]);
+    if (this.shown.quantiles === null) return;
+    const row = us === null ? this.shown.quantiles.rows.at(-1) : this.shown.quantileOf(us);
+    const write = this.format();
+    replace(
+      this.all.quantiles.legend,
+      this.shown.grouped ? this.groupKeys("quantiles", us, write) : QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(number(row[column])) : "–"))),
+    );
+    const cell = us === null ? null : this.cellUnder();
+    const read = us === null || this.hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(this.hovered.value)}`;
+    replace(this.all.heat.legend, [scale, make("span", {}, read || hint)]);
+  }
+
+  /** The cell or band under the pointer, as the frame draws it. */
+  pointed() {
+    const { frame } = this.all.heat;
+    if (!this.hovered || this.hovered.y === null || this.hovered.y === undefined) return null;
+    const at = ({ from, to }, top, bottom, text) => ({ x: frame.x(from), y: top, width: frame.x(to) - frame.x(from), height: Math.max(bottom - top, 3), text });
+    if (frame.bands) {
+      const band = frame.bands.find(({ top, bottom }) => this.hovered.y >= top && this.hovered.y < bottom);
+      const from = this.shown.bands.of.bucketOf(this.hovered.us);
+      const count = band?.group.cells.get(from)?.count ?? 0;
+      return count ? at({ from, to: from + this.shown.bands.of.width }, band.top, band.bottom, `${band.group.name}: ${plural(count)}`) : null;
+    }
+    const cell = this.cellUnder();
+    return cell ? at({ from: cell.t1, to: cell.t2 }, frame.y(cell.upper), frame.y(cell.lower), `${this.format()(cell.lower)} – ${this.format()(cell.upper)}: ${plural(cell.count)}`) : null;
+  }
+
+  cellUnder() {
+    return this.shown.heat?.cells.find(({ t1, t2, lower, upper }) => this.hovered.us >= t1 && this.hovered.us < t2 && this.hovered.value >= lower && this.hovered.value < upper);
+  }
+
+  /** The groups in a legend, with their value under the pointer, or else their mean rate or newest quantile. */
+  groupKeys(points, us, write) {
+    const grouped = this.shown.grouped.of;
+    const seconds = (this.shown.span.to - this.shown.span.from) / 1e6;
+    return grouped.groups.map((group) => {
+      const idle = points === "rates" ? group.count / seconds : group.quantiles.findLast(([, value]) => value !== null)?.[1];
+      const value = us === null ? idle : grouped.find(group[points], us);
+      const condition = groupCondition(grouped, group);
+      return make("button", { type: "button", title: `Click to filter: ${condition}`, onclick: () => this.choose.filter(condition) }, key(group.colour, group.name, " ", make("b", {}, value === undefined || value === null ? "–" : write(value))));
+    });
+  }
+
+  /** The band under the pointer, in words. */
+  bandUnder(us, at) {
+    const { frame } = this.all.heat;
+    const band = us === null || this.hovered.y === null ? null : frame.bands?.find(({ top, bottom }) => this.hovered.y >= top && this.hovered.y < bottom);
+    if (!band) return at;
+    return `${at}, ${band.group.name}: ${plural(band.group.cells.get(this.shown.bands.of.bucketOf(us))?.count ?? 0)}`;
+  }
+
+  /** Loss entries of the legend: the number of missing records in the window, and of gaps of unknown size. */
+  lossKey() {
+    const { rows } = this.shown.losses;
+    if (this.shown.losses.error) return [make("span", {}, `losses unknown: ${this.shown.losses.error}`)];
+    if (rows.length === 0) return [];
+    const known = rows.reduce((sum, { records }) => sum + Number(records ?? 0), 0);
+    const gaps = rows.filter(({ records }) => records === null).length;
+    const words = [known > 0 && `${whole(known)} lost`, gaps > 0 && `${gaps} ${gaps === 1 ? "gap" : "gaps"} of unknown size`].filter(Boolean).join(", ");
+    const reasons = [...new Set(rows.map(({ source, stage, reason }) => `${source ?? "all sources"}: ${reason} (${stage})`))].join("\n");
+    return [make("span", { title: reasons }, make("i", { className: "hatch" }), make("b", {}, words))];
+  }
 }
 
 function finish({ figure, frame, drawer }, answer, empty) {
@@ -82,157 +268,6 @@ function finish({ figure, frame, drawer }, answer, empty) {
   figure.dataset.state = answer.error ? "failed" : empty ? "empty" : "shown";
 }
 
-function drawRate() {
-  const { span, rate, rates, names, losses } = shown;
-  const { frame } = pictures.rate;
-  const context = frame.begin(span);
-  const grouped = shown.grouped?.of ?? null;
-  const series = grouped
-    ? grouped.groups.map((group) => ({ points: group.rates, colour: group.colour, wide: false }))
-    : names.map((name, at) => ({ points: rates.points(name), colour: seriesColour(at), wide: name === state.source }));
-  pictures.rate.heading.textContent = grouped ? `${state.source} per second, by ${state.group}` : "Records per second";
-  drawLines(frame, context, { series, width: grouped?.width ?? rates.width, log: false, label: short, losses: losses.rows });
-  frame.removed(context, world);
-  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  finish(pictures.rate, shown.grouped ?? rate, rate.rows.length === 0 && !rate.error ? "There are no records in this window." : null);
-}
-
-function drawQuantiles() {
-  const { span, quantiles, losses } = shown;
-  const grouped = shown.grouped?.of ?? null;
-  const width = grouped?.width ?? shown.rates.width;
-  const { frame, heading } = pictures.quantiles;
-  const context = frame.begin(span);
-  const starts = quantiles.rows.map(({ bucket }) => bucket);
-  const lines = QUANTILES.map(([column]) => ({
-    points: quantiles.rows.flatMap((row, at) => [
-      ...(at > 0 && row.bucket - starts[at - 1] > width * 1.5 ? [[row.bucket - width, null]] : []),
-      [row.bucket, row[column] === null ? null : number(row[column])],
-    ]),
-    colour: colour(`q-${column}`),
-    wide: column === "p99",
-  }));
-  const series = grouped ? grouped.groups.map((group) => ({ points: group.quantiles, colour: group.colour, wide: false })) : lines;
-  const values = series.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
-  const log = values.length > 0 && values.every((value) => value > 0);
-  drawLines(frame, context, { series, width, log, label: format(), losses: losses.rows });
-  frame.removed(context, world);
-  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  heading.textContent = grouped ? `${state.source} ${state.index}, p99 by ${state.group}` : `${state.source} ${state.index}`;
-  finish(pictures.quantiles, shown.grouped ?? quantiles, null);
-  shown.quantileOf = (us) => quantiles.rows.find(({ bucket }) => us >= bucket && us < bucket + shown.rates.width);
-}
-
-/** An index of labels or codes has a band for each value. */
-function drawCategories() {
-  const { span, bands, losses } = shown;
-  const { frame, heading } = pictures.heat;
-  const context = frame.begin(span);
-  drawBands(frame, context, bands.of, losses.rows);
-  frame.removed(context, world);
-  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  heading.textContent = `${state.source}, records by ${world.field(state.source, state.index)}`;
-  finish(pictures.heat, bands, bands.rows.length === 0 && !bands.error ? "The index has no values in this window." : null);
-}
-
-function drawHeatMap() {
-  const { span, heat, losses } = shown;
-  const { frame, heading } = pictures.heat;
-  const context = frame.begin(span);
-  drawHeat(frame, context, { cells: heat.cells, label: format(), losses: losses.rows });
-  frame.removed(context, world);
-  drawAlerts(frame, context, shown.alerts.rows, shown.pins.rows);
-  heading.textContent = `${state.source} ${state.index}, records by value`;
-  finish(pictures.heat, heat, heat.rows.length === 0 && !heat.error ? "The index has no values in this window." : null);
-}
-
-const format = () => valueFormat(world.field(state.source, state.index));
-
-export function drawOverlays(box = state.selection) {
-  const only = (frame) => (frame === pictures.heat.frame ? box : box && { from: box.from, to: box.to });
-  for (const { figure, frame } of Object.values(pictures)) {
-    if (!figure.hidden && frame.x) frame.overlay(only(frame), hovered?.us ?? null, frame === pictures.heat.frame ? pointed() : null);
-  }
-  overlaid(box, hovered?.us ?? null);
-  drawLegends();
-}
-
-function drawLegends() {
-  const us = hovered?.us ?? null;
-  const at = us === null ? "" : when(us, places((shown.span.to - shown.span.from) / 300));
-  const rates = shown.names.map((name, order) => {
-    const value = us === null ? shown.rates.mean(name) : shown.rates.at(name, us);
-    const button = make("button", { type: "button", onclick: () => choose.source(name) });
-    button.setAttribute("aria-pressed", String(name === state.source));
-    button.append(key(seriesColour(order), name, " ", make("b", {}, value === undefined ? "–" : perTime(value))));
-    return button;
-  });
-  replace(pictures.rate.legend, [...(shown.grouped ? groupKeys("rates", us, perTime) : rates), ...lossKey(), ...alertKeys(shown.alerts, shown.pins), at && make("span", {}, at)]);
-  const bar = make("i", { className: "ramp" });
-  bar.style.background = ramp();
-  const scale = make("span", {}, "1", bar, plural(pictures.heat.frame.peak ?? 1));
-  if (shown.bands) replace(pictures.heat.legend, [scale, make("span", {}, bandUnder(us, at) || (state.selection ? "" : "drag to read the records behind an area"))]);
-  if (shown.quantiles === null) return;
-  const row = us === null ? shown.quantiles.rows.at(-1) : shown.quantileOf(us);
-  const write = format();
-  replace(
-    pictures.quantiles.legend,
-    shown.grouped ? groupKeys("quantiles", us, write) : QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(number(row[column])) : "–"))),
-  );
-  const cell = us === null ? null : cellUnder();
-  const read = us === null || hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(hovered.value)}`;
-  replace(pictures.heat.legend, [scale, make("span", {}, read || (state.selection ? "" : "drag to read the records behind an area"))]);
-}
-
-/** The cell or band under the pointer, as the frame draws it. */
-function pointed() {
-  const { frame } = pictures.heat;
-  if (!hovered || hovered.y === null || hovered.y === undefined) return null;
-  const at = ({ from, to }, top, bottom, text) => ({ x: frame.x(from), y: top, width: frame.x(to) - frame.x(from), height: Math.max(bottom - top, 3), text });
-  if (frame.bands) {
-    const band = frame.bands.find(({ top, bottom }) => hovered.y >= top && hovered.y < bottom);
-    const from = shown.bands.of.bucketOf(hovered.us);
-    const count = band?.group.cells.get(from)?.count ?? 0;
-    return count ? at({ from, to: from + shown.bands.of.width }, band.top, band.bottom, `${band.group.name}: ${plural(count)}`) : null;
-  }
-  const cell = cellUnder();
-  return cell ? at({ from: cell.t1, to: cell.t2 }, frame.y(cell.upper), frame.y(cell.lower), `${format()(cell.lower)} – ${format()(cell.upper)}: ${plural(cell.count)}`) : null;
-}
-
-const cellUnder = () => shown.heat?.cells.find(({ t1, t2, lower, upper }) => hovered.us >= t1 && hovered.us < t2 && hovered.value >= lower && hovered.value < upper);
-
-/** The groups in a legend, with their value under the pointer, or else their mean rate or newest quantile. */
-function groupKeys(points, us, write) {
-  const grouped = shown.grouped.of;
-  const seconds = (shown.span.to - shown.span.from) / 1e6;
-  return grouped.groups.map((group) => {
-    const idle = points === "rates" ? group.count / seconds : group.quantiles.findLast(([, value]) => value !== null)?.[1];
-    const value = us === null ? idle : grouped.find(group[points], us);
-    const condition = groupCondition(grouped, group);
-    return make("button", { type: "button", title: `Click to filter: ${condition}`, onclick: () => choose.filter(condition) }, key(group.colour, group.name, " ", make("b", {}, value === undefined || value === null ? "–" : write(value))));
-  });
-}
-
-/** The band under the pointer, in words. */
-function bandUnder(us, at) {
-  const { frame } = pictures.heat;
-  const band = us === null || hovered.y === null ? null : frame.bands?.find(({ top, bottom }) => hovered.y >= top && hovered.y < bottom);
-  if (!band) return at;
-  return `${at}, ${band.group.name}: ${plural(band.group.cells.get(shown.bands.of.bucketOf(us))?.count ?? 0)}`;
-}
-
-/** Loss entries of the legend: the number of missing records in the window, and of gaps of unknown size. */
-function lossKey() {
-  const { rows } = shown.losses;
-  if (shown.losses.error) return [make("span", {}, `losses unknown: ${shown.losses.error}`)];
-  if (rows.length === 0) return [];
-  const known = rows.reduce((sum, { records }) => sum + Number(records ?? 0), 0);
-  const gaps = rows.filter(({ records }) => records === null).length;
-  const words = [known > 0 && `${whole(known)} lost`, gaps > 0 && `${gaps} ${gaps === 1 ? "gap" : "gaps"} of unknown size`].filter(Boolean).join(", ");
-  const reasons = [...new Set(rows.map(({ source, stage, reason }) => `${source ?? "all sources"}: ${reason} (${stage})`))].join("\n");
-  return [make("span", { title: reasons }, make("i", { className: "hatch" }), make("b", {}, words))];
-}
-
 const replace = (element, children) => element.replaceChildren(...children.filter(Boolean));
 
 function picture(id, title, axis) {
@@ -240,8 +275,9 @@ function picture(id, title, axis) {
   const frame = new Frame(figure, axis);
   const drawer = new SqlDrawer();
   const heading = make("h2", {}, title);
+  const side = make("span", { className: "side", hidden: true });
   const legend = make("div", { className: "legend" });
-  frame.head.append(heading, legend, drawer.button);
+  frame.head.append(heading, side, legend, drawer.button);
   frame.head.after(drawer.drawer);
-  return { figure, frame, drawer, heading, legend };
+  return { figure, frame, drawer, heading, side, legend };
 }

@@ -6,6 +6,7 @@
 //   zoomed     whether the user chose `span`; false if it is only fixed for a selection
 //   filter     the filter of the source, in the grammar of Loom's functions; empty without one
 //   group      the field by which the source is grouped; null without one
+//   compare    { when, dir } of the window beside it, as compare.js describes it; null without one
 //   find, split   the text that the shown metrics contain, and the label by which they are split
 //   sort       { column, down }, the order of the listed rows; null for the greatest values of the selection's index first
 //   at         { source, ns, addr } of the record whose neighbourhood is open; null if none is
@@ -16,10 +17,11 @@ import { instant } from "./sql.js";
 
 const LAST_MAX = 1e9;
 const WIDTH = 1000;
+const WHENS = ["before", "same", "newest"];
 /** The widths that a neighbourhood can have, with their names. */
 export const WIDTHS = [[10, "± 10 µs"], [100, "± 100 µs"], [WIDTH, "± 1 ms"], [10_000, "± 10 ms"], [100_000, "± 100 ms"]];
 
-export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, filter: "", group: null, find: "", split: null, sort: null, at: null, width: WIDTH, rows: null, utc: false, zoomed: false };
+export const state = { dir: null, source: null, index: null, last: 60, span: null, selection: null, filter: "", group: null, compare: null, find: "", split: null, sort: null, at: null, width: WIDTH, rows: null, utc: false, zoomed: false };
 
 /** Whether the window follows the newest record. */
 export const following = () => state.span === null;
@@ -51,6 +53,9 @@ export function readAddress() {
   state.rows = given.get("rows");
   state.filter = given.get("filter") ?? "";
   state.group = given.get("group");
+  const beside = given.get("with");
+  const when = WHENS.includes(beside) ? beside : parseTime(beside);
+  state.compare = when === null ? null : { when, dir: given.get("with_dir") };
   state.find = given.get("find") ?? "";
   state.split = given.get("split");
   const ns = given.get("at");
@@ -71,7 +76,7 @@ export function readAddress() {
 
 /** Writes the state into the address; with `step`, Back returns to the state before. */
 export function writeAddress(step = false) {
-  const { dir, source, index, last, span, selection, filter, group, find, split, sort, at, width, rows, utc } = state;
+  const { dir, source, index, last, span, selection, filter, group, compare, find, split, sort, at, width, rows, utc } = state;
   const written = new URLSearchParams();
   const put = (name, value) => value !== null && value !== undefined && value !== "" && written.set(name, value);
   const writeBounds = ({ index, vMin, vMax }) => index !== undefined && (put("v_min", vMin ?? "-inf"), put("v_max", vMax ?? "inf"));
@@ -83,6 +88,7 @@ export function writeAddress(step = false) {
   if (selection) put("sel_from", time(selection.from)), put("sel_to", time(selection.to)), writeBounds(selection), put("sel_where", selection.where);
   put("filter", filter);
   put("group", group);
+  if (compare) put("with", WHENS.includes(compare.when) ? compare.when : time(compare.when)), put("with_dir", compare.dir);
   put("find", find);
   put("split", split);
   if (sort) put("sort", (sort.down ? "-" : "") + sort.column);
