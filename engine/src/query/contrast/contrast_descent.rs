@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::group_counts::GroupCounts;
-use super::tally::{Buffers, FieldTally, GroupedRows};
+use super::grouped_rows::GroupedRows;
+use super::tally::{Buffers, FieldTally};
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::aggregate::shared_descent::Descent;

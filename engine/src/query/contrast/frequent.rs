@@ -80,7 +80,7 @@ impl<K: Eq + Hash> Frequent<K> {
     /// Counts a value that has no count yet some times, unless it is probably rare.
     pub fn first(&mut self, hash: u64, value: impl FnOnce() -> K, times: u64) {
         if let Some(sieve) = &mut self.sieve {
-            let (passes, missed) = sieve.passes(hash, times, self.total, self.limits);
+            let (passes, missed) = sieve.passes(hash, times, self.total, self.limits.kept);
             self.missed += missed;
             if !passes {
                 self.total += times;

@@ -10,6 +10,7 @@ mod sieve;
 
 // The counts of one field.
 pub mod given_values;
+pub mod grouped_rows;
 pub mod large_numbers;
 mod number_tally;
 pub mod tally;

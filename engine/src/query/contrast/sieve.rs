@@ -2,11 +2,10 @@
 //!
 //! Invariant: of one value it misses at most an eighth of the stream's values divided by `kept`.
 
-use super::frequent::FrequentLimits;
 use crate::proven::at_mut;
 
 const SLOTS: usize = 1 << 16;
-/// Slots have counted values of at most this many occurrences when they are cleared. A slot then holds few of them.
+/// The most values until the slots are cleared: one for each slot on average.
 const PERIOD: u64 = SLOTS as u64;
 
 /// Counts of values by their hash.
@@ -29,21 +28,15 @@ impl Default for Sieve {
 }
 
 impl Sieve {
-    /// Whether a value passes that occurs some times, and how much a period that begins now may miss of a value. `total` is the number of values in the stream so
-    /// far.
+    /// Whether a value passes that occurs some times, and how many of a value may be missed until the slots are cleared again, if they are cleared now.
+    /// `total` is the number of values in the stream so far.
     #[inline]
-    pub fn passes(
-        &mut self,
-        hash: u64,
-        times: u64,
-        total: u64,
-        limits: FrequentLimits,
-    ) -> (bool, u64) {
+    pub fn passes(&mut self, hash: u64, times: u64, total: u64, kept: usize) -> (bool, u64) {
         let mut missed = 0;
         if total >= self.end {
-            // A period that ends early also has at least `total` values before it, and they double up to the longest period.
+            // A period is no longer than the stream before it, so that a short stream also misses little.
             let period = total.clamp(1, PERIOD);
-            missed = (period / (16 * limits.kept as u64)).min(u64::from(u8::MAX));
+            missed = (period / (16 * kept as u64)).min(u64::from(u8::MAX));
             self.end = total + period;
             self.least = missed as u8;
             self.slots.fill(0);

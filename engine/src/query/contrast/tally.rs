@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::frequent::FrequentLimits;
 use super::given_values::GivenValues;
 use super::group_counts::GroupCounts;
+use super::grouped_rows::GroupedRows;
 use super::number_tally::{NumberTally, number_shown};
 use super::text_rows::each_text;
 use super::text_tally::TextTally;
-use crate::query::scan::batch::Batch;
 use crate::schema::{Constant, FieldDef, FieldType, Op, RangeSet};
 use crate::types::Key;
 
@@ -27,13 +27,6 @@ pub enum Tally {
     /// Of values that are known already.
     GivenNumbers(GivenValues<u64>),
     GivenTexts(GivenValues<Vec<u8>>),
-}
-
-/// The rows of a batch, with the group of each.
-pub struct GroupedRows<'a> {
-    pub batch: &'a Batch<'a>,
-    pub is_selected: &'a [bool],
-    pub counts: GroupCounts,
 }
 
 /// Memory that all fields use.

@@ -1,7 +1,7 @@
 //! The texts of a field in the rows of a batch. Equal texts that lie close together are passed on together.
 
 use super::group_counts::GroupCounts;
-use super::tally::GroupedRows;
+use super::grouped_rows::GroupedRows;
 use crate::proven::{at, at_mut};
 use crate::query::scan::batch::FieldColumn;
 use crate::schema::compared;
