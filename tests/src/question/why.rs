@@ -40,17 +40,17 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Option<Question> {
     let name = seed.pick(&columns);
 
     let (from, to) = table.times.window(seed);
-    let bounds = [seed.chance(60), seed.chance(60)];
-    let [t_from, t_to] = [(bounds[0], from), (bounds[1], to)];
-    let time = |(is_bound, at): (bool, i64)| match is_bound {
+    let [has_from, has_to] = [seed.chance(60), seed.chance(60)];
+    let mut now = vec!["true".to_owned()];
+    now.extend(has_from.then(|| format!("ts_ns >= {from}")));
+    now.extend(has_to.then(|| format!("ts_ns < {to}")));
+    let time = |is_bound: bool, at: i64| match is_bound {
         true => instant(at),
         false => "NULL".to_owned(),
     };
-    let mut now = vec!["true".to_owned()];
-    now.extend(t_from.0.then(|| format!("ts_ns >= {from}")));
-    now.extend(t_to.0.then(|| format!("ts_ns < {to}")));
+    let [t_from, t_to] = [time(has_from, from), time(has_to, to)];
     let selected = format!("{} AND {}", now.join(" AND "), of_values.condition());
-    let has_before = bounds == [true, true] && from < to;
+    let has_before = has_from && has_to && from < to;
     let against = match has_before {
         true => seed.pick(&["rest", "window", "before"]),
         false => seed.pick(&["rest", "window"]),
@@ -72,7 +72,7 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Option<Question> {
     Some(Question {
         loom: format!(
             "WITH why AS (
-                SELECT * FROM loom_why('{}', '{}', {index}, {}, {}, {v_min}, {v_max}, against := '{against}', top_values := 1024{})
+                SELECT * FROM loom_why('{}', '{}', {index}, {t_from}, {t_to}, {v_min}, {v_max}, against := '{against}', top_values := 1024{})
                 WHERE field = '{name}')
              SELECT value, selected, other FROM why
              WHERE (SELECT count(*) <= {VALUES_MOST} FROM why WHERE kind = 'value')
@@ -80,8 +80,6 @@ pub fn draw(seed: &mut Seed, table: &Table) -> Option<Question> {
              ORDER BY ALL",
             table.dir,
             table.source,
-            time(t_from),
-            time(t_to),
             given.arguments(),
         ),
         plain: format!(
