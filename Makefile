@@ -22,6 +22,7 @@ build: check
 	python3 duckdb-ext/package.py "$(CARGO_TARGET_DIR)/release/libloom_duckdb.so" dist
 
 test: build .venv/complete
+	@tests/prerequisites.sh tests
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
 	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml

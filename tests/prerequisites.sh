@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Reports in one sentence what this machine is missing for a build or a test run, and what to install. Changes nothing.
+# Reports in one sentence what this machine is missing for a build or, with the word `tests`, for a test run, and what to install. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,4 +37,11 @@ while [ ! -d "$disk" ]; do disk=$(dirname "$disk"); done
 free_gib=$(($(df --output=avail -k "$disk" | tail -n 1) / 1048576))
 if [ ! -d "$target/release" ] && [ "$free_gib" -lt "$disk_gib_min" ]; then
     stop "$free_gib GiB are free at $disk and a build with its tests needs $disk_gib_min GiB; free some, or set CARGO_TARGET_DIR to another disk."
+fi
+
+# A daemon makes room when less than a twentieth of its disk is free, and the tests' daemons write to this one.
+place=${TMPDIR:-/tmp}
+read -r size free < <(df --output=size,avail -k "$place" | tail -n 1)
+if [ "${1:-}" = tests ] && [ $((free * 100)) -lt $((size * 5)) ]; then
+    stop "$((free / 1048576)) GiB are free at $place and the tests need 5 % of the disk; free some, or set TMPDIR to a folder of another disk."
 fi
