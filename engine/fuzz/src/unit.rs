@@ -201,7 +201,7 @@ fn hold_wanted(unit: &mut Unit, chunks: Range<usize>, take: &Take<'_>) {
     // Few rows without strings are not decoded but picked.
     let wanted = Wanted {
         lengths: false,
-        tails: false,
+        tails: Vec::new(),
         ..take.wanted.clone()
     };
     let numbered = Take {
@@ -256,7 +256,7 @@ fn hold(unit: &Unit, nth: usize, chunk: &[u8], take: &Take<'_>) {
             }
             offset = end;
         }
-        let mut strings = found.strings(0).filter(|_| take.wanted.tails);
+        let mut strings = found.strings(0).filter(|_| take.wanted.tail(0));
         if let Some(string) = strings.as_mut().and_then(|strings| strings.nth(row)) {
             assert!(at(record.payload, offset..offset + string.len()) == string);
         }
