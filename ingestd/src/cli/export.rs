@@ -1,4 +1,4 @@
-//! `ingestd export`: writes records to a file or to standard output, also while a daemon writes.
+//! `ingestd export`: writes records to a file, to standard output or to a receiver of OTLP, also while a daemon writes.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use super::stdout::{complain, say};
 /// Export records as Parquet, as a trace for Perfetto, or as OTLP
 ///
 /// Parquet has the records of one source: `ts` (nanoseconds, UTC) and the fields of the source; labels become text. The rows are in the order of the log.
-/// A trace for Perfetto has the records of several sources on one time line. OTLP has the spans and logs that came by it, each line a request. The file appears only when it is complete; a Parquet file was then read back and is
+/// A trace for Perfetto has the records of several sources on one time line. OTLP has the spans and logs that came by it, each line a request; with a URL as --out they are sent to that receiver. The file appears only when it is complete; a Parquet file was then read back and is
 /// correct. A daemon may write meanwhile. Damaged records, and those that retention removes meanwhile, are missing in the file and listed on standard
 /// error, and the exit status is 1.
 #[derive(clap::Args)]
@@ -32,6 +32,8 @@ Examples:
   ingestd export /var/lib/loom --format perfetto --out stall.pftrace \\
     --from 2026-01-31T12:00:00Z --to 2026-01-31T12:00:10Z
   ingestd export /var/lib/loom --format otlp --out trace.jsonl \\
+    --trace-id 0af7651916cd43dd8448eb211c80319c
+  ingestd export /var/lib/loom --format otlp --out http://collector:4318 \\
     --trace-id 0af7651916cd43dd8448eb211c80319c
 
 A program that reads Parquet looks at its end first: DuckDB takes a
@@ -48,9 +50,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", required_if_eq("format", "parquet"))]
     source: Vec<String>,
 
-    /// File to write; '-' is standard output, and then the count of rows goes to standard error
+    /// File to write, or with --format otlp the URL of a receiver, without /v1/…; '-' is standard output, and then the count of rows goes to standard error
     #[arg(long, value_name = "FILE")]
     out: Out,
+
+    /// File with a bearer token for the receiver
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 
     /// Export records from this time on (RFC 3339)
     #[arg(long, value_name = "T", value_parser = time)]
@@ -116,19 +122,24 @@ impl Args {
                 filters,
                 time,
                 index,
+                token_file: self.token_file,
             },
             &self.out,
             &Poll::never(),
         )?;
         let rows = format!("rows={}", exported.rows);
         match self.out {
-            Out::File(_) => say(rows)?,
+            Out::File(_) | Out::Endpoint(_) => say(rows)?,
             Out::Stdout => complain(rows),
         }
         let Some(missing) = exported.missing else {
             return Ok(ExitCode::SUCCESS);
         };
-        complain(format_args!("the file has what can be read: {missing}"));
+        let there = match self.out {
+            Out::Endpoint(_) => "the receiver has the rest",
+            Out::File(_) | Out::Stdout => "the file has what can be read",
+        };
+        complain(format_args!("{there}: {missing}"));
         Ok(ExitCode::FAILURE)
     }
 

@@ -3,6 +3,7 @@
 //! A Parquet file of a disk is read back and compared before it takes its name; a pipe gets the rows as they come.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -24,7 +25,7 @@ pub enum Format {
     Parquet,
     /// Sources on one time line, for the page ui.perfetto.dev
     Perfetto,
-    /// Spans and logs as OTLP in JSON, a request for each line
+    /// Spans and logs as OTLP in JSON, a request for each line, or sent to a receiver
     Otlp,
 }
 
@@ -37,12 +38,14 @@ pub struct Export {
     pub filters: Vec<Filter>,
     /// An index of the only source, whose filter applies, and the range of keys unless all are exported.
     pub index: Option<(IndexId, Option<RangeSet<Key>>)>,
+    /// The file with the bearer token for a receiver.
+    pub token_file: Option<PathBuf>,
 }
 
 /// The outcome of an export.
 pub struct Exported {
     pub rows: u64,
-    /// Names the records that could not be read.
+    /// Names the records that could not be read, or that the receiver did not take.
     pub missing: Option<String>,
 }
 
@@ -90,10 +93,11 @@ fn write(
         Format::Parquet => {}
         Format::Perfetto => return trace(parts.collect(), out, poll),
         Format::Otlp => {
-            let written = otlp::write(parts.collect(), out, poll)?;
+            let token_file = export.token_file.as_deref();
+            let written = otlp::write(parts.collect(), out, token_file, poll)?;
             return Ok(Exported {
-                rows: written.rows,
-                missing: missing(written.gaps),
+                rows: written.table.rows,
+                missing: together([missing(written.table.gaps), written.refused]),
             });
         }
     }
@@ -116,11 +120,15 @@ fn trace(parts: Vec<(&Source, Part)>, out: &Out, poll: &Poll<'_>) -> anyhow::Res
             "{count} records are from before 1970, which a Perfetto trace cannot hold"
         )),
     };
-    let missing: Vec<String> = missing(written.gaps).into_iter().chain(early).collect();
     Ok(Exported {
         rows: written.rows,
-        missing: (!missing.is_empty()).then(|| missing.join("; ")),
+        missing: together([missing(written.gaps), early]),
     })
+}
+
+fn together(reasons: [Option<String>; 2]) -> Option<String> {
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 fn missing(gaps: Vec<Gap>) -> Option<String> {

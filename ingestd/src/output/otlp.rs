@@ -1,7 +1,10 @@
-//! Writes spans and logs as OTLP in JSON: each line is a request, as the Collector's file exporter writes and its receiver of OTLP files reads.
+//! Spans and logs as OTLP in JSON: each line of a file is a request, as the Collector's file exporter writes and its receiver of OTLP files reads. A receiver
+//! over HTTP gets the requests themselves.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use loom_engine::proven;
@@ -11,6 +14,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value as Json, json};
 
+use super::endpoint::Endpoint;
 use super::out::Out;
 use super::table::{self, Part, Table};
 use super::values::{Row, Value};
@@ -19,35 +23,79 @@ use crate::config::{LOGS_SOURCE, SPANS_SOURCE, own_fields};
 /// A line takes about so many bytes: the Collector's receiver takes 1 MiB.
 const LINE_BYTES: usize = 256 << 10;
 
+/// The requests that were written, and what the receiver says of records that it did not take.
+#[derive(Default)]
+pub(super) struct Written {
+    pub table: Table,
+    pub refused: Option<String>,
+}
+
+enum Sink {
+    File(BufWriter<File>),
+    Receiver(Endpoint),
+}
+
 /// # Errors
-/// A source without spans and logs of OTLP, a read or a write that failed, an interruption. The file remains as far as it was written.
+/// A source without spans and logs of OTLP, a read or a write that failed, an interruption. What was written until then stays.
 pub(super) fn write(
     sources: Vec<(&Source, Part)>,
     out: &Out,
+    token_file: Option<&Path>,
     poll: &Poll<'_>,
-) -> anyhow::Result<Table> {
+) -> anyhow::Result<Written> {
     let failed = || format!("cannot write {out}");
-    let mut file = BufWriter::new(out.open().with_context(failed)?);
+    let mut sink = Sink::open(out, token_file).with_context(failed)?;
     let mut all = Table::default();
     for (source, part) in sources {
         let mut lines = Lines::of(source)?;
         let read = table::batches(source, vec![part], poll, |batch| {
             for row in 0..batch.num_rows() {
                 lines
-                    .add(Row { batch, row }, &mut file)
+                    .add(Row { batch, row }, &mut sink)
                     .with_context(failed)?;
             }
             Ok(())
         })?;
-        lines.end(&mut file).with_context(failed)?;
+        lines.end(&mut sink).with_context(failed)?;
         all.rows += read.rows;
         all.gaps.extend(read.gaps);
     }
-    file.flush().with_context(failed)?;
-    if out.kept().is_some() {
-        file.get_ref().sync_all().with_context(failed)?;
+    Ok(Written {
+        table: all,
+        refused: sink.end(out).with_context(failed)?,
+    })
+}
+
+impl Sink {
+    fn open(out: &Out, token_file: Option<&Path>) -> anyhow::Result<Sink> {
+        Ok(match out {
+            Out::Endpoint(url) => Sink::Receiver(Endpoint::of(url, token_file)?),
+            Out::File(_) | Out::Stdout => Sink::File(BufWriter::new(out.open()?)),
+        })
     }
-    Ok(all)
+
+    fn put(&mut self, is_spans: bool, request: &str) -> anyhow::Result<()> {
+        match self {
+            Sink::File(file) => Ok(writeln!(file, "{request}")?),
+            Sink::Receiver(receiver) => {
+                let path = if is_spans { "/v1/traces" } else { "/v1/logs" };
+                receiver.send(path, request)
+            }
+        }
+    }
+
+    fn end(mut self, out: &Out) -> anyhow::Result<Option<String>> {
+        match &mut self {
+            Sink::File(file) => {
+                file.flush()?;
+                if out.kept().is_some() {
+                    file.get_ref().sync_all()?;
+                }
+                Ok(None)
+            }
+            Sink::Receiver(receiver) => Ok(receiver.refused()),
+        }
+    }
 }
 
 /// The lines of one source. The records of a line have the same resource and scope.
@@ -87,11 +135,11 @@ impl<'a> Lines<'a> {
         })
     }
 
-    fn add(&mut self, row: Row<'_>, file: &mut impl Write) -> anyhow::Result<()> {
+    fn add(&mut self, row: Row<'_>, sink: &mut Sink) -> anyhow::Result<()> {
         let texts = ["resource", "scope"].map(|name| self.text(row, name));
         let is_same = self.origin.0.iter().map(Option::as_deref).eq(texts);
         if !is_same || self.bytes > LINE_BYTES {
-            self.end(file)?;
+            self.end(sink)?;
         }
         if !is_same {
             let [resource, scope] = texts;
@@ -112,7 +160,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Writes the records since the last line.
-    fn end(&mut self, file: &mut impl Write) -> anyhow::Result<()> {
+    fn end(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
         if self.records.is_empty() {
             return Ok(());
         }
@@ -130,12 +178,12 @@ impl<'a> Lines<'a> {
             "attributes",
             scope.attributes.as_ref().map(Object::json),
         );
-        writeln!(
-            file,
+        let request = format!(
             r#"{{"{resources}":[{{"resource":{resource},"{scopes}":[{{"scope":{},"{records}":[{}]}}]}}]}}"#,
             Json::Object(about),
             self.records.join(",")
-        )?;
+        );
+        sink.put(self.is_spans, &request)?;
         self.records.clear();
         self.bytes = 0;
         Ok(())

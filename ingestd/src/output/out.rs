@@ -1,4 +1,4 @@
-//! The destination of a Parquet file: a file of a disk, a pipe or a device that has a path, or standard output.
+//! The destination of an export: a file of a disk, a pipe or a device that has a path, standard output, or a receiver over HTTP.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,13 +11,18 @@ use std::path::{Path, PathBuf};
 pub enum Out {
     File(PathBuf),
     Stdout,
+    /// The URL of a receiver.
+    Endpoint(String),
 }
 
-/// `-` is standard output.
+/// `-` is standard output, and a URL is a receiver.
 impl From<OsString> for Out {
     fn from(text: OsString) -> Out {
         match text.to_str() {
             Some("-" | "/dev/stdout") => Out::Stdout,
+            Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
+                Out::Endpoint(url.to_owned())
+            }
             _ => Out::File(text.into()),
         }
     }
@@ -28,6 +33,7 @@ impl fmt::Display for Out {
         match self {
             Out::File(path) => write!(f, "'{}'", path.display()),
             Out::Stdout => f.write_str("to standard output"),
+            Out::Endpoint(url) => write!(f, "'{url}'"),
         }
     }
 }
@@ -42,7 +48,7 @@ impl Out {
                 let is_kept = fs::metadata(path).ok().is_none_or(is_kept);
                 is_kept.then_some(path.as_path())
             }
-            Out::Stdout => None,
+            Out::Stdout | Out::Endpoint(_) => None,
         }
     }
 
@@ -51,6 +57,9 @@ impl Out {
         match self {
             Out::File(path) => File::create(path),
             Out::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
+            Out::Endpoint(_) => Err(io::Error::other(
+                "only OTLP goes to an address; give a file, or --format otlp",
+            )),
         }
     }
 }

@@ -159,6 +159,25 @@ fn what_was_sent_is_exported_and_received_elsewhere_as_the_same_rows() -> Result
         "{}",
         of_one.len()
     );
+    let third = Receiving::new(PROMOTE)?;
+    let url = format!("http://{}", third.address);
+    let to = |url: &str| {
+        Ended::of(&mut ingestd([
+            "export",
+            word(first.dir()),
+            "--format",
+            "otlp",
+            "--out",
+            url,
+        ]))
+    };
+    to(&url).ends(0).says("rows=601");
+    for source in ["spans", "logs"] {
+        let count = format!("SELECT count(*) FROM loom_scan(DIR, '{source}')");
+        third.asks(&count, first.ask(&count)?)?;
+    }
+    third.stop()?;
+    to(&url).ends(1).says("refused the connection");
     of_trace("12")
         .ends(2)
         .says("give its 32 hexadecimal digits");
