@@ -175,8 +175,8 @@ CREATE OR REPLACE TEMP MACRO loom_cgroups(dir, source := NULL, at := NULL) AS TA
     FROM known
     ORDER BY known.dir, known.path;
 
--- The processes of a recording of process, for joining pids to names at a time: a pid is of a process from started until before ended, which are NULL if
--- the recording does not have them. comm, path, args and cgroup are the latest. source is 'process' by default.
+-- The processes of a recording of process, for joining pids to names at a time: a pid is of one process from started until ended, which are NULL if
+-- the recording does not have them. A process whose end is missing, such as one before a restart of the machine, ended when the next with its pid began. comm, path, args and cgroup are the latest. source is 'process' by default.
 CREATE OR REPLACE TEMP MACRO loom_processes(dir, source := NULL, at := NULL) AS TABLE
     WITH seen AS (
         SELECT found.*, found.event = 'fork' OR lag(found.event) OVER (PARTITION BY found.dir, found.pid ORDER BY found.ts_ns, found.addr) = 'exit' AS begins
@@ -187,8 +187,9 @@ CREATE OR REPLACE TEMP MACRO loom_processes(dir, source := NULL, at := NULL) AS 
     )
     SELECT told.pid, arg_min(told.ppid, told.ts_ns) AS ppid, arg_max(told.comm, told.ts_ns) AS comm,
         arg_max(told.path, told.ts_ns) FILTER (told.event = 'exec') AS path, arg_max(told.args, told.ts_ns) FILTER (told.event = 'exec') AS args,
-        coalesce(min(told.ts) FILTER (told.event = 'fork'), min(told.ts - to_microseconds(told.lived_ns::BIGINT // 1000))) AS started,
-        max(told.ts) FILTER (told.event = 'exit') AS ended, max(told.exit_code) AS exit_code, max(told.signal) AS signal,
+        coalesce(min(told.ts) FILTER (told.event = 'fork'), min(told.ts - to_microseconds(told.lived_ns::BIGINT // 1000)),
+            lag(max(told.ts)) OVER (PARTITION BY told.dir, told.pid ORDER BY told.life)) AS started,
+        coalesce(max(told.ts) FILTER (told.event = 'exit'), lead(min(told.ts)) OVER (PARTITION BY told.dir, told.pid ORDER BY told.life)) AS ended, max(told.exit_code) AS exit_code, max(told.signal) AS signal,
         arg_max(told.cgroup, told.ts_ns) AS cgroup, told.dir
     FROM told
     GROUP BY told.dir, told.pid, told.life

@@ -98,16 +98,16 @@ def test_every_failed_host_of_fifty_is_named_with_its_reason(recorded: Recorded,
     hosts = {name: host.address for name, host in standins(different).items()}
     hosts["host-40"] = f"quack:localhost:{free_port()}"
     failed = sorted([*different, "host-40"])
-    lenient = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True, timeout_s=5)
+    lenient = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True, timeout_s=30)
     answer = lenient.quantiles("request", "latency_us", QUANTILES)
     assert sorted(answer.missing) == failed
-    assert answer.missing["host-29"] == "no answer within 5 s (timeout_s)"
+    assert answer.missing["host-29"] == "no answer within 30 s (timeout_s)"
     for name in ("host-03", "host-11", "host-40"):
         assert f"localhost:{hosts[name].rpartition(':')[2]}" in answer.missing[name]
     expected, _ = recorded.expected(HOSTS - len(failed))
     assert answer.table["value"].to_pylist() == expected
     with pytest.raises(loom_duckdb.FleetError, match=r"no answer from host-03 \(quack:localhost:\d+\): .*; host-40 \("):
-        loom_duckdb.Fleet(hosts, TOKEN, timeout_s=5).quantiles("request", "latency_us", QUANTILES)
+        loom_duckdb.Fleet(hosts, TOKEN, timeout_s=30).quantiles("request", "latency_us", QUANTILES)
 
 
 def test_one_percent_of_three_hundred_hosts_may_fail_in_any_round(recorded: Recorded) -> None:

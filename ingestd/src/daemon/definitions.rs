@@ -186,9 +186,9 @@ fn without_closed(
             return None;
         }
         def.indexes.retain(|index| {
-            let closed = known
-                .index(&index.name)
-                .is_some_and(|found| found.until.is_some() && found.def == *index);
+            // Another index may have its name since.
+            let mut same = known.indexes.iter().filter(|found| found.def == *index);
+            let closed = same.clone().next().is_some() && same.all(|found| found.until.is_some());
             if closed {
                 note(format!(
                     "index '{}' of source '{}' was closed and stays closed; remove it from the configuration, or add another \

@@ -81,13 +81,10 @@ impl fmt::Display for Usage {
                 let programs = Share::of(programs, self.elapsed);
                 write!(
                     f,
-                    "{process} of a processor, and its programs in the kernel {programs}"
+                    "{process} of a processor in its process, and {programs} in its programs in the kernel"
                 )
             }
-            None => write!(
-                f,
-                "{process} of a processor, without its programs in the kernel"
-            ),
+            None => write!(f, "{process} of a processor in its process"),
         }
     }
 }
@@ -103,6 +100,8 @@ pub struct Meter {
     latest: Option<Usage>,
     /// The seconds in a row that were over the budget.
     over: u32,
+    /// Recording less cannot help, and a warning has said so.
+    is_given_up: bool,
 }
 
 /// The seconds over the budget after which less is recorded.
@@ -128,6 +127,7 @@ impl Meter {
             process_begun: process_time(),
             latest: None,
             over: 0,
+            is_given_up: false,
         }
     }
 
@@ -158,7 +158,15 @@ impl Meter {
         self.over = if is_over { self.over + 1 } else { 0 };
         if self.over == PATIENCE {
             self.over = 0;
-            for (source, least) in recording.record_less() {
+            let mut narrowed = recording.record_less().peekable();
+            if narrowed.peek().is_none() && !self.is_given_up {
+                self.is_given_up = true;
+                tracing::warn!(
+                    "the recording took {share} of a processor, and its budget is {} %; leaving out more events would not help, because the rest is the work of its programs in the kernel and of the daemon",
+                    budget.percent
+                );
+            }
+            for (source, least) in narrowed {
                 tracing::warn!(
                     "source '{source}': the recording took {share} of a processor, and its budget is {} %; events below {least:?} are left out from now on",
                     budget.percent
@@ -188,7 +196,7 @@ mod tests {
         assert_eq!(usage.share().to_string(), "2.5 %");
         assert_eq!(
             usage.to_string(),
-            "1.5 % of a processor, and its programs in the kernel 1.0 %"
+            "1.5 % of a processor in its process, and 1.0 % in its programs in the kernel"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Records the paths of control groups into the source `cgroup`, beside captures whose records have ids of groups: an id says nothing once its group has
 //! ended.
 //!
-//! Each group is stored when it begins, and all that exist are stored every minute, so that records keep the paths of their groups
+//! Each group is stored when it begins, and all that exist are stored every ten minutes, so that records keep the paths of their groups
 //! when retention removes the oldest records.
 
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ use crate::protocol::Shape;
 use crate::wall_clock;
 
 /// The interval at which all groups are stored.
-const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(600);
 
 /// Attaches the programs.
 pub fn cgroups() -> anyhow::Result<Box<dyn Capture>> {

@@ -145,16 +145,36 @@ impl Recording {
     /// in this process. If another daemon ends, the captures wait for the next one as the options say.
     pub fn start(
         dir: &Path,
-        captures: Vec<Box<dyn Capture>>,
+        mut captures: Vec<Box<dyn Capture>>,
         own: Option<&Daemon>,
         mut waiting: LastingOptions,
     ) -> anyhow::Result<Recording> {
-        let sources: Vec<_> = captures.iter().map(|capture| capture.source()).collect();
         // No other daemon succeeds the one of this process.
         if own.is_some() {
             waiting.patience = Duration::ZERO;
         }
-        define(&mut connect(dir, "definitions", &waiting)?, &sources)?;
+        let mut client = connect(dir, "definitions", &waiting)?;
+        let asked = captures.iter().filter(|capture| !capture.accompanies());
+        let asked: Vec<_> = asked.map(|capture| capture.source()).collect();
+        define(&mut client, &asked).map_err(|error| match error {
+            ClientError::Daemon {
+                code: ErrorCode::Definition,
+                message,
+            } => anyhow!("{message}; or record into another source with --source NAME"),
+            error => error.into(),
+        })?;
+        captures.retain(|capture| {
+            let defined = match capture.accompanies() {
+                true => define(&mut client, &[capture.source()]).map(drop),
+                false => Ok(()),
+            };
+            if let Err(why) = &defined {
+                let name = &capture.source().name;
+                tracing::warn!("source '{name}' is not recorded: {why}");
+            }
+            defined.is_ok()
+        });
+        drop(client);
         let stop = Arc::new(AtomicBool::new(false));
         let mut recording = Recording {
             captures: Vec::new(),
@@ -307,18 +327,11 @@ fn connect(
 fn define(
     client: &mut LastingClient,
     sources: &[&SourceDef],
-) -> anyhow::Result<loom_engine::SourceId> {
+) -> Result<loom_engine::SourceId, ClientError> {
     #[derive(serde::Serialize)]
     struct Sources<'a> {
         source: &'a [&'a SourceDef],
     }
-    let toml = toml::to_string(&Sources { source: sources })?;
-    match client.define_one(&toml) {
-        Ok(source) => Ok(source),
-        Err(ClientError::Daemon {
-            code: ErrorCode::Definition,
-            message,
-        }) => bail!("{message}; or record into another source with --source NAME"),
-        Err(error) => Err(error.into()),
-    }
+    let toml = toml::to_string(&Sources { source: sources });
+    client.define_one(&toml.expect("definitions are always TOML"))
 }

@@ -18,6 +18,8 @@ pub struct Tally {
 
 /// The least time if a recording without one is over its budget.
 const LEAST_NS: u64 = 1_000;
+/// A budget never leaves out longer events than this: they are too few to cost much.
+const LEAST_NS_MAX: u64 = 100_000_000;
 
 impl Tally {
     /// The tally of a capture that records events from this time on, if they take time.
@@ -49,10 +51,14 @@ impl Tally {
         Duration::from_nanos(ns.map_or(0, |ns| ns.load(Ordering::Relaxed)))
     }
 
-    /// Doubles the least time, if events take time. Returns it then.
+    /// Doubles the least time, if events take time and it is not great already. Returns it then.
     pub(super) fn double_least(&self) -> Option<Duration> {
         let ns = self.least_ns.as_ref()?;
-        let doubled = ns.load(Ordering::Relaxed).saturating_mul(2).max(LEAST_NS);
+        let least = ns.load(Ordering::Relaxed);
+        if least >= LEAST_NS_MAX {
+            return None;
+        }
+        let doubled = (2 * least).max(LEAST_NS);
         ns.store(doubled, Ordering::Relaxed);
         Some(Duration::from_nanos(doubled))
     }
@@ -96,4 +102,24 @@ pub struct Ending {
     pub why: Option<String>,
     /// Notes about the recording that are not losses.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_time_doubles_up_to_a_bound() {
+        let tally = Tally::new(Some(Duration::ZERO));
+        let all: Vec<u64> = std::iter::from_fn(|| tally.double_least())
+            .map(|least| least.as_nanos() as u64)
+            .collect();
+        assert_eq!(all.get(..3), Some(&[1_000, 2_000, 4_000][..]));
+        assert_eq!(all.last(), Some(&131_072_000));
+        let long = Tally::new(Some(Duration::MAX));
+        assert_eq!(
+            (long.double_least(), Tally::new(None).double_least()),
+            (None, None)
+        );
+    }
 }

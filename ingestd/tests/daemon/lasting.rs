@@ -140,6 +140,24 @@ fn a_source_that_was_closed_stays_closed_when_its_producers_connect_again() {
     assert_eq!(lost(&losses(&place.dir)), BATCH + 1);
 }
 
+// G1
+#[test]
+fn a_producer_outlives_a_restart_after_its_index_was_replaced() {
+    let place = Place::new();
+    let daemon = place.start("");
+    let mut ring = RingClient::connect(&place.dir).unwrap();
+    let source = ring.define_one(NUMBERS).unwrap();
+    let operator = Client::connect(&place.dir).unwrap();
+    operator.close_index("numbers", "n").unwrap();
+    let other = "name = 'n'\nvalue = 'n'\nwhere = 'n > 5'";
+    operator.add_index("numbers", other).unwrap();
+    stop(daemon);
+    let daemon = place.start("");
+    ring.push(source, &7u64.to_le_bytes()).unwrap();
+    assert_eq!(ring.close().unwrap().counts.stored, 1);
+    stop(daemon);
+}
+
 /// A load of CSV from a pipe into the source `s`, whose field is `n`.
 fn load(place: &Place, more: &[&str]) -> (Child, ChildStdin) {
     let fields = declared(&place.root.path().join("fields"), "s", "n i64");

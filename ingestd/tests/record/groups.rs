@@ -1,11 +1,14 @@
 //! Tests recordings of control groups: the events of one, and the paths of all.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use loom_engine::ingest::{Writer, WriterOptions};
+use loom_engine::schema::parse_sources;
+use loom_tests::command::says;
 use loom_tests::machine;
 
 use super::scene::{interrupt, may_record, recording, scene};
@@ -110,4 +113,43 @@ fn only_the_events_of_a_group_are_recorded_and_its_path_is_known_when_it_has_end
         let paths: Vec<_> = of_group.map(|payload| &payload[18..]).collect();
         assert_eq!(paths, [path.as_bytes()]);
     }
+}
+
+// case Recording: something that is missing
+#[test]
+fn a_users_own_source_with_the_name_of_the_groups_stays_and_the_rest_is_recorded() {
+    if !may_record() {
+        return;
+    }
+    let scene = scene();
+    let own = "[[source]]\nname = 'cgroup'\n[[source.field]]\nname = 'memory'\ntype = 'u64'";
+    let mut writer = Writer::open(&scene.dir, WriterOptions::default()).unwrap();
+    writer.define_sources(&parse_sources(own).unwrap()).unwrap();
+    writer.close().unwrap();
+    let mut command = scene.command(&["syscalls", "--syscall", "umask"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    let said = said.map(Result::unwrap);
+    let warned: String = said
+        .take_while(|line| !line.contains("recording into"))
+        .collect();
+    says(
+        &warned,
+        "source 'cgroup' is not recorded: source 'cgroup' exists",
+    );
+    assert!(
+        Command::new("sh")
+            .args(["-c", "umask"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    interrupt(child).ends(0);
+    assert!(!scene.payloads("syscall").is_empty());
+    assert!(scene.payloads("cgroup").is_empty());
+    let refused = scene.record(&["syscalls", "--source", "cgroup"]).ends(1);
+    says(
+        &refused.err,
+        "the source 'cgroup' is for the paths of control groups; give --source another name",
+    );
 }

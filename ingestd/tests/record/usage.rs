@@ -132,7 +132,7 @@ fn the_queries_are_the_last_lines_of_a_start_and_the_counts_those_of_the_end() {
     assert!(kinds[first + 4..].starts_with(&["note"]), "{said}");
     let end = ["note", "counts", "counts", "counts"];
     assert!(kinds.ends_with(&end), "{said}");
-    says(&said, " of a processor, ");
+    says(&said, " of a processor in its process");
 }
 
 #[test]

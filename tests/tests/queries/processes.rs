@@ -9,7 +9,8 @@ use super::flame::load;
 fn a_process_id_that_is_used_again_is_of_two_processes() -> Result<()> {
     let place = tempfile::tempdir()?;
     let dir = place.path().join("p.loom");
-    // Process 7 began before the recording, and 8 is still there. The beginning of the third process with the id 9 is missing.
+    // Process 7 began before the recording, and 8 is still there. The beginning of the third process with the id 9 is missing, and the ends of
+    // this one and of the first with the id 6.
     load(
         &dir,
         "process",
@@ -22,7 +23,10 @@ fn a_process_id_that_is_used_again_is_of_two_processes() -> Result<()> {
          0:03.000,exit,9,1,b,5,1000000000,3,,,
          0:04.000,fork,9,8,b,5,,,,,
          0:05.000,exit,9,8,c,5,1000000000,0,,,
-         0:06.000,exec,9,2,d,5,,,,/bin/d,d",
+         0:06.000,exec,9,2,d,5,,,,/bin/d,d
+         0:06.500,fork,6,1,e,5,,,,,
+         0:07.000,fork,6,1,f,5,,,,,
+         0:08.000,fork,9,1,g,5,,,,,",
     )?;
     for version in Version::ALL {
         let mut session = Session::open(version)?.with_macros()?;
@@ -36,13 +40,22 @@ fn a_process_id_that_is_used_again_is_of_two_processes() -> Result<()> {
         assert_eq!(
             found,
             [
+                "6 1 e - - 06.500 07.000 - - 5",
+                "6 1 f - - 07.000 - - - 5",
                 "7 1 old - - 00.500 01.000 - 9 1",
                 "8 9 b - - 02.300 - - - 5",
                 "9 1 b /bin/b b -y 02.000 03.000 3 - 5",
                 "9 8 c - - 04.000 05.000 0 - 5",
-                "9 2 d /bin/d d - - - - 5",
+                "9 2 d /bin/d d 05.000 08.000 - - 5",
+                "9 1 g - - 08.000 - - - 5",
             ]
         );
+        let of_two = session.cells(&format!(
+            "FROM loom_processes('{0}') AS a JOIN loom_processes('{0}') AS b ON a.pid = b.pid AND a.started < b.started
+            SELECT count(*) FILTER (coalesce(a.ended > b.started, true))",
+            dir.display()
+        ))?;
+        assert_eq!(of_two, ["0"]);
     }
     Ok(())
 }

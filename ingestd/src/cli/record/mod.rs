@@ -119,7 +119,17 @@ impl Args {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut captures: Vec<_> = captures.into_iter().flatten().collect();
         if has_cgroups {
-            captures.push(cgroups()?);
+            let groups = cgroups()?;
+            let name = &groups.source().name;
+            if captures
+                .iter()
+                .any(|capture| capture.source().name == *name)
+            {
+                bail!(
+                    "the source '{name}' is for the paths of control groups; give --source another name"
+                );
+            }
+            captures.push(groups);
         }
         Recording::check(&captures)?;
         if whole.budget.is_some() && captures.iter().all(|capture| capture.least().is_none()) {
