@@ -6,13 +6,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import duckdb
 import pytest
-from chromium import SCREENSHOTS, Start, browser, drawn, page, watching
+from chromium import SCREENSHOTS, Start, browser, drawn, page, refreshed, watching
 from conftest import Explorer
 from playwright.sync_api import Browser, Page, expect
+from test_metrics import app
 
 import loom_duckdb
 
-__all__ = ["browser", "page", "watching"]
+__all__ = ["app", "browser", "page", "watching"]
 
 DASH = "\N{EN DASH}"
 BESIDE = ("rate", "quantiles", "heat")
@@ -151,6 +152,58 @@ def test_a_directory_that_is_not_served_is_not_compared(page: Page, deploys: Exp
     page.goto(f"{deploys.url}#{WINDOW}&with=before&with_dir=/nowhere.loom")
     expect(page.locator("#notice")).to_contain_text("The explorer was not given the directory /nowhere.loom")
     expect(page.locator("#heat-beside")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("comparison", "of", "name", "needed"),
+    [
+        ("same", None, "the same time", "another"),
+        ("newest", None, "its newest records", "another"),
+        ("same", "old.loom", "the same time", "another"),
+        ("newest", "old.loom", "its newest records", "another"),
+        ("before", "new.loom", "the window before", "the shown"),
+    ],
+)
+def test_an_address_with_a_comparison_that_the_list_does_not_have_compares_nothing(
+    page: Page, deploys: Explorer, comparison: str, of: str | None, name: str, needed: str
+) -> None:
+    page.goto(deploys.url)
+    drawn(page)
+    directory = page.locator("#dir option", has_text=of).get_attribute("value") if of else ""
+    page.goto(f"{deploys.url}#{WINDOW}&with={comparison}" + (f"&with_dir={directory}" if of else ""))
+    expect(page.locator("#notice")).to_contain_text(f"'{name}' compares with {needed} directory, so the window is not compared")
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+    expect(page.locator("#heat-beside")).to_be_hidden()
+    expect(page.locator("#compare option:checked")).to_have_text("nothing")
+
+
+def test_an_address_may_name_the_shown_directory(page: Page, deploys: Explorer) -> None:
+    page.goto(deploys.url)
+    drawn(page)
+    directory = page.locator("#dir").input_value()
+    page.goto(f"{deploys.url}#{WINDOW}&with=before&with_dir={directory}")
+    expect(page.locator("#heat-beside .side")).to_have_text(f"the window before, 1 Mar, 00:00:00 {DASH} 00:00:10")
+    expect(page.locator("#compare option:checked")).to_have_text("the window before")
+
+
+def test_a_refresh_leaves_the_list_as_it_is(page: Page, watching: Explorer) -> None:
+    page.goto(watching.url)
+    drawn(page)
+    # An open list closes if its options are replaced.
+    page.locator("#compare option").first.evaluate("(option) => { option.dataset.kept = ''; }")
+    refreshed(page)
+    expect(page.locator("#compare option[data-kept]")).to_have_count(1)
+
+
+def test_a_comparison_of_a_source_of_series_can_be_ended(page: Page, app: tuple[Explorer, Path]) -> None:
+    page.goto(f"{app[0].url}#last=0&with=before")
+    expect(page.locator("#rate-beside .side")).to_contain_text("the window before")
+    expect(page.locator("#filter-line")).to_be_hidden()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "compare-metrics.png")
+    page.locator("#compare").select_option(label="nothing")
+    expect(page.locator("#rate-beside")).to_be_hidden()
+    assert "with" not in addressed(page)
 
 
 def test_a_live_window_and_the_one_before_move_together(page: Page, watching: Explorer) -> None:

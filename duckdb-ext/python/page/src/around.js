@@ -1,12 +1,12 @@
 // The parts around the pictures: the header, the choosers, the notice, and the page that replaces the pictures if there is nothing to show.
 
-import { make } from "./dom.js";
+import { make, options } from "./dom.js";
 import { when, zoneName } from "./format.js";
 import { evicted } from "./selection.js";
 import { following, state } from "./state.js";
 import { daemon } from "./world.js";
 
-const CHOOSERS = ["window", "live", "zone", "filter"];
+const CHOOSERS = ["window", "live", "zone", "filter", "beside"];
 
 const by = (id) => document.getElementById(id);
 
@@ -40,15 +40,6 @@ export function showHeader(world, misled, fields) {
 export function notify(text) {
   by("notice").textContent = text;
   by("notice").hidden = text === "";
-}
-
-function options(select, pairs, chosen) {
-  const wanted = JSON.stringify(pairs);
-  if (select.dataset.pairs !== wanted) {
-    select.dataset.pairs = wanted;
-    select.replaceChildren(...pairs.map(([value, text]) => make("option", { value }, text)));
-  }
-  select.value = chosen ?? "";
 }
 
 /** Shows the part `main` or `empty` of the page. */

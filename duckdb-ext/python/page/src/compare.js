@@ -3,11 +3,19 @@
 // A comparison is { when, dir }. `when` is "before", for as long a window before; "same"; "newest", for one that ends at the newest record; or the start of a
 // window in microseconds since 1970. `dir` is null for the directory that is shown.
 
-import { make } from "./dom.js";
+import { make, options } from "./dom.js";
 import { fromTo } from "./format.js";
 import { state } from "./state.js";
 
 const NAMES = { before: "the window before", same: "the same time", newest: "its newest records", chosen: "a chosen time" };
+
+/** The windows of a directory that can be beside the shown one: in the directory that is shown, or in another. */
+const offered = (dir) => (dir === null ? ["before", "chosen"] : ["same", "newest", "chosen"]);
+
+const kindOf = ({ when }) => (typeof when === "number" ? "chosen" : when);
+
+/** Whether the list has a comparison. */
+export const isOffered = (compare) => offered(compare.dir).includes(kindOf(compare));
 
 /** The window beside `span`; `newest` is the time of the newest record of its directory. */
 export function windowBeside({ when }, { from, to }, newest) {
@@ -23,7 +31,7 @@ export function labelOf({ from, to }, name, dir) {
 }
 
 /** The name of the window of a comparison. */
-export const nameOf = ({ when }) => NAMES[when] ?? NAMES.chosen;
+export const nameOf = (compare) => NAMES[kindOf(compare)];
 
 /** The control: a list, and a time for a window that is chosen. */
 export class Chooser {
@@ -42,15 +50,15 @@ export class Chooser {
 
   /** Shows the comparison of the state. */
   show() {
-    const option = (dir, when) => make("option", { value: JSON.stringify([when, dir]) }, `${dir === null ? "" : `${this.names.get(dir)}, `}${NAMES[when]}`);
+    const { compare } = state;
+    const valueOf = (kind, dir) => JSON.stringify([kind, dir]);
+    const textOf = (kind, dir) => (dir === null ? NAMES[kind] : `${this.names.get(dir)}, ${NAMES[kind]}`);
     const others = [...this.names.keys()].filter((dir) => dir !== state.dir);
-    const all = [null, ...others].flatMap((dir) => (dir === null ? ["before", "chosen"] : ["same", "newest", "chosen"]).map((when) => option(dir, when)));
-    const { when, dir } = state.compare ?? {};
-    const isChosen = typeof when === "number";
-    this.select.replaceChildren(make("option", { value: "" }, "nothing"), ...all);
-    this.select.value = state.compare ? JSON.stringify([isChosen ? "chosen" : when, dir]) : "";
+    const pairs = [null, ...others].flatMap((dir) => offered(dir).map((kind) => [valueOf(kind, dir), textOf(kind, dir)]));
+    options(this.select, [["", "nothing"], ...pairs], compare && valueOf(kindOf(compare), compare.dir));
+    const isChosen = compare !== null && kindOf(compare) === "chosen";
     this.time.hidden = !isChosen;
-    if (isChosen && document.activeElement !== this.time) this.time.value = written(when);
+    if (isChosen && document.activeElement !== this.time) this.time.value = written(compare.when);
   }
 
   choose() {

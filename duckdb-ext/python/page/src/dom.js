@@ -7,6 +7,16 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
+/** Fills a list with pairs [value, text]. A list that is open stays open as long as the pairs are the same. */
+export function options(select, pairs, chosen) {
+  const wanted = JSON.stringify(pairs);
+  if (select.dataset.pairs !== wanted) {
+    select.dataset.pairs = wanted;
+    select.replaceChildren(...pairs.map(([value, text]) => make("option", { value }, text)));
+  }
+  select.value = chosen ?? "";
+}
+
 /** Makes an entry of a legend: a stroke in a colour, and text. */
 export function key(colour, ...text) {
   const stroke = make("i");

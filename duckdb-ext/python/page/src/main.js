@@ -8,7 +8,7 @@ import { fieldsOf, valuesOf } from "./fields.js";
 import { FilterBox } from "./filter.js";
 import { Near } from "./near.js";
 import { isSeries, Metrics } from "./metrics.js";
-import { Chooser, labelOf, nameOf, windowBeside } from "./compare.js";
+import { Chooser, isOffered, labelOf, nameOf, windowBeside } from "./compare.js";
 import { listenToKeys } from "./keys.js";
 import { conditionOf, groupsOf, widthOf } from "./groups.js";
 import { MARGIN } from "./frame.js";
@@ -433,8 +433,13 @@ async function restore() {
     mislead(`The explorer was not given the directory ${state.dir}.`);
     Object.assign(state, { dir: first, source: null, index: null });
   }
+  if (state.compare?.dir === state.dir) state.compare.dir = null;
   if (state.compare && ![null, first, ...others].includes(state.compare.dir)) {
     misled = `The explorer was not given the directory ${state.compare.dir}, so it is not compared.`;
+    state.compare = null;
+  }
+  if (state.compare && !isOffered(state.compare)) {
+    misled = `'${nameOf(state.compare)}' compares with ${state.compare.dir === null ? "another" : "the shown"} directory, so the window is not compared. Choose from the list.`;
     state.compare = null;
   }
   by("dir").value = state.dir;

@@ -15,6 +15,8 @@ import { number } from "./api.js";
 import { state } from "./state.js";
 
 const QUANTILES = [["p50", "p50"], ["p99", "p99"], ["p99_9", "p99.9"], ["max", "max"]];
+/** The reason of the records that `ingestd record --budget` leaves out. */
+const LEFT_OUT = "sampled by choice";
 /** Heights of the pictures in a low window and in a high one; in between they grow with it. */
 const HEIGHTS = { rate: [84, 136], alone: [250, 290], quantiles: [96, 156], heat: [150, 272] };
 const [LOW, HIGH] = [800, 1080];
@@ -247,14 +249,18 @@ export class Pictures {
     return `${at}, ${band.group.name}: ${plural(band.group.cells.get(this.shown.bands.of.bucketOf(us))?.count ?? 0)}`;
   }
 
-  /** Loss entries of the legend: the number of missing records in the window, and of gaps of unknown size. */
+  /** Loss entries of the legend: the numbers of records that were lost and that a recording left out, and of gaps of unknown size. */
   lossKey() {
     const { rows } = this.shown.losses;
     if (this.shown.losses.error) return [make("span", {}, `losses unknown: ${this.shown.losses.error}`)];
     if (rows.length === 0) return [];
-    const known = rows.reduce((sum, { records }) => sum + Number(records ?? 0), 0);
+    const { lost = [], leftOut = [] } = Object.groupBy(rows, ({ reason }) => (reason === LEFT_OUT ? "leftOut" : "lost"));
+    const count = (some, word) => {
+      const known = some.reduce((sum, { records }) => sum + Number(records ?? 0), 0);
+      return known > 0 && `${whole(known)} ${word}`;
+    };
     const gaps = rows.filter(({ records }) => records === null).length;
-    const words = [known > 0 && `${whole(known)} lost`, gaps > 0 && `${gaps} ${gaps === 1 ? "gap" : "gaps"} of unknown size`].filter(Boolean).join(", ");
+    const words = [count(lost, "lost"), count(leftOut, "left out"), gaps > 0 && `${gaps} ${gaps === 1 ? "gap" : "gaps"} of unknown size`].filter(Boolean).join(", ");
     const reasons = [...new Set(rows.map(({ source, stage, reason }) => `${source ?? "all sources"}: ${reason} (${stage})`))].join("\n");
     return [make("span", { title: reasons }, make("i", { className: "hatch" }), make("b", {}, words))];
   }
