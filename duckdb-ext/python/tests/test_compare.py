@@ -198,6 +198,7 @@ def test_a_refresh_leaves_the_list_as_it_is(page: Page, watching: Explorer) -> N
 def test_a_comparison_of_a_source_of_series_can_be_ended(page: Page, app: tuple[Explorer, Path]) -> None:
     page.goto(f"{app[0].url}#last=0&with=before")
     expect(page.locator("#rate-beside .side")).to_contain_text("the window before")
+    expect(page.locator("#compare")).to_be_visible()
     expect(page.locator("#filter-line")).to_be_hidden()
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "compare-metrics.png")
