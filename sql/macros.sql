@@ -181,18 +181,19 @@ CREATE OR REPLACE TEMP MACRO loom_processes(dir, source := NULL, at := NULL) AS 
     WITH seen AS (
         SELECT found.*, found.event = 'fork' OR lag(found.event) OVER (PARTITION BY found.dir, found.pid ORDER BY found.ts_ns, found.addr) = 'exit' AS begins
         FROM loom_scan(dir, coalesce(source::VARCHAR, 'process'), at := "at") AS found
-    ), told AS (
+    ), lives AS (
         SELECT seen.*, count(*) FILTER (seen.begins) OVER (PARTITION BY seen.dir, seen.pid ORDER BY seen.ts_ns, seen.addr ROWS UNBOUNDED PRECEDING) AS life
         FROM seen
     )
-    SELECT told.pid, arg_min(told.ppid, told.ts_ns) AS ppid, arg_max(told.comm, told.ts_ns) AS comm,
-        arg_max(told.path, told.ts_ns) FILTER (told.event = 'exec') AS path, arg_max(told.args, told.ts_ns) FILTER (told.event = 'exec') AS args,
-        coalesce(min(told.ts) FILTER (told.event = 'fork'), min(told.ts - to_microseconds(told.lived_ns::BIGINT // 1000)),
-            lag(max(told.ts)) OVER (PARTITION BY told.dir, told.pid ORDER BY told.life)) AS started,
-        coalesce(max(told.ts) FILTER (told.event = 'exit'), lead(min(told.ts)) OVER (PARTITION BY told.dir, told.pid ORDER BY told.life)) AS ended, max(told.exit_code) AS exit_code, max(told.signal) AS signal,
-        arg_max(told.cgroup, told.ts_ns) AS cgroup, told.dir
-    FROM told
-    GROUP BY told.dir, told.pid, told.life
+    SELECT lives.pid, arg_min(lives.ppid, lives.ts_ns) AS ppid, arg_max(lives.comm, lives.ts_ns) AS comm,
+        arg_max(lives.path, lives.ts_ns) FILTER (lives.event = 'exec') AS path, arg_max(lives.args, lives.ts_ns) FILTER (lives.event = 'exec') AS args,
+        coalesce(min(lives.ts) FILTER (lives.event = 'fork'), min(lives.ts - to_microseconds(lives.lived_ns::BIGINT // 1000)),
+            lag(max(lives.ts)) OVER (PARTITION BY lives.dir, lives.pid ORDER BY lives.life)) AS started,
+        coalesce(max(lives.ts) FILTER (lives.event = 'exit'), lead(min(lives.ts)) OVER (PARTITION BY lives.dir, lives.pid ORDER BY lives.life)) AS ended,
+        max(lives.exit_code) AS exit_code, max(lives.signal) AS signal,
+        arg_max(lives.cgroup, lives.ts_ns) AS cgroup, lives.dir
+    FROM lives
+    GROUP BY lives.dir, lives.pid, lives.life
     ORDER BY started NULLS FIRST;
 
 -- The names of TCP's flags, as Wireshark writes them: 'SYN, ACK' for 18.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use ureq::Agent;
@@ -46,7 +46,7 @@ struct Answer {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Reply {
-    partial_success: PartialSuccess,
+    partial_success: Option<PartialSuccess>,
     message: String,
 }
 
@@ -82,8 +82,13 @@ impl Endpoint {
             let (why, asked) = match self.post(path, request) {
                 Ok(answer) if (200..300).contains(&answer.status) => {
                     self.is_known = true;
-                    self.note(&answer.body);
-                    return Ok(());
+                    return self.note(&answer.body).with_context(|| {
+                        format!(
+                            "{path} answered {} with what is not OTLP{}",
+                            answer.status,
+                            said(&answer.body)
+                        )
+                    });
                 }
                 Ok(answer) => {
                     self.is_known = true;
@@ -135,31 +140,33 @@ impl Endpoint {
     }
 
     /// Notes records that were not taken although the request was.
-    fn note(&mut self, body: &str) {
-        let Reply {
-            partial_success, ..
-        } = serde_json::from_str(body).unwrap_or_default();
-        let counts = [
-            partial_success.rejected_spans,
-            partial_success.rejected_log_records,
-        ];
-        let counts = counts.map(|count| number(&count));
-        let refused: u64 = counts.iter().sum();
+    fn note(&mut self, body: &str) -> anyhow::Result<()> {
+        if body.is_empty() {
+            return Ok(());
+        }
+        let reply: Reply = serde_json::from_str(body)?;
+        let partial = reply.partial_success.unwrap_or_default();
+        let refused = number(&partial.rejected_spans)? + number(&partial.rejected_log_records)?;
         if refused > 0 {
             self.refused += refused;
-            let reason = match &*partial_success.error_message {
+            let reason = match &*partial.error_message {
                 "" => "without a reason",
                 reason => reason,
             };
             self.reason = reason.chars().take(SAID_CHARS).collect();
         }
+        Ok(())
     }
 }
 
-/// A number of OTLP in JSON, where it may be a text.
-fn number(json: &Json) -> u64 {
-    let text = json.as_str().and_then(|text| text.parse().ok());
-    json.as_u64().or(text).unwrap_or(0)
+/// A number of OTLP in JSON, where it may be a text. One that is missing is 0.
+fn number(json: &Json) -> anyhow::Result<u64> {
+    let number = match json {
+        Json::Null => Some(0),
+        Json::String(text) => text.parse().ok(),
+        json => json.as_u64(),
+    };
+    number.with_context(|| format!("{json} is not a number of records"))
 }
 
 /// The words of an answer: its status message, or its text.
@@ -217,7 +224,8 @@ mod tests {
                 r#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}"#,
             ),
             ("200 OK", r#"{"partialSuccess":{"rejectedLogRecords":3}}"#),
-            ("200 OK", "{}"),
+            ("200 OK", r#"{"partialSuccess":null}"#),
+            ("200 OK", ""),
         ]);
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
@@ -231,6 +239,7 @@ mod tests {
         );
         endpoint.send("/v1/logs", "[2]").unwrap();
         endpoint.send("/v1/logs", "[3]").unwrap();
+        endpoint.send("/v1/logs", "[4]").unwrap();
         let refused = endpoint.refused();
         assert_eq!(
             refused.as_deref(),
@@ -242,6 +251,7 @@ mod tests {
             ("/v1/traces", "[1]"),
             ("/v1/logs", "[2]"),
             ("/v1/logs", "[3]"),
+            ("/v1/logs", "[4]"),
         ]) {
             assert!(
                 request.starts_with(&format!("post {path} ")) && request.ends_with(body),
@@ -271,5 +281,18 @@ mod tests {
         let mut endpoint = Endpoint::of(&url, None).unwrap();
         let error = endpoint.send("/v1/logs", "{}").unwrap_err().to_string();
         assert!(error.contains("refused the connection"), "{error}");
+        for body in [
+            "<html>Welcome</html>",
+            r#"{"partialSuccess":{"rejectedSpans":"some"}}"#,
+        ] {
+            let (url, requests) = receiver(vec![("200 OK", body)].leak());
+            let mut endpoint = Endpoint::of(&url, None).unwrap();
+            let error = endpoint.send("/v1/traces", "{}").unwrap_err().to_string();
+            assert!(
+                error.starts_with("/v1/traces answered 200 with what is not OTLP"),
+                "{error}"
+            );
+            requests.join().unwrap();
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::tally::Tally;
 use crate::client::{LastingClient, Outcome};
 use crate::counted;
 use crate::daemon::Inlet;
-use crate::protocol::{Counts, Shape};
+use crate::protocol::{Counts, LostCause, Shape};
 
 pub struct Outlet {
     client: RefCell<LastingClient>,
@@ -82,19 +82,28 @@ impl Outlet {
 
     /// Enters records in the ledger that were lost before they reached Loom. Their own times are in `span`.
     pub(super) fn lost(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
-        if records > 0 {
-            self.tally.add_lost(records);
-            let reported = (self.client.borrow_mut()).report_lost(&self.name, records, span, why);
-            self.or_fail(reported)?;
-        }
-        Ok(())
+        self.tally.add_lost(records);
+        self.report(LostCause::Kernel, records, span, why)
     }
 
     /// Enters records in the ledger that were left out to save time.
     pub(super) fn sampled(&self, records: u64, span: TimeRange, why: &str) -> anyhow::Result<()> {
         self.tally.add_sampled(records);
-        let reported = (self.client.borrow_mut()).report_sampled(&self.name, records, span, why);
-        self.or_fail(reported)
+        self.report(LostCause::Sampled, records, span, why)
+    }
+
+    fn report(
+        &self,
+        cause: LostCause,
+        records: u64,
+        span: TimeRange,
+        why: &str,
+    ) -> anyhow::Result<()> {
+        if records == 0 {
+            return Ok(());
+        }
+        let mut client = self.client.borrow_mut();
+        self.or_fail(client.report_lost(cause, &self.name, records, span, why))
     }
 
     /// Enters rows in the ledger that could not become records.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ingestd::client::{Client, ClientError};
-use ingestd::protocol::Counts;
+use ingestd::protocol::{Counts, LostCause};
 use loom_engine::query::{Directory, Poll};
 use loom_engine::{SourceId, TimeRange, Timestamp};
 use loom_tests::command::{eventually, says, until};
@@ -64,11 +64,21 @@ fn what_a_client_lost_is_in_the_ledger_and_in_no_count() {
         first: Timestamp(5),
         last: Timestamp::MAX,
     };
-    let lose = |records| client.report_lost("numbers", records, lately, "a ring was full");
+    let lose = |records| {
+        client.report_lost(
+            LostCause::Kernel,
+            "numbers",
+            records,
+            lately,
+            "a ring was full",
+        )
+    };
     lose(5).unwrap();
     assert_incomplete(here.path());
     lose(1 << 40).unwrap();
-    let unknown = client.report_lost("nobody", 1, lately, "").unwrap_err();
+    let unknown = client
+        .report_lost(LostCause::Kernel, "nobody", 1, lately, "")
+        .unwrap_err();
     assert!(unknown.to_string().contains("nobody"), "{unknown}");
     let expected = Counts {
         received: 1,

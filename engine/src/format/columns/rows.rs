@@ -496,9 +496,8 @@ impl Rows {
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;
         }
-        let wanted = (0..self.tails.len()).rev();
-        let last = wanted.into_iter().find(|nth| self.has.tail(*nth));
-        if let Some(last) = last {
+        let mut from_last = (0..self.tails.len()).rev();
+        if let Some(last) = from_last.find(|nth| self.has.tail(*nth)) {
             let strings = blocks.strings()?;
             for (nth, tail) in self.tails.iter_mut().enumerate().take(last + 1) {
                 tail.decode(self.has.tail(nth), strings)?;

@@ -16,7 +16,7 @@ use crate::proven::at;
 const CONTEXT_BYTES: usize = 160 << 10;
 
 thread_local! {
-    /// To make a context takes as long as to decompress the strings of a row group.
+    /// Making a context takes as long as decompressing the strings of a row group.
     static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
@@ -39,7 +39,6 @@ impl Tail {
         self.place(row).len()
     }
 
-    /// The bytes of all strings, once their ends are known to fit.
     pub fn all_bytes(&self) -> usize {
         self.all_bytes
     }

@@ -217,23 +217,13 @@ impl LastingClient {
     /// Reports lost records to the ledger, as [`Client::report_lost`] does.
     pub fn report_lost(
         &mut self,
+        cause: LostCause,
         source: &str,
         records: u64,
         span: TimeRange,
         reason: &str,
     ) -> Result<(), ClientError> {
-        self.ask(|client| client.report_lost(source, records, span, reason))
-    }
-
-    /// Reports records that were left out by choice, as [`Client::report_sampled`] does.
-    pub fn report_sampled(
-        &mut self,
-        source: &str,
-        records: u64,
-        span: TimeRange,
-        reason: &str,
-    ) -> Result<(), ClientError> {
-        self.ask(|client| client.report_sampled(source, records, span, reason))
+        self.ask(|client| client.report_lost(cause, source, records, span, reason))
     }
 
     /// The result that is known now.
@@ -422,7 +412,7 @@ impl Defined {
     fn report(&mut self, client: &Client) -> Result<(), ClientError> {
         if let Some((records, span)) = self.unreported {
             let why = "a daemon was killed while it stored them; the log may have some";
-            client.report_lost_by(LostCause::DaemonKilled, &self.name, records, span, why)?;
+            client.report_lost(LostCause::DaemonKilled, &self.name, records, span, why)?;
             self.unreported = None;
         }
         Ok(())

@@ -278,31 +278,10 @@ impl Client {
         .map(drop)
     }
 
-    /// Reports records of a source to the daemon's ledger that were lost in the kernel, before this client had them. Their times would have been in
-    /// `span`; if the source has its own time, these are its times. The daemon does not count them as received. A query that asks for a complete
+    /// Reports records of a source to the daemon's ledger that were lost before this client had them, or that it cannot push. Their times would have been
+    /// in `span`; if the source has its own time, these are its times. The daemon does not count them as received. A query that asks for a complete
     /// window fails if the window and the span overlap.
     pub fn report_lost(
-        &self,
-        source: &str,
-        records: u64,
-        span: TimeRange,
-        reason: &str,
-    ) -> Result<(), ClientError> {
-        self.report_lost_by(LostCause::Kernel, source, records, span, reason)
-    }
-
-    /// The same for records that the recorder left out by choice, to save time.
-    pub fn report_sampled(
-        &self,
-        source: &str,
-        records: u64,
-        span: TimeRange,
-        reason: &str,
-    ) -> Result<(), ClientError> {
-        self.report_lost_by(LostCause::Sampled, source, records, span, reason)
-    }
-
-    fn report_lost_by(
         &self,
         cause: LostCause,
         source: &str,

@@ -128,7 +128,7 @@ impl SourceRing {
             ),
         ] {
             if *records > 0 {
-                client.report_lost_by(cause, &self.name, *records, span, why)?;
+                client.report_lost(cause, &self.name, *records, span, why)?;
                 *records = 0;
             }
         }
