@@ -2,24 +2,45 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel test-arm environments downloads docs package package-test wheel probes fuzz lint deny bench bench-cases bench-live demo clean
+.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel test-arm test-arm-packages test-without-avx2 test-versions environments downloads docs package package-test release release-check wheel probes fuzz lint check-elsewhere deny bench bench-cases bench-live bench-page demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 CARGO ?= cargo
-INGESTD ?= $(CARGO_TARGET_DIR)/release/ingestd
-EXTENSIONS := $(patsubst %,dist/%/loom.duckdb_extension,$(shell python3 duckdb-ext/versions.py folders))
+# ARCH=x86_64 or ARCH=aarch64: `build`, `wheel` and `package` are for that processor and every Linux with glibc 2.28 or later, in a folder of their own.
+ifdef ARCH
+$(if $(filter x86_64 aarch64,$(ARCH)),,$(error no packages for ARCH=$(ARCH); give x86_64 or aarch64))
+export ARCH
+TARGET := $(ARCH)-unknown-linux-gnu
+PROGRAMS := $(CARGO_TARGET_DIR)/$(TARGET)/release
+DIST := dist/$(ARCH)
+PLATFORM := manylinux_2_28_$(ARCH)
+else
+PROGRAMS := $(CARGO_TARGET_DIR)/release
+DIST := dist
+PLATFORM := linux_$(shell uname -m)
+endif
+INGESTD ?= $(PROGRAMS)/ingestd
+EXTENSIONS := $(patsubst %,$(DIST)/%/loom.duckdb_extension,$(shell python3 duckdb-ext/versions.py folders))
 # The requirements of the tests' environments name it.
 export DUCKDB := $(shell python3 duckdb-ext/versions.py newest)
 EARLIER := $(shell python3 duckdb-ext/versions.py earlier)
-WHEEL := dist/loom_duckdb-0.1.0-py3-none-linux_x86_64.whl
+WHEEL := $(DIST)/loom_duckdb-$(shell python3 duckdb-ext/versions.py loom)-py3-none-$(PLATFORM).whl
 
 check:
 	@tests/prerequisites.sh
 
-build: check
+build: check $(if $(ARCH),.zig-venv/complete)
+ifdef ARCH
+	@command -v rustup >/dev/null || { echo "make: no rustup, which has Rust's library for $(TARGET); install it from https://rustup.rs." >&2; exit 1; }
+	rustup --quiet target add $(TARGET)
+# Zig links with the symbols of that glibc. Its part of the debug information names the folder of Zig, which may be anywhere.
+	PATH="$(abspath .zig-venv/bin):$$PATH" CARGO_PROFILE_RELEASE_STRIP=debuginfo \
+		cargo-zigbuild zigbuild --release --locked --target $(TARGET).2.28 -p ingestd -p loom-client-c -p loom-duckdb
+else
 	$(CARGO) build --release --locked --workspace
-	python3 duckdb-ext/package.py "$(CARGO_TARGET_DIR)/release/libloom_duckdb.so" dist
+endif
+	python3 duckdb-ext/package.py "$(PROGRAMS)/libloom_duckdb.so" $(DIST)
 
 test: build .venv/complete
 	@tests/prerequisites.sh tests
@@ -37,7 +58,7 @@ compile: build
 # The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
 wheel: .clients-venv/complete $(EXTENSIONS) duckdb-ext/python/page/node_modules/.package-lock.json
 	cd duckdb-ext/python/page && npm run --silent build
-	cd duckdb-ext/python && ../../.clients-venv/bin/hatchling build --target wheel --directory ../../dist
+	cd duckdb-ext/python && ../../.clients-venv/bin/hatchling build --target wheel --directory ../../$(DIST)
 
 $(EXTENSIONS) &:
 	$(MAKE) --no-print-directory build
@@ -53,13 +74,36 @@ docs: .clients-venv/complete
 # The Debian package and the tarball, beside the wheel. INGESTD: another daemon than the release build. LOOM_SIGNING_KEY: the key that
 # signs the extension; see ingestd/docs/install.md.
 package: wheel docs
-	python3 ingestd/packaging/package.py "$(INGESTD)" dist
+	python3 ingestd/packaging/package.py "$(INGESTD)" $(DIST)
 
-# Each package in a place that holds nothing else. Without LOOM_SIGNING_KEY a key of the test signs.
-package-test: TEST_KEY := $(CARGO_TARGET_DIR)/test-signing-key.pem
-package-test: wheel docs .venv/complete .fleet-venv/complete
-	openssl genrsa -out "$(TEST_KEY)" 2048
-	LOOM_SIGNING_KEY="$(or $(LOOM_SIGNING_KEY),$(TEST_KEY))" python3 ingestd/packaging/package.py "$(INGESTD)" dist
+# All files of a release, and those for AArch64 if Zig is installed (`make .zig-venv/complete`). A commit has the same bytes wherever it is
+# built with the same tools: compilers and packers see no path and no time of the build. LOOM_SIGNING_KEY: as for `package`.
+BUILT_IN := $(CURDIR)=/loom $(CARGO_TARGET_DIR)=/target $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+release: export RUSTFLAGS = $(BUILT_IN:%=--remap-path-prefix=%)
+release: export CFLAGS = $(BUILT_IN:%=-ffile-prefix-map=%)
+release: export CXXFLAGS = $(CFLAGS)
+release:
+	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "make: a release is built from a commit; commit the changes first." >&2; exit 1; }
+	rm -rf dist
+	$(MAKE) build
+	$(MAKE) package
+	$(if $(wildcard .zig-venv/complete),$(MAKE) build ARCH=aarch64 && $(MAKE) package ARCH=aarch64)
+
+# Whether two clones of the commit in different folders give the same release: half an hour on two cores.
+release-check:
+	python3 ingestd/packaging/reproduce.py
+
+# A key of the tests signs if there is no other.
+TEST_KEY := $(CARGO_TARGET_DIR)/test-signing-key.pem
+package-test test-arm-packages: export LOOM_SIGNING_KEY := $(abspath $(or $(LOOM_SIGNING_KEY),$(TEST_KEY)))
+$(TEST_KEY):
+	mkdir -p $(@D)
+	openssl genrsa -out "$@" 2048
+
+# Each package in a place that holds nothing else.
+package-test: wheel docs .venv/complete .fleet-venv/complete $(TEST_KEY)
+	python3 ingestd/packaging/package.py "$(INGESTD)" dist
 	.clients-venv/bin/ruff check ingestd/packaging
 	.clients-venv/bin/ruff format --check ingestd/packaging
 	INGESTD="$(abspath $(INGESTD))" .clients-venv/bin/python -m pytest -c duckdb-ext/python/pyproject.toml ingestd/packaging/tests
@@ -98,6 +142,13 @@ lint: check
 	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test repository
 
+# What reads off Linux, for macOS and Windows, as far as a check goes. Zig has the C headers of both.
+check-elsewhere: .zig-venv/complete
+	@for target in aarch64-apple-darwin x86_64-apple-darwin x86_64-pc-windows-gnu; do \
+		rustup --quiet target add $$target && PATH="$(abspath .zig-venv/bin):$$PATH" \
+			cargo-zigbuild clippy --release --locked -p loom-duckdb --target $$target -- -D warnings || exit 1; \
+	done
+
 # Whether PyPI has a release of DuckDB that Loom has no file for.
 check-duckdb:
 	@python3 duckdb-ext/versions.py check
@@ -129,21 +180,39 @@ test-otlp: $(EXTENSIONS) .clients-venv/complete tests/otlp/node/node_modules/.pa
 	cd tests/otlp/go && go build -o "$(CARGO_TARGET_DIR)/otlp/" ./collector tool
 	INGESTD="$(abspath $(INGESTD))" OTLP_SENDERS="$(CARGO_TARGET_DIR)/otlp" .clients-venv/bin/python -m pytest tests/otlp
 
-# Redis, RocksDB and a processor that is taken away, recorded live, as root: a part of test-clients.
-test-cases: $(EXTENSIONS) .venv/complete .clients-venv/complete
+# Redis, RocksDB and a processor that is taken away, recorded live and looked at in the explorer, as root: a part of test-clients.
+test-cases: $(EXTENSIONS) .venv/complete .clients-venv/wheel
 	.clients-venv/bin/ruff check tests/cases
 	.clients-venv/bin/ruff format --check tests/cases
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/redis/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/rocksdb/run.py
 	INGESTD="$(INGESTD)" .venv/bin/python tests/cases/offcpu/run.py
 
-# The programs for AArch64, under QEMU.
+# The codecs and schemas on a processor without AVX2: Intel's of 2008.
+test-without-avx2: check
+	@command -v qemu-x86_64 >/dev/null || { echo "make: no qemu-x86_64; install qemu-user (Debian, Ubuntu)." >&2; exit 1; }
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu Nehalem" \
+		$(CARGO) test --release --locked --workspace --lib --quiet -- format:: schema:: --skip is_read_in_time
+
+# Unit tests and the programs for AArch64, under QEMU.
 test-arm: $(EXTENSIONS) .clients-venv/complete
 	.clients-venv/bin/ruff check tests/arm
 	.clients-venv/bin/ruff format --check tests/arm
 	CARGO="$(CARGO)" tests/arm/run
 
-.bench-venv/complete .clients-venv/complete .superset-venv/complete .fleet-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
+# The packages for AArch64, under QEMU.
+test-arm-packages: $(EXTENSIONS) .clients-venv/complete $(TEST_KEY)
+	$(MAKE) build ARCH=aarch64
+	$(MAKE) package ARCH=aarch64
+	CARGO="$(CARGO)" tests/arm/run packages
+
+# This release together with that of the commit OLD, which it builds.
+test-versions: .clients-venv/complete
+	.clients-venv/bin/ruff check tests/versions
+	.clients-venv/bin/ruff format --check tests/versions
+	OLD="$(OLD)" CARGO="$(CARGO)" tests/versions/run
+
+.bench-venv/complete .clients-venv/complete .superset-venv/complete .fleet-venv/complete .zig-venv/complete: .%-venv/complete: tests/%-requirements.txt duckdb-ext/versions.toml
 	@tests/prerequisites.sh
 	python3 -m venv --clear .$*-venv
 	.$*-venv/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
@@ -158,11 +227,17 @@ bench: build .bench-venv/complete .clients-venv-v1/complete
 bench-live: build .bench-venv/complete
 	"$(CARGO_TARGET_DIR)/release/bench" --only lookback $(OPTIONS)
 
-# What recording costs Redis and RocksDB, and the rate up to which each recorder has all: 25 minutes on a quiet machine, as root.
+# What recording costs Redis, RocksDB and a switch of threads, and the rate up to which each recorder has all: 30 minutes on a quiet machine, as root.
 bench-cases: build .venv/complete
 	.venv/bin/python tests/cases/probe_effect.py $(OPTIONS)
 	.venv/bin/python tests/cases/completeness.py
 	.venv/bin/python tests/cases/completeness.py --threads 4
+	.venv/bin/python tests/cases/switches.py
+
+# How fast the explorer's page is while a million records a second arrive: two minutes, 8 GB of disk.
+bench-page: build .clients-venv/wheel
+	.clients-venv/bin/ruff check --config tests/cases/pyproject.toml tests/page_speed.py
+	INGESTD="$(INGESTD)" .clients-venv/bin/python tests/page_speed.py $(OPTIONS)
 
 demo:
 	@[ -e "$(CARGO_TARGET_DIR)/release/ingestd" ] || echo "The first build takes five to ten minutes on two cores."
@@ -171,7 +246,7 @@ demo:
 
 clean:
 	$(CARGO) clean
-	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .fleet-venv
+	rm -rf dist .venv .bench-venv .clients-venv .clients-venv-v1 .superset-venv .fleet-venv .zig-venv
 
 # What a package in JavaScript depends on.
 %/node_modules/.package-lock.json: %/package-lock.json

@@ -11,6 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from versions import LOOM
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The platforms are those that Loom does not build for.
@@ -53,7 +55,7 @@ def main() -> None:
         raise SystemExit("usage: description.py OWNER/REPOSITORY")
     package = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    print(DESCRIPTION.format(version=package["version"], license=package["license"], github=sys.argv[1], commit=commit), end="")
+    print(DESCRIPTION.format(version=LOOM, license=package["license"], github=sys.argv[1], commit=commit), end="")
 
 
 if __name__ == "__main__":

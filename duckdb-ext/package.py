@@ -7,13 +7,13 @@ DuckDB reads the last 512 bytes of an extension: eight fields of 32 bytes, padde
 three empty ones, the ABI, the version of the extension, the DuckDB or C API version that it was built for, the platform, and the number of
 the footer's layout.
 
-    package.py target/release/libloom_duckdb.so dist [extension version]
+    package.py target/release/libloom_duckdb.so dist
 """
 
 import sys
 from pathlib import Path
 
-from versions import BOUND, LINK, NEWEST, RELEASES, TABLE, V1, folder
+from versions import BOUND, LINK, LOOM, NEWEST, RELEASES, TABLE, V1, folder
 
 FIELD_BYTES = 32
 SIGNATURE_BYTES = 256
@@ -59,11 +59,10 @@ def platform_of(library: bytes) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) not in (3, 4):
-        raise SystemExit("usage: package.py LIBRARY DIST [VERSION]")
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: package.py LIBRARY DIST")
     library = Path(sys.argv[1]).read_bytes()
     target = platform_of(library)
-    version = sys.argv[3] if len(sys.argv) == 4 else "v0.1.0"
     # Each entry has a directory under dist, library, ABI and version. C API v2 requires one release, v1 a minimum.
     files = [(folder(release), placed(library, release), "C_STRUCT_UNSTABLE", f"v{release}") for release in RELEASES]
     files.append((V1, library, "C_STRUCT", f"v{TABLE['v1']['oldest']}"))
@@ -72,7 +71,7 @@ def main() -> None:
         extension.parent.mkdir(parents=True, exist_ok=True)
         # A process may have mapped the old file, so it is replaced and never written.
         fresh = extension.with_suffix(".new")
-        fresh.write_bytes(contents + footer(abi, version, api_version, target))
+        fresh.write_bytes(contents + footer(abi, f"v{LOOM}", api_version, target))
         fresh.replace(extension)
         print(extension)
     link = Path(sys.argv[2]) / LINK

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The releases of DuckDB that Loom has a file for, from versions.toml, and a check for newer ones on PyPI.
+"""The releases of DuckDB that Loom has a file for, from versions.toml, a check for newer ones on PyPI, and the version of Loom.
 
+    versions.py loom            the version of Loom, which stands in Cargo.toml alone
     versions.py newest          the newest release of DuckDB 2, which tests and tools use
     versions.py earlier         its other releases, a line each
     versions.py folders         the folders of the extension files; `duckdb-v2` is a link to the newest's
@@ -20,6 +21,7 @@ from pathlib import Path
 INDEX = "https://pypi.org/simple/duckdb/"
 HERE = Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "versions.toml").read_text())
+LOOM = tomllib.loads((HERE.parent / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 # The release whose header the Rust bindings are made from, so its functions have the positions that the bindings expect.
 BOUND = next(iter(TABLE["v2"]))
 RELEASES = list(TABLE["v2"])
@@ -40,6 +42,8 @@ FILES = [*map(folder, RELEASES), V1]
 def main() -> None:
     """Run the command of the arguments."""
     match sys.argv[1:]:
+        case ["loom"]:
+            print(LOOM)
         case ["newest"]:
             print(NEWEST)
         case ["earlier"]:

@@ -4,9 +4,8 @@
 
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-
-use rustix::io::Errno;
 
 use crate::types::{Address, CATALOG_NAME, Timestamp};
 
@@ -28,11 +27,11 @@ pub enum Error {
     Replaced { path: PathBuf },
 
     /// The directory was written in another format version.
-    #[error("{} has format version {found}, this build reads version {supported}; export its records with the Loom that wrote it, and load them into a new directory", path.display())]
+    #[error("{} has format version {found}, this build reads versions {} to {}; {}", path.display(), supported.start(), supported.end(), format_remedy(*found, supported))]
     Format {
         path: PathBuf,
         found: u64,
-        supported: u64,
+        supported: RangeInclusive<u64>,
     },
 
     /// Bytes of a log that do not verify.
@@ -216,12 +215,11 @@ impl Error {
 
     /// Whether the disk, a quota or the limit of a file is exhausted.
     pub fn is_for_space(&self) -> bool {
-        const WANTS: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let Error::Io { source, .. } = self else {
             return false;
         };
-        let code = source.raw_os_error();
-        WANTS.iter().any(|errno| code == Some(errno.raw_os_error()))
+        matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
     pub fn damaged(path: &Path, what: impl Into<String>) -> Error {
@@ -293,6 +291,15 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Rounds up to MiB.
 fn mebibytes(bytes: u64) -> u64 {
     bytes.div_ceil(MEBIBYTE)
+}
+
+fn format_remedy(found: u64, supported: &RangeInclusive<u64>) -> &'static str {
+    match found > *supported.end() {
+        true => "install a release of Loom as new as the one that wrote it",
+        false => {
+            "export its records with the Loom that wrote it, and load them into a new directory"
+        }
+    }
 }
 
 fn permission_hint(source: &io::Error) -> &'static str {

@@ -1,6 +1,6 @@
 """Daemon, client library and extension for AArch64 under QEMU: a directory has the same answers on both machines, whatever the pages.
 
-`run` sets PROGRAMS, EXTENSIONS and ROOT: the programs, the extension files and the root of a Debian for AArch64.
+`run` sets PREFIX and ROOT: the folder `usr` of an installed Loom, and the root of a Debian for AArch64.
 """
 
 import json
@@ -14,8 +14,8 @@ import duckdb
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAMS, EXTENSIONS, ROOT = (Path(os.environ[name]) for name in ("PROGRAMS", "EXTENSIONS", "ROOT"))
-INGESTD = PROGRAMS / "ingestd"
+PREFIX, ROOT = Path(os.environ["PREFIX"]), Path(os.environ["ROOT"])
+INGESTD = PREFIX / "bin/ingestd"
 PYTHON = ROOT / "usr/bin/python3.11"
 DUCKDBS = ["v2", "v1"]
 ROWS, PUSHED = 20_000, 50_000
@@ -28,6 +28,8 @@ import json, sys
 import duckdb
 with duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": 2}) as db:
     db.execute("SET TimeZone = 'UTC'")
+    # On a slow machine it would be drawn over the answers.
+    db.execute("SET enable_progress_bar = false")
     db.execute(f"LOAD '{sys.argv[1]}'")
     print(json.dumps([db.execute(question).fetchall() for question in sys.argv[2:]], default=str))
 """
@@ -74,8 +76,16 @@ def run(*command: object, **environment: str) -> str:
     return done.stdout
 
 
+def load(page: int, directory: Path) -> None:
+    """Load the requests, with a daemon or without one."""
+    rows = directory.with_name("request.parquet")
+    duckdb.connect().execute(f"COPY ({REQUESTS}) TO '{rows}'")
+    command = ["load", directory, rows, "--source", "request", "--ts", "ts", "--index", "latency_us"]
+    assert f"stored={ROWS} " in run(*on_arm(page, INGESTD, *command))
+
+
 def asked_on_arm(page: int, line: str, directory: Path) -> list:
-    extension = EXTENSIONS / f"duckdb-{line}/loom.duckdb_extension"
+    extension = PREFIX / f"lib/loom/duckdb-{line}/loom.duckdb_extension"
     # With pages of 64 KiB in QEMU, PyPI's DuckDB ends when it is imported, without Loom.
     ask = on_arm(min(page, 16384), PYTHON, "-c", ASK, extension, *questions(directory))
     return json.loads(run(*ask, PYTHONPATH=str(ROOT / f"duckdb-{line}")))
@@ -106,11 +116,9 @@ def daemon(page: int, tmp_path: Path) -> Iterator[subprocess.Popen]:
 
 def test_what_a_daemon_on_arm_records_is_read_alike_on_both_machines(page: int, daemon: subprocess.Popen, tmp_path: Path) -> None:
     directory = tmp_path / "arm.loom"
-    duckdb.connect().execute(f"COPY ({REQUESTS}) TO '{tmp_path}/request.parquet'")
-    load = ["load", directory, tmp_path / "request.parquet", "--source", "request", "--ts", "ts", "--index", "latency_us"]
-    assert f"stored={ROWS} " in run(*on_arm(page, INGESTD, *load))
+    load(page, directory)
     clients = REPOSITORY / "ingestd/clients/python"
-    push = on_arm(page, PYTHON, "-B", "-c", PUSH, clients, directory, PROGRAMS / "libloom_client.so", PUSHED)
+    push = on_arm(page, PYTHON, "-B", "-c", PUSH, clients, directory, PREFIX / "lib/libloom_client.so", PUSHED)
     assert run(*push) == f"{PUSHED}\n"
 
     here = asked_here(directory)

@@ -22,6 +22,9 @@ RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 INGESTD = Path(os.environ.get("INGESTD", RELEASE / "ingestd"))
 CASES = RELEASE / "cases"
 DUCKDB = ROOT / ".venv/bin/duckdb"
+# The environment that has the wheel, and the most clicks and calls in which a cause must be found.
+CLIENTS = ROOT / ".clients-venv/bin/python"
+ACTIONS_MAX = 5
 EXTENSION = ROOT / "dist/duckdb-v1/loom.duckdb_extension"
 # The blocks are small, so that small runs have chunks on disk too.
 CONFIG = '[log]\nblock = "8MiB"\n'
@@ -145,6 +148,16 @@ def command_line(*arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     holds(done.returncode == 0 and not done.stderr, f"duckdb: {done.stderr}")
     return done.stdout
+
+
+def clicks(case: str, directory: Path) -> dict:
+    """Look at a case as a person with the explorer and as an agent do, and return what `clicks.py` found."""
+    command = [CLIENTS, Path(__file__).with_name("clicks.py"), case, directory]
+    done = subprocess.run(command, capture_output=True, text=True)
+    holds(done.returncode == 0, f"clicks.py ended with {done.returncode}: {done.stderr[-2000:]}")
+    found = json.loads(done.stdout)
+    holds(max(found["clicks"], found["calls"]) <= ACTIONS_MAX, f"it took {found['clicks']} clicks and {found['calls']} calls")
+    return found
 
 
 def connect() -> duckdb.DuckDBPyConnection:

@@ -20,8 +20,7 @@ from daemon import until
 
 def other_version(found: int) -> str:
     """Return the refusal of the version that follows the version of this build."""
-    remedy = "export its records with the Loom that wrote it"
-    return f"format version {found + 1}, this build reads version {found}; {remedy}"
+    return f"format version {found + 1}, this build reads versions 4 to {found}; install a release of Loom as new as the one that wrote it"
 
 
 def test_a_dead_host_is_named_or_missing_in_the_answer_and_answers_after_a_restart(

@@ -110,6 +110,37 @@ def test_every_failed_host_of_fifty_is_named_with_its_reason(recorded: Recorded,
         loom_duckdb.Fleet(hosts, TOKEN, timeout_s=30).quantiles("request", "latency_us", QUANTILES)
 
 
+def test_a_host_that_fails_in_the_last_round_costs_the_others_no_round(recorded: Recorded) -> None:
+    sent = []
+    for breaks_at in (None, b"host_scan"):
+        crowd = Crowd(recorded.answers, [Behaviour(), Behaviour(), Behaviour(breaks_at=breaks_at)])
+        try:
+            hosts = {f"host-{number}": address for number, address in enumerate(crowd.addresses)}
+            answer = loom_duckdb.Fleet(hosts, TOKEN, allow_missing=True, timeout_s=120).quantiles("request", "latency_us", TAIL)
+            sent.append(crowd.bytes)
+        finally:
+            crowd.close()
+        assert set(answer.missing) == ({"host-2"} if breaks_at else set())
+    assert 0 < sent[1] <= sent[0]
+
+
+def test_quantiles_are_those_of_the_others_if_a_host_with_other_values_fails_in_the_last_round(load: Callable, hosted: Callable) -> None:
+    usual = requests(1, 20_000)
+    slower = f"SELECT * REPLACE ((latency_us * 100)::UINTEGER AS latency_us) FROM ({usual})"
+    directory, failing = (load(name, rows, "--index", "latency_us") for name, rows in [("usual", usual), ("slower", slower)])
+    recorder = Recorder(hosted(failing).port)
+    loom_duckdb.Fleet({"one": recorder.address}, TOKEN).quantiles("request", "latency_us", QUANTILES)
+    recorder.close()
+    standin = StandIn(recorder.answers, Behaviour(breaks_at=b"host_scan"))
+    fleet = loom_duckdb.Fleet({"usual": hosted(directory).address, "slower": standin.address}, TOKEN, allow_missing=True)
+    answer = fleet.quantiles("request", "latency_us", QUANTILES)
+    standin.close()
+    assert answer.missing.keys() == {"slower"}
+    db = loom_duckdb.connect()
+    (expected,) = db.execute(f"SELECT quantile_disc(latency_us, {QUANTILES}) FROM loom_scan('{directory}', 'request')").fetchone()
+    assert answer.table["value"].to_pylist() == expected
+
+
 def test_one_percent_of_three_hundred_hosts_may_fail_in_any_round(recorded: Recorded) -> None:
     """`measure.py fleet` asks 10,000."""
     rounds = [b"host_snapshot", b"host_histogram", b"host_scan"]

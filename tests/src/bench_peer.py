@@ -12,8 +12,10 @@ import json
 import math
 import os
 import pathlib
+import resource
 import sqlite3
 import struct
+import subprocess
 import sys
 import time
 import urllib.parse
@@ -250,6 +252,20 @@ class Lmdb:
         return timer.answer([[str(count), str(total)]])
 
 
+class Grep:
+    def __init__(self, path, extension):
+        self.path = path
+
+    def query(self, part):
+        """Counts the lines with a text."""
+        used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        before = used()
+        with Timer() as timer:
+            found = subprocess.run(["grep", "-c", "-F", part, self.path], env={"LC_ALL": "C"}, capture_output=True, text=True)
+        timer.cpu = used() - before
+        return timer.answer([[found.stdout.strip()]])
+
+
 SYSTEMS = {
     "loom": Loom,
     "duckdb": DuckDb,
@@ -257,6 +273,7 @@ SYSTEMS = {
     "prometheus": Prometheus,
     "sqlite": Sqlite,
     "lmdb": Lmdb,
+    "grep": Grep,
 }
 
 

@@ -146,7 +146,8 @@ class Reader:
         """Load the sizes and the end of the log."""
         self.directory, self.met = Path(directory), Counter()
         described = json.loads((self.directory / "loom.json").read_bytes())
-        ensure(described["format"] == 4, "format", described["format"])
+        ensure(described["format"] in (4, 5), "format", described["format"])
+        self.shares_strings = described["format"] == 5
         self.uuid = bytes.fromhex(described["uuid"].replace("-", ""))
         self.chunk_bytes, self.segment_bytes = described["chunk_bytes"], described["segment_bytes"][RECORDS]
         self.unit_bytes = UNIT_CHUNKS * self.chunk_bytes
@@ -578,13 +579,28 @@ class Unit:
         strings = []
         for lengths in announced:
             form = part.fixed(1)
-            self.reader.met[("strings as they are", "strings in a frame")[form]] += 1
-            content = part.take(sum(lengths)) if form == 0 else part.take(part.leb())
-            if form == 1:
-                content = Codec("zstd").decompress(content, sum(lengths), asbytes=True)
-            texts = Cursor(content)
-            strings.append([texts.take(length) for length in lengths])
-            texts.rest(0)
+            if form < 2:
+                strings.append(self.strings_of(form, part, lengths))
+                continue
+            ensure(self.reader.shares_strings, "rows share strings in a directory of format 4")
+            self.reader.met["shared strings"] += 1
+            count = part.leb()
+            different = self.reader.block(part, count, 8, None)
+            different = self.strings_of(part.fixed(1), part, different)
+            shared = [different[number] for number in self.reader.block(part, len(lengths), 8, None)]
+            ensure([len(text) for text in shared] == lengths, "shared strings are not as long as the rows say")
+            strings.append(shared)
+        return strings
+
+    def strings_of(self, form, part, lengths):
+        """Return strings of these lengths, which lie side by side."""
+        self.reader.met[("strings as they are", "strings in a frame")[form]] += 1
+        content = part.take(sum(lengths)) if form == 0 else part.take(part.leb())
+        if form == 1:
+            content = Codec("zstd").decompress(content, sum(lengths), asbytes=True)
+        texts = Cursor(content)
+        strings = [texts.take(length) for length in lengths]
+        texts.rest(0)
         return strings
 
     def take_zone(self, shape, source, rows, members):

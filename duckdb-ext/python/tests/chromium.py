@@ -70,7 +70,7 @@ def drag(page: Page, left: float, top: float, right: float, bottom: float, *, re
 
 def selected(page: Page) -> dict[str, str]:
     """Wait for the selection's rows, and return the state in the address."""
-    page.wait_for_selector("#selection[data-state=shown]")
+    page.wait_for_selector("#selection[data-state=shown] .records .table[aria-busy=false]", state="attached")
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
 
 

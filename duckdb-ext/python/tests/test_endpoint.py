@@ -4,11 +4,13 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -141,6 +143,52 @@ def test_memory_stays_bounded(shown: Explorer, sql: str) -> None:
 
 def children(process: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def workers(explorer: Explorer) -> set[int]:
+    """Return the processes of an explorer that run queries."""
+    return {child for child in children(explorer.process.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()}
+
+
+def test_workers_start_ahead_and_no_query_starts_another(explore: Start, shop: Path) -> None:
+    explorer = explore(shop)
+    until(lambda: len(workers(explorer)) == limits.QUERIES_AT_ONCE)
+    before = workers(explorer)
+    with ThreadPoolExecutor(limits.QUERIES_AT_ONCE) as callers:
+
+        def statuses() -> list[int]:
+            answers = callers.map(explorer.query, ["SELECT sum(range) FROM range(10_000_000)"] * limits.QUERIES_AT_ONCE)
+            return [status for status, _ in answers]
+
+        for _ in range(3):
+            assert statuses() == [200] * limits.QUERIES_AT_ONCE
+        assert workers(explorer) == before
+        dead = min(before)
+        os.kill(dead, signal.SIGKILL)
+        # Another worker replaces a dead one, as a rule before a query meets it.
+        until(lambda: statuses() == [200] * limits.QUERIES_AT_ONCE)
+        assert dead not in workers(explorer)
+        until(lambda: len(workers(explorer)) == limits.QUERIES_AT_ONCE)
+
+
+def test_a_server_that_is_told_to_end_ends_without_an_error(explore: Start, shop: Path) -> None:
+    explorer = explore(shop)
+    until(lambda: len(workers(explorer)) == limits.QUERIES_AT_ONCE)
+    explorer.process.terminate()
+    assert explorer.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("started", range(1, limits.QUERIES_AT_ONCE + 1))
+def test_ctrl_c_ends_a_server_without_an_error_while_its_workers_start(shop: Path, started: int) -> None:
+    command = [sys.executable, "-m", "loom_duckdb.explore", "--no-browser", "--port", "0", str(shop)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        explorer = Explorer(process)
+        # The last one has just begun.
+        until(lambda: len(workers(explorer)) >= started)
+        # A terminal sends it to all processes.
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
 
 
 def test_a_worker_that_dies_of_its_query_is_replaced(shown: Explorer, shop: Path) -> None:

@@ -33,7 +33,11 @@ def with_client(server: StdioServerParameters, use: Callable[[Ask], Any]) -> Any
             async def ask(name: str, /, **arguments: Any) -> Any:
                 result = await client.call_tool(name, arguments)
                 (content,) = result.content
-                return f"error: {content.text}" if result.is_error else json.loads(content.text)
+                if result.is_error:
+                    return f"error: {content.text}"
+                answer = json.loads(content.text)
+                assert content.text == json.dumps(answer, ensure_ascii=False, separators=(",", ":")), "the text is compact"
+                return answer
 
             return await use(ask)
 
@@ -73,7 +77,8 @@ def test_each_answer_is_right_and_has_its_sql_its_cost_and_its_losses(shop: Path
         ("near", {"source": "request", "times": ["2026-03-01T00:00:07Z"], "width": "3 ms", "n": 2}),
         ("sql", {"query": f"SELECT count(*) AS n FROM loom_scan('{shop}', 'request')"}),
     )
-    assert [row[:2] for row in listed["rows"]] == [["request", RECORDS]]
+    assert [row[:2] + row[-1:] for row in listed["rows"]] == [["request", RECORDS, ["latency_us"]]]
+    assert all(isinstance(most, list) and len(most) == 5 for _, _, most in described["rows"])
     assert [row[:2] for row in described["rows"]] == [["id", "BIGINT"], ["latency_us", "UINTEGER"]]
     assert described["indexes"] == [{"index": "latency_us", "value": "latency_us", "filter": None}]
     found = dict(zip(quantiles["columns"], quantiles["rows"][0], strict=True))
@@ -110,6 +115,42 @@ def other(tmp_path_factory: pytest.TempPathFactory, ingestd: str, shop: Path) ->
     load = [ingestd, "load", str(directory), "--source", "request", "--ts", "ts", str(shop.parent / "request.parquet")]
     subprocess.run(load, check=True, capture_output=True)
     return directory
+
+
+def test_the_fields_and_indexes_of_a_wide_source_are_lists(ingestd: str, tmp_path: Path) -> None:
+    fields = [f"quite_a_long_name_{number:03}" for number in range(150)]
+    numbers, texts = fields[:24], fields[24:]
+    defined = [f'{{ name = "{name}", type = "u32" }}' for name in numbers] + [f'{{ name = "{name}", type = "utf8" }}' for name in texts]
+    (tmp_path / "wide.toml").write_text(f'[[source]]\nname = "wide"\nfield = [{", ".join(defined)}]\n')
+    lines = [",".join(["ts", *fields])]
+    lines += [",".join([f"2026-03-01T00:00:0{n}Z", *[str(n)] * len(numbers), *[f"{n}".rjust(40, "v")] * len(texts)]) for n in range(6)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    directory = tmp_path / "wide.loom"
+    indexes = [argument for name in numbers for argument in ("--index", name)]
+    options = ["--source", "wide", "--fields", str(tmp_path / "wide.toml"), "--ts", "ts", *indexes]
+    subprocess.run([ingestd, "load", str(directory), *options, str(tmp_path / "rows.csv")], check=True, capture_output=True)
+    listed, described = answers(served(directory), ("sources", {}), ("describe", {"source": "wide"}))
+    assert listed["rows"][0][-1] == numbers
+    shown = described["rows"]
+    assert [row[0] for row in shown] == fields[: len(shown)]
+    assert 100 < len(shown) < len(fields)
+    assert all(len(most) == 5 for _, _, most in shown)
+    assert described["more"].startswith(f"{len(shown)} of 150 fields are shown")
+    (every,) = answers(served(directory), ("sql", {"query": described["more"].partition(": ")[2]}))
+    assert {row[0] for row in every["rows"]} >= set(fields)
+
+
+def test_the_estimate_of_why_covers_the_time_before(shop: Path) -> None:
+    window = {"t_from": "2026-03-01T00:00:05Z", "t_to": "2026-03-01T00:00:10Z"}
+    few = {"source": "request", "index": "latency_us", "v_min": 999} | window
+    rest, before, both = answers(
+        served(shop),
+        ("why", few),
+        ("why", few | {"against": "before"}),
+        ("why", few | {"t_from": "2026-03-01T00:00:00Z"}),
+    )
+    assert before["estimate"] == both["estimate"]
+    assert before["estimate"]["chunks"] > rest["estimate"]["chunks"]
 
 
 def test_hostile_inputs_are_refused_and_the_server_lives(shop: Path, other: Path) -> None:
@@ -200,7 +241,7 @@ def test_five_calls_find_the_six_needles_of_the_demo(ingestd: str, tmp_path: Pat
     demo = [ingestd, "demo", str(directory), "--seconds", "15", "--rate", "300000", "--truth", str(truth)]
     subprocess.run(demo, check=True, capture_output=True)
 
-    async def use(ask: Ask) -> tuple[list[dict], list[dict], list[dict]]:
+    async def use(ask: Ask) -> tuple[list[dict], list[dict], list[dict], Any, str]:
         await ask("sources")
         usual = rows(await ask("quantiles", source="redis_request", index="latency"))[0]["p99_99"]
         slowest = rows(await ask("top", source="redis_request", index="latency", n=20))
@@ -208,14 +249,24 @@ def test_five_calls_find_the_six_needles_of_the_demo(ingestd: str, tmp_path: Pat
         near = {"times": [row["ts"] for row in slow], "width": "20 ms"}
         calls = rows(await ask("near", source="syscall", index="latency", n=1, **near))
         packets = rows(await ask("near", source="packet", rare=["src_port", "dst_port"], **near))
-        return slow, calls, packets
+        of_request = {"source": "redis_request", "index": "latency", "t_from": slow[0]["ts"][:19] + "Z", "t_to": "2100-01-01T00:00:00Z"}
+        why = await ask("why", n=1, v_min=5 * usual, **of_request)
+        unknown = await ask("near", source="packet", rare=["src_port", "nosuch"], **near)
+        return slow, calls, packets, why, unknown
 
-    slow, calls, packets = with_client(served(directory), use)
+    slow, calls, packets, why, unknown = with_client(served(directory), use)
     needles = [json.loads(line) for line in truth.read_text().splitlines()]
     assert len(needles) == 6
     assert {row["id"] for row in slow} == {needle["request"] for needle in needles}
     assert {row["id"] for row in calls} == {needle["syscall"] for needle in needles}
     assert {row["id"] for row in packets} == {needle["packet"] for needle in needles}
+    # The best rows of the fields come first, and the other sources are never left out.
+    found = rows(why)
+    assert [row["kind"] == "source" for row in found] == [False] + [True] * (len(found) - 1)
+    assert {row["source"] for row in found[1:]} >= {"syscall", "packet"}
+    assert why["fields_compared"] > 1
+    assert why["more"].startswith(f"{len(found)} of ")
+    assert "the source 'packet' has no field 'nosuch'; its fields are: id, " in unknown
 
 
 def rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

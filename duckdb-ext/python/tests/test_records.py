@@ -18,7 +18,7 @@ def column(page: Page, number: int) -> list[str]:
 
 
 def choose(page: Page, watching: Explorer) -> dict[str, str]:
-    page.goto(watching.url)
+    page.goto(f"{watching.url}#last=0")
     drawn(page)
     drag(page, 0.4, 0.1, 0.6, 0.6)
     return selected(page)
@@ -41,11 +41,38 @@ def test_the_slowest_come_first_and_any_column_sorts_all_records(page: Page, wat
         for order in orders:
             page.locator("#selection th button", has_text=heading).first.click()
             expect(page.locator("#selection th[aria-sort]")).to_contain_text(heading)
-            until(lambda order=order: page.locator("#selection[data-state=shown]").count() == 1 and column(page, 2) == ids(order))
+            listed = page.locator("#selection[data-state=shown] [aria-busy=false]")
+            until(lambda order=order, listed=listed: listed.count() == 1 and column(page, 2) == ids(order))
     assert "sort=-ts_ns" in page.url
     page.reload()
     selected(page)
     assert column(page, 2) == ids("ts_ns DESC, addr")
+
+
+def test_the_first_rows_come_at_once_and_the_others_move_nothing(page: Page, watching: Explorer) -> None:
+    page.add_init_script(
+        "window.idle = new Map(); let next = 1; window.requestIdleCallback = (work) => (idle.set(next, work), next++);"
+        "window.cancelIdleCallback = (id) => idle.delete(id);"
+    )
+    page.goto(f"{watching.url}#last=0")
+    drawn(page)
+    drag(page, 0.1, 0.1, 0.9, 0.9)
+    page.wait_for_selector("#selection[data-state=shown]")
+    rows = page.locator("#selection .records tbody tr")
+    first = rows.count()
+    assert first < 100
+    widths = "[...document.querySelectorAll('#selection .records th')].map((cell) => cell.getBoundingClientRect().width)"
+    before = page.evaluate(widths)
+    rows.nth(first - 1).focus()
+    page.keyboard.press("ArrowDown")
+    expect(rows.nth(first)).to_be_focused()
+    assert rows.count() < 1000
+    # The others wait until the differences are drawn.
+    until(lambda: page.evaluate("idle.size > 0"))
+    page.evaluate("() => { while (idle.size) { const [[id, work]] = idle; idle.delete(id); work(); } }")
+    expect(page.locator("#selection .records .table")).to_have_attribute("aria-busy", "false")
+    assert rows.count() == 1000
+    assert page.evaluate(widths) == before
 
 
 def test_the_list_is_in_view_in_a_small_window(page: Page, watching: Explorer) -> None:
@@ -88,6 +115,62 @@ def test_a_row_opens_everything_around_it(page: Page, watching: Explorer, live: 
     expect(near).to_be_hidden()
     assert "at=" not in page.url
     expect(page.locator("#selection")).to_be_visible()
+
+
+def test_the_time_line_begins_where_the_record_began_and_shows_what_shares_a_value(page: Page, watching: Explorer, live: Path) -> None:
+    choose(page, watching)
+    number = column(page, 2)[0]
+    page.locator("#selection .records tbody tr").first.click()
+    near = page.locator("#near")
+    expect(near).to_have_attribute("data-state", "shown")
+    expect(near.get_by_role("button", name="Its end")).to_have_attribute("aria-pressed", "true")
+    near.get_by_role("button", name="± 10 µs").click()
+    near.get_by_role("button", name="Its start").click()
+    expect(near.get_by_role("button", name="Its start")).to_have_attribute("aria-pressed", "true")
+    with loom_duckdb.connect() as db:
+        own = f"FROM loom_scan('{live}', 'redis_request', filter := 'id = {number}')"
+        ((began, latency, port),) = db.execute(f"SELECT (ts_ns - latency_ns) // 1000, latency_ns, client_port {own}").fetchall()
+        sources = ("redis_request", "syscall", "packet", "loom_losses", "loom_alerts", "loom_metrics", "loom_rules")
+        ends = f"t_from := make_timestamptz({began - 10}), t_to := make_timestamptz({began + 11})"
+        scans = {source: f"loom_scan('{live}', '{source}', {ends}" for source in sources}
+        ((around,),) = db.execute(f"SELECT {' + '.join(f'(SELECT count(*) FROM {scan}))' for scan in scans.values())}").fetchall()
+        fields = {source: [row[0] for row in db.execute(f"DESCRIBE FROM {scan})").fetchall()] for source, scan in scans.items()}
+        of_record = {"source", "dir", "ts", "ts_ns", "addr"}
+        shares = {
+            source: " OR ".join(f"\"{name}\"::VARCHAR = '{port}'" for name in names if name not in of_record)
+            for source, names in fields.items()
+        }
+        counts = [f"(SELECT count(*) FROM {scans[source]}) WHERE {condition})" for source, condition in shares.items()]
+        ((sharing,),) = db.execute(f"SELECT {' + '.join(counts)}").fetchall()
+    said = near.locator("> .said")
+    expect(said).to_contain_text(f"{around:,} record")
+    # The record is there with the time of its end.
+    assert latency > 20_000
+    expect(near.locator("tr.own td").first).to_contain_text("+")
+    near.locator(".record button", has_text="client_port").click()
+    expect(said).to_contain_text(f"{sharing} of these have {port} in a field.")
+    expect(near.locator("tbody tr")).to_have_count(sharing + 1)
+    near.locator(".record button", has_text="client_port").click()
+    expect(said).not_to_contain_text("in a field")
+    page.reload()
+    expect(near.get_by_role("button", name="Its start")).to_have_attribute("aria-pressed", "true")
+    expect(said).to_contain_text(f"{around:,} record")
+
+
+def test_the_neighbourhood_counts_one_source_in_the_singular(page: Page, explore: Start, shop: Path) -> None:
+    times = "sel_from=2026-03-01T00:00:10Z&sel_to=2026-03-01T00:00:15Z"
+    page.goto(f"{explore(shop).url}#last=0&source=request&{times}")
+    selected(page)
+    page.locator("#selection .records tbody tr").first.click()
+    expect(page.locator("#near > .said")).to_contain_text("records of 1 source.")
+
+
+def test_an_unknown_column_of_the_address_is_no_order(page: Page, explore: Start, shop: Path) -> None:
+    times = "sel_from=2026-03-01T00:00:10Z&sel_to=2026-03-01T00:00:15Z"
+    page.goto(f"{explore(shop).url}#last=0&source=request&{times}&sort=nosuch")
+    selected(page)
+    assert column(page, 3)[:2] == ["999 µs", "999 µs"]
+    expect(page.locator("#selection th[aria-sort]")).to_contain_text("latency_us ↓")
 
 
 def test_rows_are_opened_by_the_keyboard(page: Page, watching: Explorer) -> None:

@@ -91,6 +91,33 @@ def test_a_selection_of_time_is_compared_with_the_time_before(page: Page, cache:
     expect(page.locator(".why select")).to_be_disabled()
 
 
+def test_the_first_rows_hold_only_the_clearest_three_bins_of_a_counter(page: Page, explore: Start, shop: Path) -> None:
+    times = "sel_from=2026-03-01T00:00:10Z&sel_to=2026-03-01T00:00:15Z"
+    page.goto(f"{explore(shop).url}#last=0&source=request&index=latency_us&{times}")
+    selected(page)
+    expect(page.locator(".why")).to_have_attribute("data-state", "shown")
+    first = differences(page)
+    assert [name.split()[0] for name in first].count("id") == 3
+    page.locator(".why .more").click()
+    every = differences(page)
+    assert every[: len(first)] == first
+    assert [name.split()[0] for name in every].count("id") > 3
+    assert len(set(every)) == len(every)
+
+
+def test_a_source_with_a_long_name_fits_into_the_panel(page: Page, explore: Start, ingestd: str, tmp_path: Path) -> None:
+    rows = "SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 1000) AS ts, (1e6 + i)::UINTEGER AS latency_us FROM range(9000) AS n(i)"
+    duckdb.connect().execute(f"COPY ({rows}) TO '{tmp_path}/rows.parquet'")
+    long = "requests_of_the_shop_behind_the_second_balancer"
+    for source in ("request", long):
+        load = [ingestd, "load", str(tmp_path / "two.loom"), "--source", source, "--ts", "ts", "--index", "latency_us"]
+        subprocess.run([*load, str(tmp_path / "rows.parquet")], check=True, capture_output=True)
+    page.goto(f"{explore(tmp_path / 'two.loom').url}#last=0&source=request&index=latency_us&{TIME}")
+    selected(page)
+    expect(page.locator(".why .sources tbody td").first).to_have_attribute("title", long)
+    assert page.locator(".why").evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+
+
 def test_an_agent_gets_the_same_differences(cache: tuple[Explorer, Path]) -> None:
     async def ask() -> dict:
         server = StdioServerParameters(command=sys.executable, args=["-m", "loom_duckdb.mcp", str(cache[1])])

@@ -22,6 +22,7 @@ pub fn write(out: &mut Output<'_>, from: usize, rows: Batch<'_>, fills: &[Fill])
             Fill::Ts => times(out, at, rows, micros)?,
             Fill::TsNs => times(out, at, rows, |nanos| nanos)?,
             Fill::Field { field, labels } => self::field(out, at, rows, *field, labels.as_ref())?,
+            Fill::Null => place::nulls(out, at, rows.count())?,
             Fill::Addr => addresses(out, at, rows)?,
             Fill::Payload => {
                 let mut room = PayloadRoom::default();
@@ -84,6 +85,25 @@ fn field(
                 out.repeated(at.position, at.from, strings.len(), &text)?;
             }
             None => text::strings(out, at, slot.ty, strings.into_iter())?,
+        },
+        (FieldColumn::Shared { strings, codes }, _) => match one_of(codes) {
+            Some(code) => {
+                let text = text::shown(slot.ty, proven::at(&strings, code as usize));
+                out.repeated(at.position, at.from, codes.len(), &text)?;
+            }
+            // Most of the strings would be copied in vain.
+            None if codes.len() < strings.len() => {
+                let of_rows = codes
+                    .iter()
+                    .map(|code| *proven::at(&strings, *code as usize));
+                text::strings(out, at, slot.ty, of_rows)?;
+            }
+            None => {
+                let texts = strings
+                    .into_iter()
+                    .map(|string| text::shown(slot.ty, string));
+                out.shared(at.position, at.from, &texts.collect::<Vec<_>>(), codes)?;
+            }
         },
     }
     match rows.nulls(field) {

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use loom_engine::proven::{at, at_mut};
+use loom_engine::query::Poll;
 use loom_engine::schema::{FieldValue, PayloadEncoder};
 use loom_engine::{SourceId, Timestamp};
 use loom_sink::{Finished, InputBatch, LastingOptions, Sink};
@@ -212,12 +213,12 @@ impl Storing {
         self.open_now().store(plan, std::mem::take(encoded))
     }
 
-    /// Makes the stored batches durable.
+    /// Makes the stored batches durable, and builds the look-ups of the directory, unless a daemon does.
     ///
     /// # Errors
     /// That fails, or the statement is strict and a row was refused.
-    pub fn finish(&self, plan: &CopyPlan) -> Result<()> {
-        self.open_now().finish(plan)
+    pub fn finish(&self, plan: &CopyPlan, poll: &Poll<'_>) -> Result<()> {
+        self.open_now().finish(plan, poll)
     }
 }
 
@@ -295,7 +296,7 @@ impl Open {
         self.refused += batch.refused.len() as u64;
     }
 
-    fn finish(&mut self, plan: &CopyPlan) -> Result<()> {
+    fn finish(&mut self, plan: &CopyPlan, poll: &Poll<'_>) -> Result<()> {
         let (finished, closed) = match std::mem::replace(&mut self.way, Way::Ended) {
             Way::Open(sink) => sink.finish(),
             Way::Unopened | Way::Ended => (Finished::default(), Ok(())),
@@ -314,6 +315,9 @@ impl Open {
                 "of {rows} rows {stored} are stored in source '{}' and {} may be: a daemon ended before it could say; count them before you copy again",
                 plan.def.name, finished.unconfirmed
             )));
+        }
+        if plan.has_lookups && stored > 0 {
+            loom_sink::build_lookups(&plan.dir, poll).map_err(problem)?;
         }
         if refused == 0 || !plan.is_strict {
             return Ok(());

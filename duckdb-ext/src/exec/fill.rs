@@ -7,6 +7,7 @@ use super::text::Labels;
 use super::vectors::Output;
 use crate::error::Result;
 use crate::plan::columns::Shown;
+use crate::plan::prune::PassingRows;
 
 /// A column of the output, for records of one source.
 pub enum Fill {
@@ -19,6 +20,8 @@ pub enum Fill {
         field: usize,
         labels: Option<Labels>,
     },
+    /// A text that is NULL in all rows.
+    Null,
     Dir(String),
     Unknown,
 }
@@ -49,6 +52,17 @@ impl Fill {
         }
     }
 
+    /// The column as far as the rows that pass need it.
+    pub fn of_passing(self, rows: &PassingRows) -> Fill {
+        match self {
+            Fill::Field {
+                field,
+                labels: None,
+            } if rows.null_texts.contains(&field) => Fill::Null,
+            other => other,
+        }
+    }
+
     pub fn needs_records(&self) -> bool {
         !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
     }
@@ -62,7 +76,7 @@ impl Fill {
                 Fill::Addr => ask.addresses = true,
                 Fill::Ts | Fill::TsNs => ask.times = true,
                 Fill::Field { field, .. } => ask.fields.push(*field),
-                Fill::Source | Fill::Dir(_) | Fill::Unknown => {}
+                Fill::Source | Fill::Null | Fill::Dir(_) | Fill::Unknown => {}
             }
         }
         ask

@@ -5,6 +5,7 @@ pub mod bins_blob;
 pub mod bins_rows;
 pub mod cells;
 pub mod columns;
+#[cfg(target_os = "linux")]
 pub mod copy;
 pub mod fill;
 pub mod fixed;

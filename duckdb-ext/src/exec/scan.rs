@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loom_engine::query::{Ask, ChunkReader, Poll, Scan};
-use loom_engine::schema::RangeSet;
-use loom_engine::{ChunkNo, Key, proven};
+use loom_engine::{ChunkNo, proven};
 
 use super::columns;
 use super::fill::{self, Fill};
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
+use crate::plan::prune::PassingRows;
 use crate::plan::stats::ScanEntry;
 
 /// The least number of chunks that a thread claims: enough to keep the threads apart and to read several at once, and few enough to share a
@@ -42,8 +42,8 @@ pub struct ScanPart {
     pub scan: Arc<Scan>,
     /// The output columns, in order.
     pub fills: Vec<Fill>,
-    /// A row may be left out if one of these fields has another key or is NULL.
-    pub keys: Vec<(usize, RangeSet<Key>)>,
+    /// Other rows may be left out; those without its NULLs are.
+    pub passing: PassingRows,
     /// The number of chunks in earlier directories.
     pub chunks_before: u64,
     pub stats: ScanEntry,
@@ -242,7 +242,7 @@ impl ScanWorker {
         let reader = match self.reader.take() {
             Some((of, reader)) if of == of_part => reader,
             _ => part.scan.reader(Ask {
-                keys: part.keys.clone(),
+                keys: part.passing.keys.clone(),
                 ..Fill::ask(&part.fills)
             }),
         };

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use loom_engine::proven;
+
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
 
@@ -231,6 +233,27 @@ impl<'a> Output<'a> {
         self.write_strings(position, from, strings)
     }
 
+    /// Writes a string of `strings` into each row of a VARCHAR or BLOB vector, from row `from` on: the one whose number is the row's code. The caller ensures
+    /// that those of a VARCHAR are UTF-8. Rows share the bytes of a string.
+    pub fn shared<S: AsRef<[u8]>>(
+        &mut self,
+        position: usize,
+        from: usize,
+        strings: &[S],
+        codes: &[u64],
+    ) -> Result<()> {
+        self.check_strings(position, from, codes.len())?;
+        let mut entries = Vec::with_capacity(strings.len());
+        self.entries(position, from, strings, |entry| entries.push(entry))?;
+        let column = self.vectors.data(position)?.cast::<StringEntry>();
+        for (row, code) in codes.iter().enumerate() {
+            let entry = *proven::at(&entries, *code as usize);
+            // SAFETY: the check has bounded `from + row` by the vector's capacity.
+            unsafe { column.add(from + row).write(entry) };
+        }
+        Ok(())
+    }
+
     /// Requires that the vector has enough entries from `from` on.
     fn write_strings<S: AsRef<[u8]>>(
         &mut self,
@@ -238,16 +261,35 @@ impl<'a> Output<'a> {
         from: usize,
         strings: &[S],
     ) -> Result<()> {
+        let mut place = self.vectors.data(position)?.cast::<StringEntry>();
+        // SAFETY: the caller has bounded all rows by the vector's capacity, so each place lies in the vector or behind its end.
+        unsafe {
+            place = place.add(from);
+            self.entries(position, from, strings, |entry| {
+                place.write(entry);
+                place = place.add(1);
+            })
+        }
+    }
+
+    /// Passes the entry of each string to `each`, and copies the long ones into the vector's heap.
+    #[inline]
+    fn entries<S: AsRef<[u8]>>(
+        &mut self,
+        position: usize,
+        from: usize,
+        strings: &[S],
+        mut each: impl FnMut(StringEntry),
+    ) -> Result<()> {
         let long = |text: &S| Some(text.as_ref().len()).filter(|&length| length > INLINE_BYTES);
         let long_bytes: usize = strings.iter().filter_map(long).sum();
         let mut free = match long_bytes {
             0 => NonNull::dangling(),
             bytes => self.vectors.heap(position, from, bytes)?,
         };
-        let entries = self.vectors.data(position)?.cast::<StringEntry>();
-        for (row, text) in strings.iter().enumerate() {
+        for text in strings {
             let bytes = text.as_ref();
-            let entry = if bytes.len() <= INLINE_BYTES {
+            each(if bytes.len() <= INLINE_BYTES {
                 StringEntry::inline(bytes)
             } else {
                 let place = free;
@@ -257,9 +299,7 @@ impl<'a> Output<'a> {
                     free = place.add(bytes.len());
                 }
                 StringEntry::long(bytes, place)
-            };
-            // SAFETY: the caller has bounded `from + row` by the vector's capacity.
-            unsafe { entries.add(from + row).write(entry) };
+            });
         }
         Ok(())
     }

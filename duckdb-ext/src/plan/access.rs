@@ -4,8 +4,7 @@
 //! other users is confined to the directories of `LOOM_SERVED`. The variable is read once, when the extension loads; no setting and no
 //! statement changes it.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -44,16 +43,19 @@ fn served() -> Option<&'static [PathBuf]> {
 
 fn served_by(value: Option<OsString>) -> Result<Option<Vec<PathBuf>>> {
     let Some(value) = value else { return Ok(None) };
-    let lines = value.as_bytes().split(|byte| *byte == b'\n');
-    let canonical = |line: &[u8]| {
-        let path = Path::new(OsStr::from_bytes(line));
-        std::fs::canonicalize(path).map_err(|error| {
+    let text = value.to_str().ok_or_else(|| {
+        Problem::Io(format!(
+            "cannot confine Loom: {SERVED_VARIABLE} is not UTF-8; name directories in UTF-8, one a line"
+        ))
+    })?;
+    let canonical = |line: &str| {
+        std::fs::canonicalize(line).map_err(|error| {
             Problem::Io(format!(
-                "cannot confine Loom to '{}', which {SERVED_VARIABLE} names: {error}; name directories that exist, one a line",
-                path.display()
+                "cannot confine Loom to '{line}', which {SERVED_VARIABLE} names: {error}; name directories that exist, one a line"
             ))
         })
     };
+    let lines = text.split('\n');
     lines.map(canonical).collect::<Result<_>>().map(Some)
 }
 
@@ -153,15 +155,9 @@ mod tests {
         let value = |names: &[&str]| {
             let paths: Vec<_> = names
                 .iter()
-                .map(|name| path(name).into_os_string())
+                .map(|name| path(name).display().to_string())
                 .collect();
-            OsString::from_vec(
-                paths
-                    .iter()
-                    .map(|path| path.as_bytes())
-                    .collect::<Vec<_>>()
-                    .join(&b'\n'),
-            )
+            OsString::from(paths.join("\n"))
         };
         let served = served_by(Some(value(&["to_a.loom", "b.loom"]))).unwrap();
         let allowed =
@@ -186,5 +182,6 @@ mod tests {
             assert!(served_by(Some(value(&names))).is_err(), "{names:?}");
         }
         assert!(served_by(Some(OsString::new())).is_err());
+        assert!(served_by(Some(OsString::from_vec(vec![0xFF]))).is_err());
     }
 }

@@ -47,6 +47,12 @@ impl Bands {
         (i64::from(bin) - i64::from(self.origin)).div_euclid(i64::from(self.width))
     }
 
+    /// Whether the bands of these ascending bins have edges of their own.
+    pub fn are_closed(&self, filled: &[u16]) -> bool {
+        let start = |bin: Option<&u16>, after| bin.map(|bin| self.start(self.of(*bin) + after));
+        start(filled.first(), 0) != Some(None) && start(filled.last(), 1) != Some(None)
+    }
+
     /// The edges of a band: from, inclusive, to, exclusive. A band without an upper edge of its own ends just above the greatest value of
     /// `held`, apart from NaN and infinity, which nothing exceeds.
     pub fn edges(&self, band: i64, held: ValueRange) -> (f64, f64) {

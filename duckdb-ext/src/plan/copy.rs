@@ -88,6 +88,10 @@ struct Options {
     /// The nanoseconds of `TS_UNIT`, if the column of `ts` holds numbers.
     ts_unit: Option<i64>,
     indexes: Vec<String>,
+    /// The columns whose values have look-ups.
+    keys: Vec<String>,
+    /// The columns whose words have look-ups.
+    words: Vec<String>,
     add_fields: bool,
     strict: bool,
 }
@@ -99,6 +103,8 @@ impl Options {
             ts: None,
             ts_unit: None,
             indexes: Vec::new(),
+            keys: Vec::new(),
+            words: Vec::new(),
             add_fields: false,
             strict: true,
         };
@@ -109,11 +115,13 @@ impl Options {
                 "TS" => options.ts = Some(text(&name, value)?),
                 "TS_UNIT" => options.ts_unit = Some(unit(&text(&name, value)?)?),
                 "INDEX" => options.indexes = texts(&name, value)?,
+                "LOOKUP" => options.keys = texts(&name, value)?,
+                "WORDS" => options.words = texts(&name, value)?,
                 "ADD_FIELDS" => options.add_fields = boolean(&name, value)?,
                 "STRICT" => options.strict = boolean(&name, value)?,
                 _ => {
                     return Err(Problem::binder(format!(
-                        "COPY (FORMAT {FORMAT}) has no option {name}; it has SOURCE, TS, TS_UNIT, INDEX, ADD_FIELDS and STRICT"
+                        "COPY (FORMAT {FORMAT}) has no option {name}; it has SOURCE, TS, TS_UNIT, INDEX, LOOKUP, WORDS, ADD_FIELDS and STRICT"
                     )));
                 }
             }
@@ -180,6 +188,8 @@ pub struct CopyPlan {
     pub time: Option<(usize, i64)>,
     /// Whether a refused row ends the statement with an error.
     pub is_strict: bool,
+    /// Whether fields of the source have look-ups.
+    pub has_lookups: bool,
 }
 
 impl CopyPlan {
@@ -207,10 +217,21 @@ impl CopyPlan {
         }
         let time = options.time(columns)?;
         let existing = loom_sink::existing(&dir, &options.source).map_err(problem)?;
-        let def = match &existing {
+        let mut def = match &existing {
             Some(existing) => options.extended(existing, columns, time)?,
             None => options.source(columns, time)?,
         };
+        for name in &options.keys {
+            of_option(&mut def, columns, "LOOKUP", name)?.lookup = true;
+        }
+        for name in &options.words {
+            of_option(&mut def, columns, "WORDS", name)?.words = true;
+        }
+        for name in &options.indexes {
+            let field = &of_option(&mut def, columns, "INDEX", name)?.name;
+            let index = IndexDef::new(field, Some(field));
+            def.indexes.push(index);
+        }
         def.validate()?;
         let fields = def.fields.iter().map(|field| {
             let holds = |column: &CopyColumn| same(&column.name, &field.name);
@@ -223,6 +244,7 @@ impl CopyPlan {
             fields: fields.collect(),
             time,
             is_strict: options.strict,
+            has_lookups: def.fields.iter().any(|field| field.lookup || field.words),
             def,
         })
     }
@@ -269,7 +291,6 @@ impl Options {
             .new_fields(columns, time)
             .map(|(_, field)| field)
             .collect();
-        def.indexes = self.indexes(&def, columns)?;
         Ok(def)
     }
 
@@ -340,27 +361,29 @@ impl Options {
                 )));
             }
         }
-        def.indexes = self.indexes(&def, columns)?;
         Ok(def)
-    }
-
-    fn indexes(&self, def: &SourceDef, columns: &[CopyColumn]) -> Result<Vec<IndexDef>> {
-        let index = |name: &String| {
-            let field = def.fields.iter().find(|field| same(&field.name, name));
-            match field {
-                Some(field) => Ok(IndexDef::new(&field.name, Some(&field.name))),
-                None => position(columns, "INDEX", name).and(Err(Problem::binder(format!(
-                    "column '{name}' of INDEX holds the times of the records, which need no index"
-                )))),
-            }
-        };
-        self.indexes.iter().map(index).collect()
     }
 }
 
 /// The names of columns and fields ignore case, as in SQL.
 fn same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
+}
+
+/// The field that an option names.
+fn of_option<'a>(
+    def: &'a mut SourceDef,
+    columns: &[CopyColumn],
+    option: &str,
+    name: &str,
+) -> Result<&'a mut FieldDef> {
+    let mut fields = def.fields.iter_mut();
+    match fields.find(|field| same(&field.name, name)) {
+        Some(field) => Ok(field),
+        None => position(columns, option, name).and(Err(Problem::binder(format!(
+            "column '{name}' of {option} holds the times of the records, which are found without it"
+        )))),
+    }
 }
 
 fn position(columns: &[CopyColumn], option: &str, name: &str) -> Result<usize> {

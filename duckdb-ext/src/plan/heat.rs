@@ -2,6 +2,7 @@
 //! bucket of time, so its count is exact, and the cells stay the same as the window moves.
 
 use loom_engine::query::{Histogram, HistogramRow, HistogramSpec, Poll, aggregate_together};
+use loom_engine::schema::RangeSet;
 use loom_engine::{TimeRange, ValueRange};
 
 use super::agreement;
@@ -22,6 +23,8 @@ use crate::exec::cells::Cell;
 const BANDS_DEFAULT: u64 = 40;
 /// The greatest number of bins that an index can have.
 const BANDS_MOST: u64 = 65_536;
+/// The rows that are held until the bands are known; for more, the window is read once for the bands alone.
+const HELD_MOST: usize = 1 << 18;
 
 pub const FUNCTION: Function = Function {
     name: "loom_heat",
@@ -73,25 +76,45 @@ pub const FUNCTION: Function = Function {
                     };
                     Histogram::new(&asked, spec)
                 };
-                // The bands depend on the window alone, so a filter changes no edge.
-                let held = values_held(parts, window.asked, threads, &poll)?;
-                let mut whole = histogram(window.asked, None)?;
-                let mut bins = Vec::new();
-                while let Some(rows) = whole.next(&poll)? {
-                    bins.extend(rows.iter().map(|row| row.bin));
+                let mut rows = histogram(time, Some(bucket))?;
+                rows.keep(&window.kept);
+                let mut held = Vec::new();
+                let mut is_all = false;
+                while !is_all && held.len() < HELD_MOST {
+                    match rows.next(&poll)? {
+                        Some(more) => held.extend(more),
+                        None => is_all = true,
+                    }
                 }
-                let bands = Bands::new(whole.bins(), &bins, most);
-                let mut histogram = histogram(time, Some(bucket))?;
-                histogram.keep(&window.kept);
+                // The bands depend on the window alone, so a clause on `t1` changes no edge.
+                let mut bins = Vec::new();
+                if is_all && window.kept == RangeSet::from(window.asked) {
+                    bins.extend(held.iter().map(|row| row.bin));
+                    bins.sort_unstable();
+                } else {
+                    let mut whole = histogram(window.asked, None)?;
+                    while let Some(rows) = whole.next(&poll)? {
+                        bins.extend(rows.iter().map(|row| row.bin));
+                    }
+                }
+                let bands = Bands::new(rows.bins(), &bins, most);
+                let ends = match bands.are_closed(&bins) {
+                    true => ValueRange::EMPTY,
+                    false => values_held(parts, window.asked, threads, &poll)?,
+                };
                 Ok(Box::new(move |poll: &Poll<'_>| {
-                    let Some(rows) = histogram.next(poll)? else {
+                    let rows = match held.is_empty() {
+                        true => rows.next(poll)?,
+                        false => Some(std::mem::take(&mut held)),
+                    };
+                    let Some(rows) = rows else {
                         return Ok(None);
                     };
                     let place = |row: &HistogramRow| (row.bucket, bands.of(row.bin));
                     let cells = rows.chunk_by(|one, other| place(one) == place(other));
                     let cells = cells.filter_map(|rows| {
                         let (start, band) = place(rows.first()?);
-                        let (lower, upper) = bands.edges(band, held);
+                        let (lower, upper) = bands.edges(band, ends);
                         Some(vec![
                             Cell::Int(bucket.start_us(start?).into()),
                             Cell::Int(bucket.end_us(start?).into()),

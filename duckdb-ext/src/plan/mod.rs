@@ -17,6 +17,7 @@ pub mod cache;
 pub mod chunks;
 pub mod clause;
 pub mod columns;
+#[cfg(target_os = "linux")]
 pub mod copy;
 pub mod datum;
 pub mod directory;

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use loom_engine::Error;
+use loom_engine::log::storage::{OsStorage, Storage};
 
 use super::access::{Access, is_confined};
 use super::ambient::Ambient;
@@ -83,7 +83,8 @@ fn distinct(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let mut kept = Vec::new();
     for path in paths {
         let uuid = directory::open(&path)?.uuid();
-        let place = place(&path)?;
+        // The same, whichever links and mounts the path follows.
+        let place = OsStorage::default().file_id(&path)?;
         match places.entry(uuid) {
             Entry::Vacant(new) => {
                 new.insert((place, path.clone()));
@@ -101,12 +102,6 @@ fn distinct(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(kept)
-}
-
-/// The identity of a directory, whichever links and mounts the path follows.
-fn place(path: &Path) -> Result<(u64, u64)> {
-    let about = std::fs::metadata(path).map_err(|error| Error::io(path, error))?;
-    Ok((about.dev(), about.ino()))
 }
 
 /// The Loom directories that a glob matches; at least one.

@@ -28,23 +28,46 @@ pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> 
     reader.conjunction(&[meaning], &Known::default())
 }
 
-/// The keys that each field can have in rows that pass; none of these fields is NULL there.
-pub fn known_keys(
-    clause: &Clause,
-    dir: &str,
-    source: &Source,
-    fields: usize,
-) -> Vec<(usize, RangeSet<Key>)> {
+/// What is known of the rows that pass.
+#[derive(Debug, Default)]
+pub struct PassingRows {
+    /// The keys that fields can have; none of these fields is NULL.
+    pub keys: Vec<(usize, RangeSet<Key>)>,
+    /// Fields of texts or bytes that are NULL.
+    pub null_texts: Vec<usize>,
+}
+
+impl PassingRows {
+    /// Only the rows whose texts are NULL. DuckDB may evaluate other conditions before `IS NULL`, so the others may not be shown without their texts.
+    pub fn with_nulls(&self) -> Predicate {
+        let null = |field: &usize| {
+            let (field, is_null) = (*field, true);
+            Predicate::Fields(Arc::new(Expr::Null { field, is_null }))
+        };
+        Predicate::and(self.null_texts.iter().map(null))
+    }
+}
+
+pub fn passing_rows(clause: &Clause, dir: &str, source: &Source, fields: usize) -> PassingRows {
     let reader = Reader {
         dir,
         source,
         fields,
     };
-    let mut known = Known::default();
-    gather(&[reader.meaning(clause)], &mut Vec::new(), &mut known);
-    let mut known: Vec<_> = known.into_iter().collect();
-    known.sort_unstable_by_key(|(field, _)| *field);
-    known
+    let (mut known, mut flat) = (Known::default(), Vec::new());
+    let meaning = [reader.meaning(clause)];
+    gather(&meaning, &mut flat, &mut known);
+    let null_texts = flat.into_iter().filter_map(|part| match part {
+        Meaning::Field(Expr::Null {
+            field,
+            is_null: true,
+        }) => Some(*field).filter(|field| reader.field(*field).is_none()),
+        _ => None,
+    });
+    let null_texts = null_texts.collect();
+    let mut keys: Vec<_> = known.into_iter().collect();
+    keys.sort_unstable_by_key(|(field, _)| *field);
+    PassingRows { keys, null_texts }
 }
 
 /// A clause in terms of times and keys.
@@ -536,14 +559,28 @@ mod tests {
         let load = compare(LOAD, Op::Gt, Datum::Int(5));
         let either = Clause::Or(vec![load.clone(), compare(OP, Op::Eq, Datum::Int(1))]);
         let inner = Clause::And(vec![most, load]);
-        let clause = Clause::And(vec![least, either, Clause::Opaque, inner]);
-        let found = known_keys(&clause, "d", source, 6);
-        let [(0, latency), (2, load)] = found.as_slice() else {
+        let null = |column: usize, is_null: bool| {
+            let steps = Vec::new();
+            let term = Term { column, steps };
+            Clause::Null { term, is_null }
+        };
+        let open = Clause::Or(vec![null(NOTE, false), Clause::Opaque]);
+        let nulls = [null(NOTE, true), null(COUNT, true), open];
+        let all = [least, either, Clause::Opaque, inner];
+        let clause = Clause::And(all.into_iter().chain(nulls).collect());
+        let found = passing_rows(&clause, "d", source, 6);
+        assert_eq!(
+            found.null_texts,
+            [4],
+            "a number is read whether or not it is NULL"
+        );
+        let [(0, latency), (2, load)] = found.keys.as_slice() else {
             panic!("{found:?}");
         };
         assert_eq!(latency.ranges(), [(Key(10), Key(19))]);
         assert!(!load.contains(Key::from_f64(5.0)) && load.contains(Key::from_f64(5.5)));
-        assert_eq!(known_keys(&Clause::Opaque, "d", source, 6), []);
+        let none = passing_rows(&Clause::Opaque, "d", source, 6);
+        assert!(none.keys.is_empty() && none.null_texts.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::parameters::{
     V_MIN, WIDTH,
 };
 use super::part::Part;
-use super::prune;
+use super::prune::{self, PassingRows};
 use super::selection::{Selection, newest};
 use super::stats::ScanEntry;
 use super::time::TimeArguments;
@@ -71,14 +71,24 @@ impl ScanPlan {
         })
     }
 
-    fn spec(&self, part: &Part, offered: &Clause, newest: Option<Timestamp>) -> Result<ScanSpec> {
+    fn spec(
+        &self,
+        part: &Part,
+        offered: &Clause,
+        passing: &PassingRows,
+        newest: Option<Timestamp>,
+    ) -> Result<ScanSpec> {
         let Part {
             dir,
             source,
             chosen,
             ..
         } = part;
-        let exact = [self.times.predicate(newest)?, chosen.predicate()];
+        let exact = [
+            self.times.predicate(newest)?,
+            chosen.predicate(),
+            passing.with_nulls(),
+        ];
         Ok(ScanSpec {
             source: source.id,
             after: self.after.unwrap_or(Address::ZERO),
@@ -118,10 +128,13 @@ impl Plan for ScanPlan {
         let mut chunks_before = 0;
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
-            let scan = Scan::new(&part.snapshot, self.spec(part, &offered, newest)?)?;
+            let passing = prune::passing_rows(&offered, &part.dir, &part.source, fields);
+            let spec = self.spec(part, &offered, &passing, newest)?;
+            let scan = Scan::new(&part.snapshot, spec)?;
+            let fills = Fill::all(&shown, &part.source, &part.dir).into_iter();
             running.push(ScanPart {
-                keys: prune::known_keys(&offered, &part.dir, &part.source, fields),
-                fills: Fill::all(&shown, &part.source, &part.dir),
+                fills: fills.map(|fill| fill.of_passing(&passing)).collect(),
+                passing,
                 stats: ScanEntry::begin(&part.dir, &part.source.name, &scan),
                 chunks_before,
                 scan,

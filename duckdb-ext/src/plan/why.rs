@@ -21,7 +21,7 @@ use super::stats;
 use super::time::TimeArguments;
 use super::types::SqlType;
 use super::why_fields::{self, FieldRow};
-use super::why_sources::{self, SourceRow, Windows};
+use super::why_sources::{self, SourceRow, Window, Windows};
 use crate::error::{Problem, Result};
 use crate::exec::cells::Cell;
 
@@ -141,7 +141,10 @@ fn windows(arguments: &Arguments) -> Result<Windows> {
         (Some(from), Some(to)) if from < to => {
             let micros = to.saturating_sub(from);
             let before = range(Some(from.saturating_sub(micros)), Some(from))?;
-            Some((before, micros as f64 / 1e6))
+            Some(Window {
+                time: before,
+                seconds: micros as f64 / 1e6,
+            })
         }
         _ => None,
     };
@@ -179,8 +182,8 @@ fn groups(chosen: &Chosen, against: Against, windows: Windows) -> (Predicate, Pr
     });
     let selected = Predicate::and([now.clone(), keys]);
     let times = match (against, windows.before) {
-        (Against::Before, Some((before, _))) => {
-            Predicate::or([selected.clone(), Predicate::time(before)])
+        (Against::Before, Some(before)) => {
+            Predicate::or([selected.clone(), Predicate::time(before.time)])
         }
         _ => now,
     };
@@ -191,7 +194,7 @@ fn groups(chosen: &Chosen, against: Against, windows: Windows) -> (Predicate, Pr
 impl Why {
     fn rows(&self, ambient: &Ambient<'_>) -> Result<Vec<Vec<Cell>>> {
         let parts = self.selection.now(ambient)?;
-        let before = self.windows.before.map(|(before, _)| before);
+        let before = self.windows.before.map(|before| before.time);
         let spans = match (self.against, before) {
             (Against::Before, Some(before)) => vec![before, self.windows.now],
             _ => vec![self.windows.now],

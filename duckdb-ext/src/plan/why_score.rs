@@ -33,10 +33,10 @@ pub fn of_shares(table: Table, compared: f64) -> f64 {
     corrected(bits.iter().sum(), compared)
 }
 
-/// The score of one of `compared` pairs of counts, which are expected to be equal.
-pub fn of_counts(now: u64, before: u64, compared: f64) -> f64 {
-    let expected = (now as f64 + before as f64) / 2.0;
-    let bits = surprise(now as f64, expected) + surprise(before as f64, expected);
+/// The score of one of `compared` pairs of counts, of which the first is expected to have this share.
+pub fn of_counts(now: u64, before: u64, share: f64, compared: f64) -> f64 {
+    let all = now as f64 + before as f64;
+    let bits = surprise(now as f64, all * share) + surprise(before as f64, all * (1.0 - share));
     corrected(bits, compared)
 }
 
@@ -89,9 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn equal_counts_score_nothing() {
-        assert_eq!(of_counts(0, 0, 3.0), 0.0);
-        assert_eq!(of_counts(7, 7, 1.0), 0.0);
-        assert!((of_counts(16, 0, 1.0) - 16.0).abs() < 1e-9);
+    fn equal_rates_score_nothing() {
+        assert_eq!(of_counts(0, 0, 0.5, 3.0), 0.0);
+        assert_eq!(of_counts(7, 7, 0.5, 1.0), 0.0);
+        assert_eq!(of_counts(30, 10, 0.75, 1.0), 0.0);
+        assert!((of_counts(16, 0, 0.5, 1.0) - 16.0).abs() < 1e-9);
     }
 }

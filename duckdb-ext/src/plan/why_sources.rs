@@ -8,18 +8,54 @@ use loom_engine::query::{
     aggregate_together,
 };
 use loom_engine::schema::{FieldType, Index, Source};
-use loom_engine::{Key, TimeRange, ValueKind, ValueRange};
+use loom_engine::{Key, TimeRange, Timestamp, ValueKind, ValueRange};
 
 use super::part::Part;
 use super::why_score::of_counts;
 use crate::error::Result;
 
+/// A window, and its length.
+#[derive(Copy, Clone)]
+pub struct Window {
+    pub time: TimeRange,
+    pub seconds: f64,
+}
+
 /// The windows that are compared.
 #[derive(Copy, Clone)]
 pub struct Windows {
     pub now: TimeRange,
-    /// The one before it, and the length of each in seconds; `None` if the window has no end.
-    pub before: Option<(TimeRange, f64)>,
+    /// The one of the same length before it; `None` if the window has no end.
+    pub before: Option<Window>,
+}
+
+impl Window {
+    /// The part from the oldest record on; `None` if nothing of the window is there.
+    fn recorded(self, oldest: Option<Timestamp>) -> Option<Window> {
+        let TimeRange { first, last } = self.time;
+        match oldest {
+            Some(oldest) if oldest > last => None,
+            Some(oldest) if oldest > first => Some(Window {
+                time: TimeRange {
+                    first: oldest,
+                    last,
+                },
+                seconds: last.0.saturating_sub(oldest.0).saturating_add(1) as f64 / 1e9,
+            }),
+            _ => Some(self),
+        }
+    }
+}
+
+/// The time from which on all directories have records. Before it there may have been records that retention removed, or no daemon.
+fn oldest(parts: &[Part]) -> Result<Option<Timestamp>> {
+    let mut oldest = None;
+    for part in parts {
+        let totals = part.snapshot.totals()?;
+        let of_part = totals.values().filter_map(|totals| totals.first_ts).min();
+        oldest = oldest.max(of_part);
+    }
+    Ok(oldest)
 }
 
 /// A row about another source.
@@ -54,6 +90,11 @@ pub fn rows(
         }
     }
     let compared = sources.len() as f64;
+    let recorded = match windows.before {
+        Some(before) => before.recorded(oldest(parts)?),
+        None => None,
+    };
+    let length = windows.before.map(|before| before.seconds);
     let mut rows = Vec::with_capacity(sources.len());
     for (name, held) in sources {
         let asked = Asked {
@@ -63,20 +104,24 @@ pub fn rows(
             poll,
         };
         let records = asked.records(windows.now)?;
-        let before = match windows.before {
-            Some((before, seconds)) => Some((asked.records(before)?, before, seconds)),
+        let before = match recorded {
+            Some(window) => Some((window, asked.records(window.time)?)),
             None => None,
         };
+        let score = length.zip(before).map(|(length, (window, before))| {
+            let share = length / (length + window.seconds);
+            of_counts(records, before, share, compared)
+        });
         rows.push(SourceRow {
             index: asked.index.map(|index| index.name.clone()),
             records,
-            records_before: before.map(|(records, ..)| records),
-            rate: before.map(|(_, _, seconds)| records as f64 / seconds),
-            rate_before: before.map(|(before, _, seconds)| before as f64 / seconds),
-            score: before.map_or(0.0, |(before, ..)| of_counts(records, before, compared)),
+            records_before: before.map(|(_, records)| records),
+            rate: length.map(|seconds| records as f64 / seconds),
+            rate_before: before.map(|(window, records)| records as f64 / window.seconds),
+            score: score.unwrap_or(0.0),
             quantiles: asked.quantiles(windows.now)?,
-            quantiles_before: match before {
-                Some((_, before, _)) => asked.quantiles(before)?,
+            quantiles_before: match recorded {
+                Some(window) => asked.quantiles(window.time)?,
                 None => [None; 2],
             },
             source: name,
@@ -86,19 +131,28 @@ pub fn rows(
     Ok(rows)
 }
 
-/// The first index of numbers without a filter and without labels, if the directories agree on it.
+/// The first index of numbers without labels, preferably one without a filter; `None` if the directories define it differently.
 fn index_of(held: &[Held]) -> Option<&Index> {
     let (_, first) = held.first()?;
-    let is_plain = |index: &&Arc<Index>| {
+    let is_number = |index: &&Arc<Index>| {
         let value = first.value_of(index);
-        let is_number =
-            value.is_some_and(|field| field.labels.is_empty() && field.ty != FieldType::Bool);
-        is_number && index.filter().is_none()
+        value.is_some_and(|field| field.labels.is_empty() && field.ty != FieldType::Bool)
     };
-    let index = first.indexes.iter().find(is_plain)?;
+    let mut indexes = first.indexes.iter().filter(is_number);
+    let of_all = indexes.clone().find(|index| index.filter().is_none());
+    let index = of_all.or_else(|| indexes.next())?;
     let agrees = |(_, source): &Held| {
         let other = source.index(&index.name);
-        other.is_some_and(|other| other.def.value == index.def.value && other.kind == index.kind)
+        other.is_some_and(|other| {
+            let of = |index: &Index| {
+                (
+                    index.def.value.clone(),
+                    index.def.filter.clone(),
+                    index.kind,
+                )
+            };
+            of(other) == of(index)
+        })
     };
     held.iter().all(agrees).then_some(index)
 }

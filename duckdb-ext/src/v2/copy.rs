@@ -13,6 +13,7 @@ use duckdb_neo::types::{
 use duckdb_neo::vector::{Unknown, Vector, VectorElement};
 use std::num::NonZeroUsize;
 
+use loom_engine::query::Poll;
 use loom_engine::schema::FieldValue;
 
 use super::errors::{error, problem};
@@ -126,8 +127,17 @@ impl CopyToFunctionCallbacks for Copy {
         guard(Callback::Execute, || storing.store(&bound.plan, encoded)).map_err(error)
     }
 
-    fn finalize(&self, _: &Context, bound: &Bound, storing: &Storing) -> duckdb_neo::Result<()> {
-        guard(Callback::Execute, || storing.finish(&bound.plan)).map_err(error)
+    fn finalize(
+        &self,
+        context: &Context,
+        bound: &Bound,
+        storing: &Storing,
+    ) -> duckdb_neo::Result<()> {
+        let stop = || interrupted(context);
+        guard(Callback::Execute, || {
+            storing.finish(&bound.plan, &Poll::new(&stop))
+        })
+        .map_err(error)
     }
 }
 

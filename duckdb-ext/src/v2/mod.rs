@@ -2,6 +2,7 @@
 
 mod attach;
 mod bins;
+#[cfg(target_os = "linux")]
 mod copy;
 mod errors;
 mod expression;
@@ -31,6 +32,7 @@ fn load(extension: &Extension) -> Result<(), Box<dyn Error>> {
         bins::register_all(extension)?;
         replacement::register_all(extension)?;
         attach::register_all(extension)?;
+        #[cfg(target_os = "linux")]
         copy::register_all(extension)?;
         macros::register_all(extension);
         Ok(())

@@ -33,6 +33,10 @@ pub struct Indexer {
     open: Vec<NodeSummary>,
     merger: Merger,
     buffer: Vec<u8>,
+    /// The length of the longest chunk's node.
+    longest_bytes: u64,
+    /// The bound of the bytes of a chunk's nodes, for the chunk whose room was last looked for.
+    bound: Option<(ChunkNo, u64)>,
     /// Indexes by closures that ended with an earlier writer. Chunks that were indexed since then do not have them, so no roll-up answers
     /// for them.
     ended: Vec<IndexId>,
@@ -57,12 +61,51 @@ impl Indexer {
             open,
             merger,
             buffer,
+            longest_bytes: 0,
+            bound: None,
             ended,
         }
     }
 
     pub fn next_chunk(&self) -> ChunkNo {
         self.next_chunk
+    }
+
+    /// A bound of the bytes of the next chunk's node and of the roll-ups that the chunk completes. A node that is more than twice as long as each before it may
+    /// exceed it. A full log asks for the same chunk again and again, so the bound is held.
+    pub fn next_nodes_bytes(&mut self) -> u64 {
+        match self.bound {
+            Some((chunk, bytes)) if chunk == self.next_chunk => bytes,
+            _ => {
+                let bytes = self.measure_nodes();
+                self.bound.insert((self.next_chunk, bytes)).1
+            }
+        }
+    }
+
+    fn measure_nodes(&mut self) -> u64 {
+        let longest = self.longest_bytes.max(self.chunk_bytes.into());
+        // A roll-up takes up the node below it.
+        let mut node = 2 * longest;
+        let mut nodes = node;
+        let mut ordinal = self.next_chunk.0;
+        for open in &self.open {
+            if ordinal % FANOUT != FANOUT - 1 {
+                break;
+            }
+            self.buffer.clear();
+            encode_node(
+                &self.uuid,
+                Address::ZERO,
+                open,
+                |_, _| true,
+                &mut self.buffer,
+            );
+            node += 2 * self.buffer.len() as u64;
+            nodes += node;
+            ordinal /= FANOUT;
+        }
+        nodes
     }
 
     /// Indexes the next chunk.
@@ -148,6 +191,9 @@ impl Indexer {
         self.buffer.clear();
         encode_node(&self.uuid, address, node, covers, &mut self.buffer);
         logs.append(LogKind::Chunks, &self.buffer)?;
+        if node.level == 0 {
+            self.longest_bytes = self.longest_bytes.max(self.buffer.len() as u64);
+        }
         self.last_arrival = self.last_arrival.max(node.last_arrival);
         let entry = TimeEntry {
             level: node.level,

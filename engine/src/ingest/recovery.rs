@@ -130,7 +130,7 @@ pub(super) fn recover(opening: Opening, index_logs: IndexLogs) -> Result<Recover
     }
     let (sound_lines, _torn) = catalog_bytes.split_at(valid_bytes);
     let templates = Templates::of(&catalog);
-    let units = ColumnUnits::new(uuid, indexed.chunk_bytes, templates.clone());
+    let units = ColumnUnits::new(opening.meta(), templates.clone());
     let mut logs = opening.start(
         resume,
         indexed.chunk_index_end,

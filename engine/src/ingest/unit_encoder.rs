@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::format::{Template, UnitEncoder};
-use crate::log::Encoder;
+use crate::log::{DirMeta, Encoder};
 use crate::proven::at_mut;
 use crate::schema::{Catalog, Pieces};
 use crate::types::{Address, SourceId};
@@ -70,10 +70,14 @@ pub(super) struct ColumnUnits {
 }
 
 impl ColumnUnits {
-    pub fn new(uuid: [u8; 16], chunk_bytes: u32, templates: Templates) -> ColumnUnits {
+    pub fn new(meta: &DirMeta, templates: Templates) -> ColumnUnits {
+        let new = match meta.shares_strings() {
+            true => UnitEncoder::new,
+            false => UnitEncoder::without_shared_strings,
+        };
         ColumnUnits {
             templates,
-            encoder: UnitEncoder::new(uuid, chunk_bytes),
+            encoder: new(meta.uuid, meta.chunk_bytes),
         }
     }
 }

@@ -305,13 +305,16 @@ impl Writer {
         if WAIT || !self.chunk.is_empty() {
             return Ok(true);
         }
-        self.logs.has_room(self.room_for_chunk())
+        let room = self.room_for_chunk();
+        self.logs.has_room(room)
     }
 
     /// The bytes that a chunk takes of the three logs: itself, its summary, the roll-ups that it completes, and their entries. Nodes have
-    /// no greatest length; a longer one waits, which is rare and harmless.
-    fn room_for_chunk(&self) -> PerLog<u64> {
-        [u64::from(self.chunk_bytes), 32 << 10, 4 << 10].into()
+    /// no greatest length: one that is longer than a block, or far longer than the earlier ones, waits.
+    fn room_for_chunk(&mut self) -> PerLog<u64> {
+        let nodes = self.indexer.next_nodes_bytes();
+        let nodes = nodes.min(self.logs.block_bytes(LogKind::Chunks));
+        [u64::from(self.chunk_bytes), nodes, 4 << 10].into()
     }
 
     #[inline]

@@ -4,8 +4,8 @@
 //! them durable; readers in any process copy published bytes from staging or segments (`LogReader`); and `Opening` is a directory between two writers. Staging
 //! is a file, so published bytes outlive a killed writer. FORMAT.md specifies the place of every byte and the order in which marks move.
 //!
-//! All `unsafe` of the engine is here: the mapped staging file (`staging`, `staged_run`, `encoders`), two system calls (`lock`, `os_storage`) and
-//! one instruction (`ticks`).
+//! The `unsafe` code here is the mapped staging file (`staging`, `log_flusher`, `encoders`), two system calls (`os`) and one instruction
+//! (`ticks`).
 
 mod files;
 mod options;
@@ -19,6 +19,7 @@ mod ticks;
 mod write;
 
 pub use crate::types::CATALOG_NAME;
+#[cfg(target_os = "linux")]
 pub use files::access::Access;
 pub use files::catalog_file::{CatalogBytes, FILE as CATALOG_FILE};
 pub use files::durable::{DurableState, Slots};
@@ -39,6 +40,6 @@ pub use write::record_files::RecordSegments;
 
 /// Files and system calls as the logs see them.
 pub mod storage {
-    pub use super::files::os_storage::{OsStorage, not_opened};
+    pub use super::files::os::OsStorage;
     pub use super::files::storage::*;
 }

@@ -33,7 +33,7 @@ pub struct LogOptions {
     /// The directory that holds the staging file. `None`: `/dev/shm`, or the Loom directory if that is too small.
     pub staging: Option<PathBuf>,
     pub durability: Durability,
-    /// How many threads encode units, up to `ENCODERS_MAX`. All except the first, which is the flusher's own, run only while it is behind.
+    /// The number of threads that encode units, up to `ENCODERS_MAX`. All except the first, which is the flusher's own, run only while it is behind.
     pub encoders: usize,
     /// The id of a group that may read what is made from now on; without one, only the owner may.
     pub group: Option<u32>,
@@ -76,11 +76,11 @@ impl LogOptions {
     }
 }
 
-/// One writer appends no faster than so many encode.
+/// More are of no use: one writer appends no faster than this many encode.
 pub const ENCODERS_MAX: usize = 4;
 pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
 
-/// A unit of the record log lies in one block.
+/// Returns the least size of a block: a unit of the record log lies in one block.
 pub fn block_bytes_min(chunk_bytes: u32) -> u64 {
     BLOCK_BYTES_MIN.max(UNIT_CHUNKS * u64::from(chunk_bytes))
 }
@@ -97,7 +97,7 @@ pub fn segment_bytes_max(log: LogKind, chunk_bytes: u32) -> u64 {
     }
 }
 
-/// No log reaches this. What foreign bytes say of addresses beyond is damage, and sums of addresses below do not overflow.
+/// No log reaches this. A greater address in foreign bytes is damage, and the sum of two smaller ones does not overflow.
 pub const ADDRESS_LIMIT: Address = Address(1 << 62);
 
 /// Sizes that passed the rules of `LogOptions`.

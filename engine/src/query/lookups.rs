@@ -4,10 +4,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +16,7 @@ use crate::format::{
     FormatError, LookedUp, LookupOf, LookupRow, LookupTable, UNIT_CHUNKS, hash_of_bytes,
     hash_of_key, words_within,
 };
+use crate::log::storage::{OpenMode, OsStorage, Storage, StorageFile, is_not_found, read_at};
 use crate::memory;
 use crate::nodes::NodeId;
 use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, TimeRange, lookup_of_name};
@@ -32,7 +31,7 @@ pub(super) fn path_of(dir: &Path, first: Address) -> PathBuf {
 /// A look-up, opened for questions.
 #[derive(Debug)]
 pub(crate) struct OpenLookup {
-    file: File,
+    file: Arc<dyn StorageFile>,
     table: LookupTable,
     /// The rows that were read; `None` for those that do not verify.
     rows: HashMap<LookupRow, Option<Vec<u8>>>,
@@ -50,10 +49,11 @@ impl OpenLookup {
         dir: &Path,
         uuid: &[u8; 16],
         first: Address,
-    ) -> std::io::Result<std::result::Result<OpenLookup, FormatError>> {
-        let file = File::open(path_of(dir, first))?;
+    ) -> Result<std::result::Result<OpenLookup, FormatError>> {
+        let file = OsStorage::default().open(&path_of(dir, first), OpenMode::Read)?;
         let mut bytes = vec![0; LookupTable::HEADER_BYTES];
-        file.read_exact_at(&mut bytes, 0)?;
+        let read = read_at(&*file, &mut bytes, 0)?;
+        bytes.truncate(read);
         let table = LookupTable::bytes_of(&bytes).and_then(|length| {
             let length = length.min(TABLE_BYTES_MOST);
             Ok(memory::resize(&mut bytes, length)?)
@@ -61,7 +61,8 @@ impl OpenLookup {
         if let Err(damage) = table {
             return Ok(Err(damage));
         }
-        file.read_exact_at(&mut bytes, 0)?;
+        let read = read_at(&*file, &mut bytes, 0)?;
+        bytes.truncate(read);
         let table = LookupTable::decode(uuid, first, &bytes);
         Ok(table.map(|table| OpenLookup {
             file,
@@ -70,6 +71,7 @@ impl OpenLookup {
         }))
     }
 
+    #[cfg(target_os = "linux")]
     pub fn has(&self, source: SourceId, what: LookedUp) -> bool {
         self.table.field(source, what).is_some()
     }
@@ -83,16 +85,17 @@ impl OpenLookup {
         let Some(row) = table.row_of(of_field, hash) else {
             return false;
         };
-        let held = rows.entry(row).or_insert_with(|| read(file, table, row));
+        let held = rows.entry(row).or_insert_with(|| read(&**file, table, row));
         let held = held.as_ref();
         held.is_none_or(|bytes| table.may_have(bytes, unit, hash))
     }
 }
 
 /// Reads a row; `None` if it does not verify.
-fn read(file: &File, table: &LookupTable, row: LookupRow) -> Option<Vec<u8>> {
+fn read(file: &dyn StorageFile, table: &LookupTable, row: LookupRow) -> Option<Vec<u8>> {
     let mut bytes = memory::zeroed(row.bytes).ok()?;
-    file.read_exact_at(&mut bytes, row.offset).ok()?;
+    let read = read_at(file, &mut bytes, row.offset).ok()?;
+    bytes.truncate(read);
     table.verify(row, &bytes).ok()?;
     Some(bytes)
 }
@@ -165,14 +168,14 @@ pub fn damaged_lookups(dir: &Path, uuid: &[u8; 16]) -> Result<Vec<(PathBuf, Stri
         };
         let what = match OpenLookup::open_any(dir, uuid, first) {
             // It was removed with its units.
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => error.to_string(),
-            Err(error) => return Err(error).at(&entry.path()),
+            Err(error) if is_not_found(&error) => continue,
+            Err(error) if error.is_corruption() => error.what(),
+            Err(error) => return Err(error),
             Ok(Err(damage)) => damage.to_string(),
             Ok(Ok(OpenLookup { file, table, .. })) => {
                 let count = table
                     .rows()
-                    .filter(|row| read(&file, &table, *row).is_none());
+                    .filter(|row| read(&*file, &table, *row).is_none());
                 match count.count() {
                     0 => continue,
                     count => format!("{count} of its {} rows do not verify", table.rows().count()),

@@ -12,6 +12,7 @@
 pub(crate) mod caches;
 mod cut;
 mod directory;
+#[cfg(target_os = "linux")]
 mod lookup_builder;
 pub(crate) mod lookups;
 mod shared_cache;
@@ -60,6 +61,7 @@ pub use contrast::operator::{
 pub use cut::Cut;
 pub use directory::{Directory, read_catalog};
 pub use end_arrivals::FirstArrived;
+#[cfg(target_os = "linux")]
 pub use lookup_builder::Lookups;
 pub use lookups::damaged_lookups;
 pub use losses::listing::{Loss, pending_since};

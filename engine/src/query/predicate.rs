@@ -204,16 +204,21 @@ impl Test {
 
     /// Calls `each` with every field that the test reads. Returns false if it may read others too.
     pub fn each_field(&self, each: &mut impl FnMut(usize)) -> bool {
+        self.each_use(&mut |field, _| each(field))
+    }
+
+    /// As [`Test::each_field`], and whether the field's value is read; otherwise only whether it is NULL.
+    pub fn each_use(&self, each: &mut dyn FnMut(usize, bool)) -> bool {
         match self {
             Test::All | Test::Nothing | Test::Time(_) => true,
-            Test::Value(value, _) => value.each_field(each),
+            Test::Value(value, _) => value.each_field(&mut |field| each(field, true)),
             Test::Fields(expr) => {
-                expr.each_field(each);
+                expr.each_use(each);
                 true
             }
             // Each side is visited, even after one that may read any field.
             Test::And(sides) | Test::Or(sides) => {
-                let known = sides.iter().map(|side| side.each_field(each));
+                let known = sides.iter().map(|side| side.each_use(each));
                 known.fold(true, |all, known| all & known)
             }
         }

@@ -116,10 +116,9 @@ impl Pieces {
             pieces: vec![false; self.template.pieces.len()],
             tails: vec![false; self.template.tails()],
         };
-        let nulls = usize::from(self.has_own_time)..self.first;
-        at_mut(&mut wanted.pieces, ..nulls.start).fill(times);
+        at_mut(&mut wanted.pieces, ..usize::from(self.has_own_time)).fill(times);
         for field in fields {
-            at_mut(&mut wanted.pieces, nulls.clone()).fill(true);
+            self.want_nulls(&mut wanted);
             match self.of_field(*field) {
                 Some(FieldPieces::Fixed(pieces)) => {
                     at_mut(&mut wanted.pieces, pieces.clone()).fill(true);
@@ -130,6 +129,12 @@ impl Pieces {
             }
         }
         wanted
+    }
+
+    /// Adds the columns that hold the null bits.
+    pub fn want_nulls(&self, wanted: &mut Wanted) {
+        let nulls = usize::from(self.has_own_time)..self.first;
+        at_mut(&mut wanted.pieces, nulls).fill(true);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::PendingLoss;
 use crate::ingest::{Limits, WhenFull, Writer, WriterOptions};
 use crate::log::tests::simulated::{Disk, Marks, loom, shared_memory};
@@ -13,6 +14,8 @@ use crate::types::{Address, SourceId};
 
 pub const CHUNK: u64 = 4 << 10;
 pub const SEGMENT: u64 = 128 << 10;
+/// The time after which a client gives up on a disk that takes nothing. The flusher tries again several times in it.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 const SOURCES: &str = r#"
 [[source]]
@@ -170,10 +173,27 @@ impl Client {
                 _ if is_event(ordinal) => events,
                 _ => numbers,
             };
-            let address = self.writer().push(source, &payload(ordinal))?;
+            let address = self.push_one(source, &payload(ordinal))?;
             self.sent.push(Sent { source, address });
         }
         Ok(())
+    }
+
+    /// Waits for room like a daemon that reports a full disk to its client: a disk that takes nothing for a while ends the wait.
+    fn push_one(&mut self, source: SourceId, payload: &[u8]) -> Result<Address> {
+        let since = Instant::now();
+        loop {
+            let writer = self.writer();
+            if let Some(address) = writer.try_push(source, payload)? {
+                return Ok(address);
+            }
+            if !writer.wait_for_room()?
+                && since.elapsed() > PATIENCE
+                && let Some(reason) = writer.trouble()
+            {
+                return Err(Error::Waiting(reason));
+            }
+        }
     }
 
     /// Counts as many lost records as were pushed, as a daemon does before it answers (G1).

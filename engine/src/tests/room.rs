@@ -1,11 +1,15 @@
-//! Starts on a full disk.
+//! Starts on a full disk, and a disk that fills while records come.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use super::client::{CHUNK, Client, SEGMENT, options};
 use super::judge::{Owed, is_named, read, recover};
 use crate::error::{Error, Result};
 use crate::ingest::{WhenFull, Writer, WriterOptions};
 use crate::log::Durability;
-use crate::log::tests::simulated::{Disk, Luck, loom};
+use crate::log::tests::simulated::{Disk, ENOSPC, Fault, Kind, Luck, Rule, loom};
+use crate::schema::parse_sources;
 use crate::testkit::Random;
 use crate::types::Address;
 
@@ -191,4 +195,98 @@ fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
     again.push(20).and_then(|()| again.sync()).unwrap();
     let found = read(&disk, &again.sent, &owed(&again, GIVEN_UP_MOST)).unwrap();
     assert!(found.first > 0);
+}
+
+/// A writer with this many sources, each with an index, and the push of a record of the next source that does not wait.
+fn with_sources(
+    disk: &Disk,
+    sources: u64,
+    durability: Durability,
+) -> (Writer, impl FnMut(&mut Writer) -> Option<Address>) {
+    let source = |number| {
+        format!(
+            "[[source]]\nname = 's{number}'\n[[source.field]]\nname = 'v'\ntype = 'u64'\n\
+             [[source.index]]\nname = 'v'\nvalue = 'v'\n"
+        )
+    };
+    let defs = parse_sources(&(0..sources).map(source).collect::<String>()).unwrap();
+    let mut writer = Writer::open_with(disk.storage(), &loom(), options(durability)).unwrap();
+    let ids = defs.iter().map(|def| writer.define_source(def).unwrap());
+    let mut records = ids.collect::<Vec<_>>().into_iter().cycle();
+    let push = move |writer: &mut Writer| {
+        let id = records.next().unwrap();
+        writer.try_push(id, &u64::to_le_bytes(id.0.into())).unwrap()
+    };
+    (writer, push)
+}
+
+// case Disk: full in mid-flush
+#[test]
+fn a_writer_that_may_not_wait_never_waits_for_the_room_of_a_long_roll_up() {
+    // The next roll-up begins at any place of the two blocks of the chunk index when the disk fills.
+    for (sources, chunks) in
+        (8..14).flat_map(|sources| [80, 96, 112].map(|chunks| (sources, chunks)))
+    {
+        let disk = Disk::new();
+        let (mut writer, mut push) = with_sources(&disk, sources, Durability::None);
+        while writer.stats().chunks_sealed < chunks {
+            if push(&mut writer).is_none() {
+                writer.wait_for_room().unwrap();
+            }
+        }
+        disk.rule(Rule::always(Fault::Fails(ENOSPC), |op| {
+            op.kind == Kind::Write && op.is_in("chunks")
+        }));
+        // If the writer waits for the disk, this ends its wait, and the test fails.
+        let (ended, watched) = channel::<()>();
+        let watch = {
+            let disk = disk.clone();
+            std::thread::spawn(move || {
+                let waits = watched.recv_timeout(Duration::from_secs(30));
+                disk.obey();
+                waits == Err(RecvTimeoutError::Timeout)
+            })
+        };
+        while push(&mut writer).is_some() {}
+        drop(ended);
+        assert!(
+            !watch.join().unwrap(),
+            "it waited: {sources} sources, {chunks} chunks"
+        );
+        while push(&mut writer).is_none() {
+            writer.wait_for_room().unwrap();
+        }
+        writer.close().unwrap();
+    }
+}
+
+// G3
+#[test]
+fn a_writer_that_needs_room_gets_it_without_a_sync_of_its_client() {
+    let mut random = Random(5);
+    let rarely = Duration::from_secs(3600);
+    let durabilities = [
+        Durability::Batch,
+        Durability::Interval(rarely),
+        Durability::None,
+    ];
+    for (sources, durability) in
+        (8..14).flat_map(|sources| durabilities.map(|durability| (sources, durability)))
+    {
+        let disk = Disk::new();
+        let (mut writer, mut push) = with_sources(&disk, sources, durability);
+        while writer.stats().chunks_sealed < 512 {
+            // A sync frees the blocks up to any place.
+            if random.below(300) == 0 {
+                writer.sync_durable().unwrap();
+            }
+            let since = Instant::now();
+            while push(&mut writer).is_none() {
+                writer.wait_for_room().unwrap();
+                let waits = since.elapsed();
+                assert!(waits < Duration::from_secs(30), "{sources} {durability:?}");
+            }
+        }
+        writer.close().unwrap();
+    }
 }

@@ -5,9 +5,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import versions
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "ingestd/packaging"))
 DIST = ROOT / "dist"
+# The patterns of this version's packages. Those of others may lie beside them.
+DEB, TARBALL, WHEEL = f"loom_{versions.LOOM}_*.deb", f"loom-{versions.LOOM}-*.tar.xz", f"loom_duckdb-{versions.LOOM}-*.whl"
 LOAD = ["--source", "request", "--ts", "ts", "--index", "latency_us"]
 ROWS = 5000
 SLOWEST = f"SELECT count(*) AS n, max(latency_us) AS slowest FROM loom_scan('{{}}', 'request', index := 'latency_us', v_min := {ROWS - 9})"

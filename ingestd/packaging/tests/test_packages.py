@@ -1,7 +1,9 @@
 """Tests each package as people install it, in an empty place: a fresh Debian, a folder, a virtual environment."""
 
+import functools
 import hashlib
 import json
+import lzma
 import os
 import re
 import shutil
@@ -16,7 +18,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from dist import ANSWER, DIST, LOAD, ROOT, ROWS, SLOWEST, missing, the_only, write_rows
+import versions
+from dist import ANSWER, DEB, DIST, LOAD, ROOT, ROWS, SLOWEST, TARBALL, WHEEL, missing, the_only, write_rows
 
 import pages
 
@@ -70,7 +73,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
     if absent := missing("debootstrap", "unshare", "chroot"):
         pytest.skip(f"{absent} missing")
     machine = Debian(tmp_path_factory.mktemp("debian") / "root")
-    package = the_only("loom_*.deb")
+    package = the_only(DEB)
     shutil.copy(package, machine.root)
     machine.run("dpkg", "--install", f"/{package.name}")
     return machine
@@ -208,11 +211,11 @@ def test_a_removed_package_leaves_the_records_and_a_purged_one_no_configuration(
     debian.run("dpkg", "--purge", "loom")
     assert not (debian.root / "etc/loom").exists()
     assert records.exists()
-    debian.run("dpkg", "--install", f"/{the_only('loom_*.deb').name}")
+    debian.run("dpkg", "--install", f"/{the_only(DEB).name}")
 
 
 def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
-    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+    with tarfile.open(the_only(TARBALL)) as tar:
         names = {(entry.uname, entry.mtime) for entry in tar}
         tar.extractall(tmp_path, filter="data")
     assert len(names) == 1, "one owner and one time, whoever built it"
@@ -225,7 +228,7 @@ def test_the_tarball_works_where_it_is_unpacked(tmp_path: Path) -> None:
 
 
 def test_no_link_of_an_installed_page_is_dead(tmp_path: Path) -> None:
-    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+    with tarfile.open(the_only(TARBALL)) as tar:
         tar.extractall(tmp_path, filter="data")
     installed = sorted(tmp_path.rglob("*.md"))
     assert any(page.match("doc/loom/README.md") for page in installed)
@@ -234,7 +237,7 @@ def test_no_link_of_an_installed_page_is_dead(tmp_path: Path) -> None:
 
 
 def test_the_wheels_description_needs_no_other_file(tmp_path: Path) -> None:
-    with zipfile.ZipFile(the_only("loom_duckdb-*.whl")) as wheel:
+    with zipfile.ZipFile(the_only(WHEEL)) as wheel:
         [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         wheel.extract(metadata, tmp_path)
     description = (tmp_path / metadata).read_text().partition("\n\n")[2]
@@ -246,7 +249,7 @@ def test_the_wheels_description_needs_no_other_file(tmp_path: Path) -> None:
 def test_the_tarballs_library_records_from_c_and_python(tmp_path: Path) -> None:
     if absent := missing("cc"):
         pytest.skip(f"{absent} missing")
-    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+    with tarfile.open(the_only(TARBALL)) as tar:
         tar.extractall(tmp_path, filter="data")
     [home] = tmp_path.iterdir()
     example, libraries = tmp_path / "example", {"LD_LIBRARY_PATH": str(home / "lib")}
@@ -268,7 +271,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv/bin/python"
     pinned = ["--constraint", ROOT / "tests/clients-requirements.txt"]
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned, the_only("loom_duckdb-*.whl")]
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned, the_only(WHEEL)]
     subprocess.run(install, check=True)
     write_rows(tmp_path / "rows.csv")
     directory = tmp_path / "shop.loom"
@@ -280,6 +283,33 @@ def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
 
 
 def test_every_package_has_its_sum() -> None:
-    packages = {the_only("loom_*.deb"), the_only("loom-*.tar.xz"), the_only("loom_duckdb-*.whl")}
+    packages = {the_only(DEB), the_only(TARBALL), the_only(WHEEL)}
+    packages |= {path for folder in versions.FILES for path in (DIST / folder).iterdir()}
+    packages |= {path for path in (DIST / "repository").rglob("*") if path.is_file()}
     sums = dict(reversed(line.split()) for line in (DIST / "SHA256SUMS").read_text().splitlines())
-    assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in packages}
+    assert sums == {str(path.relative_to(DIST)): hashlib.sha256(path.read_bytes()).hexdigest() for path in packages}
+
+
+# Packs with little compression, which takes a tenth of the time.
+PACK = "import sys, package; package.LEVEL = 0; package.main()"
+
+
+def contents(path: Path) -> list[bytes]:
+    """Return a package without its compression."""
+    if path.suffix == ".deb":
+        parts = ("--ctrl-tarfile", "--fsys-tarfile")
+        return [subprocess.run(["dpkg-deb", part, path], check=True, capture_output=True).stdout for part in parts]
+    return [lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()]
+
+
+def test_the_same_binaries_give_the_same_packages_whoever_packs_them(tmp_path: Path) -> None:
+    """`make release-check` builds the binaries twice too."""
+    environment = os.environ | {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(ROOT / "ingestd/packaging")}
+    again = functools.partial(subprocess.run, check=True, capture_output=True, env=environment, umask=0o077)
+    hatchling = [ROOT / ".clients-venv/bin/hatchling", "build", "--target", "wheel", "--directory", tmp_path]
+    again(hatchling, cwd=ROOT / "duckdb-ext/python")
+    again([sys.executable, "-c", PACK, os.environ["INGESTD"], tmp_path], cwd=tmp_path)
+    made = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
+    packages = {the_only(pattern) for pattern in (DEB, TARBALL, WHEEL)}
+    assert {path.name for path in packages} < {path.name for path in made}
+    assert [path for path in made if contents(path) != contents(DIST / path.relative_to(tmp_path))] == []

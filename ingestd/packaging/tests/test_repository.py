@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 import versions
-from dist import ANSWER, DIST, LOAD, ROOT, SLOWEST, the_only, write_rows
+from dist import ANSWER, DEB, DIST, LOAD, ROOT, SLOWEST, TARBALL, the_only, write_rows
 
 import repository
 
@@ -51,9 +51,9 @@ def said(release: str, home: Path, sql: str) -> str:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Unpack the tarball and the Debian package, and return where their extension files are."""
     place = tmp_path_factory.mktemp("packages")
-    with tarfile.open(the_only("loom-*.tar.xz")) as tar:
+    with tarfile.open(the_only(TARBALL)) as tar:
         tar.extractall(place / "tarball", filter="data")
-    subprocess.run(["dpkg-deb", "--extract", the_only("loom_*.deb"), place / "debian"], check=True)
+    subprocess.run(["dpkg-deb", "--extract", the_only(DEB), place / "debian"], check=True)
     [home] = (place / "tarball").iterdir()
     return {"tarball": home / "lib/loom", "debian": place / "debian/usr/lib/loom"}
 

@@ -1,4 +1,4 @@
-// Calls of functions of programs: the return of a call writes one record, which has its arguments too.
+// Calls of functions of programs: the return of a call writes one record, which has its arguments too. A hit of a static probe (USDT) writes one at once.
 //
 // Each thread has a stack of the calls that have not returned, as the kernel has for the returns that it redirects. A call is dropped from it when the
 // stack pointer shows that it was left without a return (by longjmp), by the kernel's own rule. The keys are ids of threads in the initial namespace;
@@ -9,11 +9,12 @@
 #define DEPTH_MAX 64
 #define ARGS_MAX 7
 #define TEXT_BYTES 64
+#define PLACES_MAX 64
+#define NO_REGISTER ((__u32)-1)
 
-// The fields of the source behind its time and the byte of null bits, before the arguments. The byte is there if a value is recorded, and then these
-// stand at odd addresses, which the machines of this object allow.
+// The fields of the source behind its time, the byte of null bits and the latency of a call, before the arguments. The byte is there if a value is
+// recorded, and then these stand at odd addresses, which the machines of this object allow.
 struct fields {
-    __u64 latency_ns;
     __u64 cgroup;
     __u32 function;
     __u32 pid;
@@ -63,7 +64,19 @@ struct value {
     __u32 at;       // behind the fields
 };
 
+// An argument of a static probe at one of its places: a number, or what stands at its address. src/operand.rs makes them.
+struct operand {
+    __s64 constant;
+    __u32 base;      // offsets among the registers, or NO_REGISTER
+    __u32 index;
+    __u32 scale;
+    __u32 in_memory; // the sum is an address
+    __u32 bytes;     // 0: the probe has no such argument here
+    __u32 is_signed;
+};
+
 const volatile struct value args[ARGS_MAX];
+const volatile struct operand operands[PLACES_MAX * ARGS_MAX];
 const volatile struct value result;
 const volatile __u32 args_count;
 const volatile __u32 args_bytes;
@@ -200,10 +213,20 @@ int function_enter(void *registers) {
     return 0;
 }
 
+static __always_inline void write_fields(struct fields *fields, __u32 function) {
+    __u64 id = recorded_id();
+
+    fields->cgroup = bpf_get_current_cgroup_id();
+    fields->function = function;
+    fields->pid = id >> 32;
+    fields->tid = id;
+    bpf_get_current_comm(fields->comm, sizeof fields->comm);
+    fields->cpu = bpf_get_smp_processor_id();
+}
+
 // Writes the record of a call that returned.
 static __always_inline void write_record(void *registers, struct frame *frame, __u64 now) {
     __u32 has_nulls = args_count || result.bytes, nulls = frame->nulls;
-    __u64 id = recorded_id();
     struct fields *fields;
     char *record;
 
@@ -211,14 +234,9 @@ static __always_inline void write_record(void *registers, struct frame *frame, _
     if (!record)
         return;
     *(__u64 *)record = now;
-    fields = (void *)record + 8 + has_nulls;
-    fields->latency_ns = now - frame->entered_ns;
-    fields->cgroup = bpf_get_current_cgroup_id();
-    fields->function = frame->function;
-    fields->pid = id >> 32;
-    fields->tid = id;
-    bpf_get_current_comm(fields->comm, sizeof fields->comm);
-    fields->cpu = bpf_get_smp_processor_id();
+    *(__u64 *)(record + 8 + has_nulls) = now - frame->entered_ns;
+    fields = (void *)record + 16 + has_nulls;
+    write_fields(fields, frame->function);
     if (args_bytes)
         bpf_probe_read_kernel((void *)fields + FIELDS_BYTES, args_bytes, frame->args);
     if (result.bytes)
@@ -252,6 +270,62 @@ int function_return(void *registers) {
     *depth -= 1;
     if (!is_short(now - frame->entered_ns, latency_ns_min))
         write_record(registers, frame, now);
+    return 0;
+}
+
+// Reads the argument of a static probe to `to`, as `read_value` does.
+static __always_inline int read_argument(void *to, const volatile struct value *value, const volatile struct operand *operand, void *registers) {
+    __u64 found = operand->constant;
+    __u32 base = operand->base, index = operand->index, bytes = operand->bytes, shift;
+
+    if (!bytes || bytes > sizeof found)
+        return 1;
+    if (base != NO_REGISTER)
+        found += word(registers, base);
+    if (index != NO_REGISTER)
+        found += word(registers, index) * operand->scale;
+    if (operand->in_memory) {
+        void *address = (void *)found;
+
+        found = 0;
+        if (bpf_probe_read_user(&found, bytes, address))
+            return 1;
+    }
+    shift = 64 - 8 * bytes;
+    found <<= shift;
+    found = operand->is_signed ? (__u64)((__s64)found >> shift) : found >> shift;
+    if (!value->is_text)
+        return bpf_probe_read_kernel(to, value->bytes, &found) != 0;
+    return bpf_probe_read_user_str(to, TEXT_BYTES, (void *)found) < 0;
+}
+
+// The cookie has the place of the static probe above its number.
+SEC("uprobe")
+int probe_hit(void *registers) {
+    __u64 cookie = bpf_get_attach_cookie(registers), now;
+    __u32 place = cookie >> 32, has_nulls = args_count != 0, nulls = 0;
+    struct fields *fields;
+    char *record;
+
+    if (!is_armed() || !is_selected(recorded_id()) || place >= PLACES_MAX)
+        return 0;
+    now = bpf_ktime_get_ns();
+    record = RESERVE_BYTES(record_bytes);
+    if (!record)
+        return 0;
+    *(__u64 *)record = now;
+    fields = (void *)record + 8 + has_nulls;
+    write_fields(fields, cookie);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < ARGS_MAX; i++) {
+        void *to = (void *)fields + FIELDS_BYTES + args[i].at;
+
+        if (i < args_count)
+            nulls |= read_argument(to, &args[i], &operands[place * ARGS_MAX + i], registers) << i;
+    }
+    if (has_nulls)
+        record[8] = nulls;
+    SUBMIT(record);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 // TCP: connections that change their state, segments that are sent again, and resets.
 //
 // A connection is known by the address of its socket, from its first event until the socket is used again. Its process is known if that process connected or
-// listened; the kernel accepts connections in an interrupt.
+// listened; the kernel accepts connections in an interrupt. Its control group is the one in which its socket was created, or the listening one.
 #include "select.h"
 
 #define AF_INET 2
@@ -11,7 +11,7 @@
 // The values of `event`; src/tcp.rs has the same.
 enum event { STATE, RETRANSMIT, RESET_SENT, RESET_RECEIVED };
 
-enum { TCP_SYN_SENT = 2, TCP_SYN_RECV = 3, TCP_CLOSE = 7, TCP_LISTEN = 10 };
+enum { TCP_SYN_SENT = 2, TCP_SYN_RECV = 3, TCP_TIME_WAIT = 6, TCP_CLOSE = 7, TCP_LISTEN = 10, TCP_NEW_SYN_RECV = 12 };
 
 struct ends {
     __u8 src_addr[16];
@@ -26,6 +26,7 @@ struct ends {
 struct record {
     __u64 at_ns;
     __u64 in_state_ns; // 0: unknown
+    __u64 cgroup;      // 0: unknown
     __u32 pid;         // 0: unknown
     __u8 event;
     __u8 from_state;
@@ -76,9 +77,29 @@ struct sock_common {
     struct in6_addr skc_v6_rcv_saddr;
 } __attribute__((preserve_access_index));
 
+struct kernfs_node {
+    __u64 id;
+} __attribute__((preserve_access_index));
+
+struct cgroup {
+    int level;
+    struct kernfs_node *kn;
+    struct cgroup *ancestors[1]; // from the root to this one
+} __attribute__((preserve_access_index));
+
+// Before Linux 6.1.
+struct cgroup___ids {
+    __u64 ancestor_ids[1];
+} __attribute__((preserve_access_index));
+
+struct sock_cgroup_data {
+    struct cgroup *cgroup; // since Linux 5.15
+} __attribute__((preserve_access_index));
+
 struct sock {
     struct sock_common __sk_common;
     __u16 sk_protocol;
+    struct sock_cgroup_data sk_cgrp_data;
 } __attribute__((preserve_access_index));
 
 struct sk_buff {
@@ -130,6 +151,39 @@ static __always_inline void ends_of_answer(struct ends *ends, struct sk_buff *se
     ends->src_port = __builtin_bswap16(port[1]);
 }
 
+// The control group of a socket; nothing if the kernel has none for it.
+static __always_inline struct cgroup *group_of(struct sock *sock) {
+    __u8 state = BPF_CORE_READ(sock, __sk_common.skc_state);
+
+    // These sockets are shorter and end before the group.
+    if (state == TCP_TIME_WAIT || state == TCP_NEW_SYN_RECV || !bpf_core_field_exists(sock->sk_cgrp_data.cgroup))
+        return 0;
+    return BPF_CORE_READ(sock, sk_cgrp_data.cgroup);
+}
+
+static __always_inline __u64 group_id(struct cgroup *group) {
+    return group ? BPF_CORE_READ(group, kn, id) : 0;
+}
+
+// Whether a group is the one to record, or below it.
+static __always_inline int is_group(struct cgroup *group) {
+    struct cgroup *ancestor = 0;
+    __u64 id = 0;
+
+    if (!only_cgroup)
+        return 1;
+    if (!group || BPF_CORE_READ(group, level) < only_cgroup_level)
+        return 0;
+    if (bpf_core_field_exists(group->ancestors)) {
+        void *at = (void *)group + bpf_core_field_offset(struct cgroup, ancestors);
+
+        bpf_probe_read_kernel(&ancestor, sizeof ancestor, at + only_cgroup_level * sizeof ancestor);
+        return group_id(ancestor) == only_cgroup;
+    }
+    bpf_probe_read_kernel(&id, sizeof id, (void *)group + bpf_core_field_offset(struct cgroup___ids, ancestor_ids) + only_cgroup_level * sizeof id);
+    return id == only_cgroup;
+}
+
 static __always_inline int is_port(struct ends *ends) {
     return !by_port || bpf_map_lookup_elem(&ports, &ends->src_port) || bpf_map_lookup_elem(&ports, &ends->dst_port);
 }
@@ -143,17 +197,19 @@ static __always_inline int is_wanted(struct connection *connection) {
     return pid && is_selected_process(pid, (struct name *)connection->comm);
 }
 
-static __always_inline void emit(enum event event, struct ends *ends, struct connection *connection, __u8 from_state, __u8 state) {
+static __always_inline void
+emit(enum event event, struct ends *ends, struct connection *connection, struct cgroup *group, __u8 from_state, __u8 state) {
     __u64 now = bpf_ktime_get_ns();
     struct record *record;
 
-    if (!is_port(ends) || !is_wanted(connection))
+    if (!is_port(ends) || !is_wanted(connection) || !is_group(group))
         return;
     record = RESERVE(record);
     if (!record)
         return;
     record->at_ns = now;
     record->in_state_ns = connection && connection->since_ns ? now - connection->since_ns : 0;
+    record->cgroup = group_id(group);
     record->pid = connection ? connection->pid : 0;
     record->event = event;
     record->from_state = from_state;
@@ -188,7 +244,7 @@ int set_state(struct bpf_raw_tracepoint_args *ctx) {
     }
     connection = bpf_map_lookup_elem(&connections, &key);
     ends_of_socket(&ends, sock, connection);
-    emit(STATE, &ends, connection, from, to);
+    emit(STATE, &ends, connection, group_of(sock), from, to);
     if (connection) {
         connection->since_ns = bpf_ktime_get_ns();
         return 0;
@@ -210,7 +266,7 @@ static __always_inline int of_socket(struct bpf_raw_tracepoint_args *ctx, enum e
         return 0;
     connection = bpf_map_lookup_elem(&connections, &key);
     ends_of_socket(&ends, sock, connection);
-    emit(event, &ends, connection, 0, BPF_CORE_READ(sock, __sk_common.skc_state));
+    emit(event, &ends, connection, group_of(sock), 0, BPF_CORE_READ(sock, __sk_common.skc_state));
     return 0;
 }
 
@@ -237,6 +293,6 @@ int send_reset(struct bpf_raw_tracepoint_args *ctx) {
         return 0;
     if (ctx->args[1])
         ends_of_answer(&ends, (void *)ctx->args[1]);
-    emit(RESET_SENT, &ends, 0, 0, 0);
+    emit(RESET_SENT, &ends, 0, 0, 0, 0);
     return 0;
 }

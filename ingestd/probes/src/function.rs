@@ -1,4 +1,4 @@
-//! Records calls of functions of programs and libraries, one record at each return.
+//! Records calls of functions of programs and libraries, one record at each return, and hits of their static probes.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use aya::include_bytes_aligned;
 
+use crate::operand::OPERAND_BYTES;
 use crate::probe::{Hook, Payloads};
 use crate::release::{Release, require_release};
-use crate::{Probe, ProbeError, Selection, Target};
+use crate::{FUNCTIONS_MAX, FoundFunction, Probe, ProbeError, Selection, Target};
 
-/// The bytes of a payload without values: the own time and the fields of each call.
-const FIXED_BYTES: u16 = 54;
+/// The bytes of a payload without values: the own time and the fields of each hit of a static probe.
+const FIXED_BYTES: u16 = 46;
+/// The bytes of a call's latency.
+const LATENCY_BYTES: u16 = 8;
 /// The most bytes of a text, with a NUL.
 const TEXT_BYTES: u16 = 64;
 /// The most arguments. Their null bits and the one of the result fill a byte.
@@ -107,12 +110,12 @@ impl FromStr for ValueType {
 /// An argument to record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its place among the arguments that are no floating-point numbers, from 0.
+    /// Its place from 0: among all arguments of a static probe, or among those of a function that are no floating-point numbers.
     pub place: u8,
     pub ty: ValueType,
 }
 
-/// Selects the calls to record.
+/// Selects the calls, or the hits of static probes, to record.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub target: Target,
@@ -120,6 +123,7 @@ pub struct Function {
     pub latency_min: Duration,
     /// At most `ARGS_MAX`.
     pub args: Vec<Argument>,
+    /// Hits of static probes have none, and no latency.
     pub result: Option<ValueType>,
 }
 
@@ -128,7 +132,72 @@ impl Function {
     pub fn payload_bytes(&self) -> u16 {
         let has_values = !self.args.is_empty() || self.result.is_some();
         let result_bytes = self.result.map_or(0, ValueType::bytes);
-        FIXED_BYTES + u16::from(has_values) + self.args_bytes() + result_bytes
+        let latency_bytes = if self.target.is_static {
+            0
+        } else {
+            LATENCY_BYTES
+        };
+        FIXED_BYTES + latency_bytes + u16::from(has_values) + self.args_bytes() + result_bytes
+    }
+
+    /// All arguments of the static probes with the types that the file says; none of functions.
+    pub fn declared(target: &Target) -> Vec<Argument> {
+        let probes = target.functions.iter();
+        let count = probes.clone().map(|probe| probe.arguments.len()).max();
+        let declared = |place: u8| {
+            let found = probes
+                .clone()
+                .filter_map(|probe| probe.arguments.get(usize::from(place)));
+            let (mut signed, mut unsigned) = (0, 0);
+            // An argument that cannot be read is refused when the programs are attached.
+            for operand in found.flatten() {
+                let bytes = match operand.is_signed {
+                    true => &mut signed,
+                    false => &mut unsigned,
+                };
+                *bytes = operand.bytes.max(*bytes);
+            }
+            // A signed number that holds an unsigned one too is wider.
+            let ty = match signed {
+                0 => integer(unsigned, false),
+                _ => integer(signed.max(2 * unsigned), true),
+            };
+            Argument { place, ty }
+        };
+        let places = (0..u8::MAX).take(count.unwrap_or(0));
+        places.map(declared).collect()
+    }
+
+    /// Checks that the static probes have the arguments and can be read.
+    fn check_static(&self) -> Result<(), ProbeError> {
+        let Target { functions, .. } = &self.target;
+        let refuse = |probe: &FoundFunction, detail| Err(self.target.error(&probe.name, detail));
+        let Some(first) = functions.first() else {
+            return Ok(());
+        };
+        if self.result.is_some() || !self.latency_min.is_zero() {
+            let detail = "a static probe is a point in a program, without a result or a latency; omit --result and --min";
+            return refuse(first, detail.to_owned());
+        }
+        for Argument { place, .. } in &self.args {
+            let of = |probe: &FoundFunction| probe.arguments.get(usize::from(*place)).cloned();
+            if functions.iter().all(|probe| of(probe).is_none()) {
+                let count = first.arguments.len();
+                return refuse(
+                    first,
+                    format!("it has no argument {place}, but {count}, from 0"),
+                );
+            }
+            for probe in functions {
+                if let Some(Err(why)) = of(probe) {
+                    return refuse(
+                        probe,
+                        format!("its argument {place} {why}; give others with --arg"),
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     fn args_bytes(&self) -> u16 {
@@ -146,7 +215,19 @@ impl Function {
             });
         }
         self.selection.check()?;
-        let pids = self.scope();
+        let mut hooks = vec![
+            ("process_fork", Hook::Raw("sched_process_fork")),
+            ("process_exec", Hook::Raw("sched_process_exec")),
+            ("process_exit", Hook::Raw("sched_process_exit")),
+        ];
+        let functions = || Hook::Functions(&self.target, self.scope());
+        if self.target.is_static {
+            self.check_static()?;
+            hooks.push(("probe_hit", functions()));
+        } else {
+            hooks.push(("function_enter", functions()));
+            hooks.push(("function_return", functions()));
+        }
         let payload_bytes = self.payload_bytes();
         let mut probe = Probe::open(
             "'function'",
@@ -155,13 +236,7 @@ impl Function {
                 bytes: usize::from(payload_bytes),
             },
             &self.globals(),
-            &[
-                ("function_enter", Hook::Functions(&self.target, pids)),
-                ("function_return", Hook::Functions(&self.target, pids)),
-                ("process_fork", Hook::Raw("sched_process_fork")),
-                ("process_exec", Hook::Raw("sched_process_exec")),
-                ("process_exit", Hook::Raw("sched_process_exit")),
-            ],
+            &hooks,
         )?;
         self.selection.fill(&mut probe)?;
         Ok(probe)
@@ -195,6 +270,7 @@ impl Function {
         let mut globals = self.selection.globals().to_vec();
         globals.extend([
             ("args", args),
+            ("operands", self.operands()),
             ("result", result.unwrap_or([0; VALUE_BYTES]).to_vec()),
             ("args_count", word(self.args.len() as u32)),
             ("args_bytes", word(self.args_bytes().into())),
@@ -207,6 +283,21 @@ impl Function {
         globals
     }
 
+    /// Where each place of the static probes has the arguments that are recorded.
+    fn operands(&self) -> Vec<u8> {
+        let mut encoded = vec![0; FUNCTIONS_MAX * ARGS_MAX * OPERAND_BYTES];
+        let rows = encoded.chunks_mut(ARGS_MAX * OPERAND_BYTES);
+        for (row, probe) in rows.zip(&self.target.functions) {
+            for (to, argument) in row.chunks_mut(OPERAND_BYTES).zip(&self.args) {
+                let operand = probe.arguments.get(usize::from(argument.place));
+                if let Some(Ok(operand)) = operand {
+                    to.copy_from_slice(&operand.encoded());
+                }
+            }
+        }
+        encoded
+    }
+
     /// Counts the calls of a disarmed probe that have not returned.
     pub fn under_way(probe: &mut Probe) -> Result<u64, ProbeError> {
         let threads = probe.hash::<u32, u32>("threads")?;
@@ -216,6 +307,20 @@ impl Function {
             count += u64::from(depth);
         }
         Ok(count)
+    }
+}
+
+/// The type of integers of this many bytes.
+fn integer(bytes: u8, is_signed: bool) -> ValueType {
+    match (bytes, is_signed) {
+        (1, true) => ValueType::I8,
+        (2, true) => ValueType::I16,
+        (4, true) => ValueType::I32,
+        (_, true) => ValueType::I64,
+        (1, false) => ValueType::U8,
+        (2, false) => ValueType::U16,
+        (4, false) => ValueType::U32,
+        (_, false) => ValueType::U64,
     }
 }
 

@@ -4,7 +4,7 @@
 //! After `disarm`, every record in the ring has been drained, and the counters no longer change.
 
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
@@ -19,6 +19,7 @@ use aya::util::online_cpus;
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::capabilities::{Capability, require};
+use crate::counted;
 use crate::counts::{COUNTERS, Counts};
 use crate::namespace::namespace;
 use crate::symbols::Target;
@@ -35,7 +36,7 @@ const LAST_RECORDS: Duration = Duration::from_secs(1);
 pub(crate) enum Hook<'a> {
     Raw(&'static str),
     Tracepoint(&'static str, &'static str),
-    /// The beginnings or the returns of functions, in these processes; in all if there is none.
+    /// The beginnings or the returns of functions, or static probes, in these processes; in all if there is none.
     Functions(&'a Target, &'a [u32]),
     /// The ticks of a clock on each processor.
     Clock {
@@ -88,6 +89,7 @@ enum Link {
     Raw(RawTracePointLink),
     Tracepoint(TracePointLink),
     Function(UProbeLink),
+    Counted(OwnedFd),
     Clock(PerfEventLink),
 }
 
@@ -295,29 +297,48 @@ fn attach(
     Ok(())
 }
 
-/// The program gets the number of its function as a cookie.
+/// The program gets the number of its function as a cookie, and above it the function's place in the target.
 fn attach_to_functions(
     program: &mut UProbe,
     target: &Target,
     pids: &[u32],
     links: &mut Vec<Link>,
 ) -> Result<(), ProbeError> {
-    let only = pids.iter().copied().filter_map(NonZeroU32::new);
-    let mut scopes: Vec<_> = only.map(UProbeScope::OneProcess).collect();
+    let mut scopes: Vec<_> = pids.iter().copied().map(NonZeroU32::new).collect();
     if scopes.is_empty() {
-        scopes.push(UProbeScope::AllProcesses);
+        scopes.push(None);
     }
-    for function in &target.functions {
-        for scope in &scopes {
-            let point = UProbeAttachPoint {
-                location: UProbeAttachLocation::AbsoluteOffset(function.offset),
-                cookie: Some(u64::from(function.number)),
+    for (place, function) in (0_u64..).zip(&target.functions) {
+        let cookie = place << 32 | u64::from(function.number);
+        for pid in &scopes {
+            let link = match function.counter {
+                Some(counter) => {
+                    let at = counted::Place {
+                        path: &target.path,
+                        offset: function.offset,
+                        counter,
+                    };
+                    let fd = program.fd().map_err(|error| chain(&error));
+                    let link = fd.and_then(|fd| {
+                        let link =
+                            counted::attach(fd.as_fd(), at, pid.map(NonZeroU32::get), cookie);
+                        link.map_err(|error| chain(&error))
+                    });
+                    link.map(Link::Counted)
+                }
+                None => {
+                    let point = UProbeAttachPoint {
+                        location: UProbeAttachLocation::AbsoluteOffset(function.offset),
+                        cookie: Some(cookie),
+                    };
+                    let scope = pid.map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
+                    let link = program
+                        .attach(point, &target.path, scope)
+                        .and_then(|id| program.take_link(id));
+                    link.map(Link::Function).map_err(|error| chain(&error))
+                }
             };
-            let link = program
-                .attach(point, &target.path, *scope)
-                .and_then(|id| program.take_link(id));
-            let link = link.map_err(|error| target.error(&function.name, chain(&error)))?;
-            links.push(Link::Function(link));
+            links.push(link.map_err(|detail| target.error(&function.name, detail))?);
         }
     }
     Ok(())

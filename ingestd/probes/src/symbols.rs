@@ -1,6 +1,6 @@
-//! Finds functions of a program or library by a pattern, which their symbols match as they are or demangled.
+//! Finds functions of a program or library by a pattern, which their symbols match as they are or demangled, and its static probes.
 //!
-//! A function is given to the kernel as an offset in the file, so that it is recorded in every process that runs it.
+//! A function or probe is given to the kernel as an offset in the file, so that it is recorded in every process that runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use glob::Pattern;
 use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind};
 
+use crate::operand::Operand;
+use crate::usdt::{StaticProbe, static_probes};
 use crate::{ProbeError, binary};
 
-/// The most functions of one capture.
+/// The most functions of one capture, or places of static probes.
 pub const FUNCTIONS_MAX: usize = 64;
 /// The longest name of a function in records, in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -46,7 +48,7 @@ const NOT_RETURNING: &str =
 /// The beginning of the names of the loader's resolvers.
 const RESOLVER: &str = "_dl_runtime_";
 
-/// A function of the file.
+/// A function of the file, or a place of a static probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFunction {
     /// Demangled, if that is unique.
@@ -54,6 +56,10 @@ pub struct FoundFunction {
     /// A number that depends on nothing but the name, so that it stays the same in the next recording.
     pub number: u32,
     pub(crate) offset: u64,
+    /// The offset of a static probe's counter.
+    pub(crate) counter: Option<u64>,
+    /// The arguments of a static probe.
+    pub(crate) arguments: Vec<Result<Operand, String>>,
 }
 
 /// The functions to record.
@@ -61,13 +67,16 @@ pub struct FoundFunction {
 pub struct Target {
     /// By their addresses.
     pub functions: Vec<FoundFunction>,
+    /// Whether they are static probes, which are points in a program and no functions.
+    pub is_static: bool,
     pub(crate) path: PathBuf,
     binary: String,
     symbol: String,
 }
 
 impl Target {
-    /// Finds the functions of `BINARY:SYMBOL`; the symbol may have the wildcards `*` and `?`. A library is sought first among those of `pids`.
+    /// Finds the functions of `BINARY:SYMBOL`, or the static probes of `BINARY:PROVIDER:NAME`; both may have the wildcards `*` and `?`. A library is
+    /// sought first among those of `pids`.
     pub fn find(text: &str, pids: &[u32]) -> Result<Target, ProbeError> {
         let refuse = |detail: &str| ProbeError::Function {
             what: text.to_owned(),
@@ -84,19 +93,25 @@ impl Target {
         let path = binary::find(binary, pids).ok_or_else(|| {
             refuse("no such program or library; give its path, or a name that 'ldconfig -p' shows")
         })?;
-        let symbols = read(&path).map_err(|detail| refuse(&detail))?;
-        let functions = select(&symbols, symbol).map_err(|detail| refuse(&detail))?;
+        // In the names of C++ and Rust, colons are in pairs.
+        let is_static = symbol.contains(':') && !symbol.contains("::");
+        let functions = find(&path, symbol, is_static).map_err(|detail| refuse(&detail))?;
         Ok(Target {
             functions,
+            is_static,
             path,
             binary: binary.to_owned(),
             symbol: symbol.to_owned(),
         })
     }
 
-    /// The symbol or pattern that was given.
+    /// The symbol or pattern that was given; of a static probe, without its provider, which stands for all of its probes.
     pub fn symbol(&self) -> &str {
-        &self.symbol
+        match self.symbol.split_once(':') {
+            Some((provider, "*")) if self.is_static => provider,
+            Some((_, name)) if self.is_static => name,
+            _ => &self.symbol,
+        }
     }
 
     pub(crate) fn error(&self, function: &str, detail: String) -> ProbeError {
@@ -159,32 +174,45 @@ impl Symbol {
     }
 }
 
-/// The functions of a file, or the reason why they cannot be recorded.
-fn read(path: &Path) -> Result<Vec<Symbol>, String> {
+/// The functions or the static probes of a file that a pattern selects, or the reason why they cannot be recorded.
+fn find(path: &Path, text: &str, is_static: bool) -> Result<Vec<FoundFunction>, String> {
     let data = std::fs::read(path).map_err(|error| error.to_string())?;
     let file = object::File::parse(&*data)
         .map_err(|_| "the file is not a program or library".to_owned())?;
     if file.architecture() != MACHINE {
         return Err("it is of another machine, or of 32 bits".to_owned());
     }
+    let segments: Vec<_> = file
+        .segments()
+        .map(|segment| (segment.address(), segment.file_range()))
+        .collect();
+    if is_static {
+        return select_static(static_probes(&file)?, &segments, text);
+    }
+    select(&read(path, &data, &file, &segments)?, text)
+}
+
+/// The functions of a file.
+fn read(
+    path: &Path,
+    data: &[u8],
+    file: &object::File<'_>,
+    segments: &[Segment],
+) -> Result<Vec<Symbol>, String> {
     if file.section_by_name(".go.buildinfo").is_some() {
         return Err(
             "it is a Go program, which moves its stacks, so that redirected returns would end it"
                 .to_owned(),
         );
     }
-    let segments: Vec<_> = file
-        .segments()
-        .map(|segment| (segment.address(), segment.file_range()))
-        .collect();
     let mut symbols = BTreeMap::new();
-    add(&file, &segments, &mut symbols);
+    add(file, segments, &mut symbols);
     let build_id = file.build_id().ok().flatten().unwrap_or_default();
     let link = file.gnu_debuglink().ok().flatten();
     for debug in binary::debug_files(path, build_id, link.map_or(&[], |(name, _)| name)) {
         let data = std::fs::read(debug).unwrap_or_default();
         if let Ok(file) = object::File::parse(&*data) {
-            add(&file, &segments, &mut symbols);
+            add(&file, segments, &mut symbols);
         }
     }
     if symbols.is_empty() {
@@ -203,20 +231,23 @@ fn read(path: &Path) -> Result<Vec<Symbol>, String> {
     Ok(symbols.map(symbol).collect())
 }
 
+/// The address of a part of a file in a process, and its offset and length in the file.
+type Segment = (u64, (u64, u64));
+
+fn offset_of(address: u64, segments: &[Segment]) -> Option<u64> {
+    segments.iter().find_map(|(begin, (start, bytes))| {
+        let behind = address.checked_sub(*begin)?;
+        (behind < *bytes).then_some(start + behind)
+    })
+}
+
 /// Adds the functions of a file by name and offset, and whether each is chosen when a program starts.
-fn add(
-    file: &object::File<'_>,
-    segments: &[(u64, (u64, u64))],
-    symbols: &mut BTreeMap<(String, u64), bool>,
-) {
+fn add(file: &object::File<'_>, segments: &[Segment], symbols: &mut BTreeMap<(String, u64), bool>) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
             continue;
         }
-        let offset = segments.iter().find_map(|(address, (start, bytes))| {
-            let behind = symbol.address().checked_sub(*address)?;
-            (behind < *bytes).then_some(start + behind)
-        });
+        let offset = offset_of(symbol.address(), segments);
         if let (Some(offset), Ok(name)) = (offset, symbol.name()) {
             // The name may have a version behind it.
             let name = name.split('@').next().unwrap_or(name);
@@ -226,13 +257,64 @@ fn add(
     }
 }
 
-/// The functions that a pattern selects; those of exactly this name, if there are any.
-fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> {
+/// The static probes that a pattern selects, by their addresses.
+fn select_static(
+    mut probes: Vec<StaticProbe>,
+    segments: &[Segment],
+    text: &str,
+) -> Result<Vec<FoundFunction>, String> {
+    let pattern = pattern(text)?;
+    let mut names: Vec<_> = probes.iter().map(|probe| probe.name.clone()).collect();
+    probes.retain(|probe| pattern.matches(&probe.name));
+    if probes.is_empty() {
+        names.sort();
+        names.dedup();
+        names.sort_by(|a, b| likeness(b, text).total_cmp(&likeness(a, text)));
+        names.truncate(SUGGESTIONS);
+        return Err(match names.is_empty() {
+            true => "the file has no static probes (USDT)".to_owned(),
+            false => format!("the file has no such probe; it has {}", names.join(", ")),
+        });
+    }
+    probes.sort_by_key(|probe| probe.address);
+    let found = probes.into_iter().map(|probe| {
+        let outside = |what| format!("its {what} is outside the file's segments");
+        let offset = |address| offset_of(address, segments);
+        let counter = probe
+            .counter
+            .map(|counter| offset(counter).ok_or_else(|| outside("counter")));
+        Ok(FoundFunction {
+            number: number_of(&probe.name),
+            name: probe.name,
+            offset: offset(probe.address).ok_or_else(|| outside("address"))?,
+            counter: counter.transpose()?,
+            arguments: probe.arguments,
+        })
+    });
+    let found = found.collect::<Result<Vec<_>, String>>()?;
+    bounded(found, "places of static probes")
+}
+
+fn bounded(found: Vec<FoundFunction>, what: &str) -> Result<Vec<FoundFunction>, String> {
+    match found.len() {
+        0..=FUNCTIONS_MAX => Ok(found),
+        more => Err(format!(
+            "{more} {what} match; at most {FUNCTIONS_MAX} are recorded at a time"
+        )),
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
     let mut wildcards = text.replace('[', "[[]");
     while wildcards.contains("**") {
         wildcards = wildcards.replace("**", "*");
     }
-    let pattern = Pattern::new(&wildcards).map_err(|error| error.to_string())?;
+    Pattern::new(&wildcards).map_err(|error| error.to_string())
+}
+
+/// The functions that a pattern selects; those of exactly this name, if there are any.
+fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> {
+    let pattern = pattern(text)?;
     let named: Vec<_> = symbols.iter().map(|one| (one, one.names())).collect();
     let matching = |is_match: &dyn Fn(&str) -> bool| {
         let of = |(symbol, names): &&(&Symbol, Names)| {
@@ -267,12 +349,6 @@ fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> 
         (symbol.offset, name.starts_with('_'), name.len(), name)
     });
     found.dedup_by_key(|(symbol, _)| symbol.offset);
-    if found.len() > FUNCTIONS_MAX {
-        return Err(format!(
-            "{} functions match; at most {FUNCTIONS_MAX} are recorded at a time",
-            found.len()
-        ));
-    }
     let shown: Vec<&str> = found
         .iter()
         .map(|(symbol, names)| names.demangled.as_ref().unwrap_or(&symbol.mangled).as_str())
@@ -289,9 +365,11 @@ fn select(symbols: &[Symbol], text: &str) -> Result<Vec<FoundFunction>, String> 
             name: name.to_owned(),
             number: number_of(name),
             offset: symbol.offset,
+            counter: None,
+            arguments: Vec::new(),
         }
     });
-    Ok(functions.collect())
+    bounded(functions.collect(), "functions")
 }
 
 fn each(names: &Names) -> impl Iterator<Item = &str> {
@@ -299,12 +377,13 @@ fn each(names: &Names) -> impl Iterator<Item = &str> {
     names.filter_map(|name| name.as_deref())
 }
 
+fn likeness(name: &str, text: &str) -> f64 {
+    let part = name.contains(text) || text.contains(name) && name.len() > 2;
+    strsim::jaro_winkler(name, text) + if part { 1.0 } else { 0.0 }
+}
+
 /// The names that are most like a text.
 fn nearest<'a>(named: &'a [(&'a Symbol, Names)], text: &str) -> Vec<&'a str> {
-    let likeness = |name: &str| {
-        let part = name.contains(text) || text.contains(name) && name.len() > 2;
-        strsim::jaro_winkler(name, text) + if part { 1.0 } else { 0.0 }
-    };
     let mut names: Vec<_> = named
         .iter()
         .filter(|(symbol, _)| symbol.refusal().is_none())
@@ -316,7 +395,7 @@ fn nearest<'a>(named: &'a [(&'a Symbol, Names)], text: &str) -> Vec<&'a str> {
                 .unwrap_or(&symbol.mangled)
                 .as_str()
         })
-        .map(|name| (likeness(name), name))
+        .map(|name| (likeness(name, text), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .collect();
     names.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));

@@ -42,7 +42,7 @@ pub const TCP_STATES: [(u8, &str); 13] = [
 /// Selects the events to record.
 #[derive(Clone, Debug, Default)]
 pub struct Tcp {
-    /// By the process that connected or listened.
+    /// By the process that connected or listened, and by the control group of the socket.
     pub selection: Selection,
     /// Ports of either end; all if there is none.
     pub ports: Vec<u16>,
@@ -82,6 +82,7 @@ impl Tcp {
 /// Writes a payload of the source `tcp` after its length.
 fn payload(at_ns: i64, mut rest: &[u8], out: &mut Vec<u8>) {
     let in_state_ns: [u8; 8] = take(&mut rest);
+    let cgroup: [u8; 8] = take(&mut rest);
     let pid: [u8; 4] = take(&mut rest);
     let [event, from_state, state, _] = take(&mut rest);
     let addresses: [[u8; 16]; 2] = [take(&mut rest), take(&mut rest)];
@@ -99,8 +100,9 @@ fn payload(at_ns: i64, mut rest: &[u8], out: &mut Vec<u8>) {
         is_unknown(&pid),
         src_addr.is_none(),
         dst_addr.is_none(),
+        is_unknown(&cgroup),
     ];
-    let fixed: [&[u8]; 8] = [
+    let fixed: [&[u8]; 9] = [
         &[event],
         &[from_state],
         &[state],
@@ -109,6 +111,7 @@ fn payload(at_ns: i64, mut rest: &[u8], out: &mut Vec<u8>) {
         &dst_port,
         &pid,
         &comm,
+        &cgroup,
     ];
     let [src_addr, dst_addr] = [src_addr, dst_addr].map(Option::unwrap_or_default);
     framed::payload(out, at_ns, nulls, &fixed, [&src_addr, &dst_addr]);

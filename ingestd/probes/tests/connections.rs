@@ -24,6 +24,7 @@ struct Event {
     is_timed: bool,
     ports: [u16; 2],
     pid: Option<u32>,
+    cgroup: Option<u64>,
     addresses: String,
 }
 
@@ -32,14 +33,16 @@ impl Event {
         let port = |at: usize| u16::from_le_bytes([payload[at], payload[at + 1]]);
         let nulls = payload[8];
         let state = |at: usize| TCP_STATES[usize::from(payload[at])].1;
-        let pid = u32::from_le_bytes(payload[24..28].try_into().unwrap());
+        let pid = u32::from_le_bytes(payload[25..29].try_into().unwrap());
+        let cgroup = u64::from_le_bytes(payload[45..53].try_into().unwrap());
         Event {
-            event: TCP_EVENTS[usize::from(payload[9])].1,
-            states: (nulls & 1 == 0).then(|| (state(10), state(11))),
+            event: TCP_EVENTS[usize::from(payload[10])].1,
+            states: (nulls & 1 == 0).then(|| (state(11), state(12))),
             is_timed: nulls & 2 == 0,
-            ports: [port(20), port(22)],
+            ports: [port(21), port(23)],
             pid: (nulls & 16 == 0).then_some(pid),
-            addresses: String::from_utf8(payload[48..].to_vec()).unwrap(),
+            cgroup: (payload[9] & 1 == 0).then_some(cgroup),
+            addresses: String::from_utf8(payload[57..].to_vec()).unwrap(),
         }
     }
 }
@@ -94,6 +97,7 @@ fn each_connection_has_the_states_that_it_passes() {
         assert_eq!(count("established", "close_wait"), CONNECTIONS);
         assert_eq!(count("close_wait", "last_ack"), CONNECTIONS);
         assert!(events.iter().all(|event| event.ports.contains(&port)));
+        assert!(events.iter().all(|event| event.cgroup > Some(0)));
         let connected = |event: &&Event| event.states == Some(("syn_sent", "established"));
         for event in events.iter().filter(connected) {
             assert!(event.is_timed, "{event:?}");
@@ -130,6 +134,7 @@ fn a_reset_is_an_event_of_both_ends_and_of_a_port_where_nobody_listens() {
     );
     let refused = events
         .iter()
-        .find(|event| event.event == "reset sent" && event.pid.is_none());
+        .rfind(|event| event.event == "reset sent" && event.pid.is_none());
     assert_eq!(refused.unwrap().addresses, "127.0.0.1127.0.0.1");
+    assert_eq!(refused.unwrap().cgroup, None);
 }

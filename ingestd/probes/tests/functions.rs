@@ -21,7 +21,7 @@ use std::time::Duration;
 use loom_probes::{
     Argument, Clock, Counts, Function, Probe, ProbeError, Selection, Target, ValueType,
 };
-use shared::{drained, opened, own_name, skip};
+use shared::{compiled, drained, opened, own_name, skip};
 
 /// How many calls each of its threads makes; the program is only itself where this is set.
 const CALLS: &str = "LOOM_PROBES_CALLS";
@@ -361,23 +361,6 @@ fn calls_that_are_deeper_than_the_kernel_follows_are_counted_as_lost() {
     .map(|part| THREADS * 2 * (1..=100).map(part).sum::<u64>());
     assert_eq!((counts.emitted, counts.too_deep), (reported, deeper));
     assert_eq!(counts.lost(), deeper);
-}
-
-/// Compiles a C program that waits for the end of its input; nothing where there is no compiler.
-fn compiled(folder: &Path, source: &str) -> Option<String> {
-    let path = folder.join("program");
-    std::fs::write(folder.join("program.c"), source).unwrap();
-    let compiler = Command::new("clang")
-        .args(["-O2", "-o"])
-        .args([&path, &folder.join("program.c")])
-        .output();
-    let Ok(output) = compiler else {
-        skip("clang is missing");
-        return None;
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    Some(path.to_str().unwrap().to_owned())
 }
 
 /// Records the functions of a C program that a pattern names.

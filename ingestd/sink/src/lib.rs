@@ -10,13 +10,14 @@ pub mod losses;
 use std::path::Path;
 
 use loom_engine::ingest::Writer;
-use loom_engine::log::LogReader;
+use loom_engine::log::{Access, LogReader};
+use loom_engine::query::{Directory, Lookups, Poll};
 use loom_engine::schema::{Catalog, SourceDef};
 use loom_engine::{Error, SourceId, query};
 
 pub use loom_client::LastingOptions;
 use loom_client::protocol::Counts;
-use loom_client::{ClientError, LastingClient};
+use loom_client::{Client, ClientError, LastingClient};
 
 pub use batch::InputBatch;
 use daemon::DaemonSink;
@@ -99,6 +100,20 @@ pub fn open(dir: &Path, options: LastingOptions) -> Result<Box<dyn Sink>> {
         Err(ClientError::NotRunning(_)) => Ok(Box::new(DirectSink::open(dir)?)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Builds the look-ups that a directory's sources declare and that are missing. Returns their number; `None` if a daemon runs, which builds them itself.
+pub fn build_lookups(dir: &Path, poll: &Poll<'_>) -> Result<Option<usize>> {
+    if Client::connect(dir).is_ok() {
+        return Ok(None);
+    }
+    let directory = Directory::open(dir)?;
+    let mut lookups = Lookups::of(directory, Access::of_directory(dir)?);
+    let mut built = 0;
+    while lookups.build_next(poll)? {
+        built += 1;
+    }
+    Ok(Some(built))
 }
 
 /// Closes a writer of the directory as a load does: pending losses become records first.

@@ -53,13 +53,14 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         // Only warnings are logged, so that the printed query stays visible.
         log_to_stderr(Level::WARN);
-        let signals = catch_signals()?;
-        let daemon = Daemon::start(&self.dir, &self.config()?, false)?;
+        // A signal during the start of the daemon ends the run too.
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))
                 .context("cannot catch signals")?;
         }
+        let signals = catch_signals()?;
+        let daemon = Daemon::start(&self.dir, &self.config()?, false)?;
         let options = ClientOptions {
             name: "demo".to_owned(),
             ..ClientOptions::default()

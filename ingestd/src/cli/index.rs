@@ -5,9 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Subcommand;
-use ingestd::client::Client;
-use loom_engine::log::Access;
-use loom_engine::query::{Directory, Lookups, Poll};
+use loom_engine::query::Poll;
 use loom_engine::schema::{BinsDef, SourceDef, nearest};
 use serde::Serialize;
 
@@ -175,19 +173,12 @@ fn look_up(
 }
 
 fn rebuild(dir: &Path) -> anyhow::Result<()> {
-    if let Ok(client) = Client::connect(dir) {
-        drop(client);
+    let Some(built) = loom_sink::build_lookups(dir, &Poll::never())? else {
         bail!(
             "a daemon records into '{}' and builds its look-ups by itself",
             dir.display()
         );
-    }
-    let directory = Directory::open(dir)?;
-    let mut lookups = Lookups::of(directory, Access::of_directory(dir)?);
-    let mut built = 0;
-    while lookups.build_next(&Poll::never())? {
-        built += 1;
-    }
+    };
     say(match built {
         0 => {
             "no look-up is missing; the last 32 MiB of the log, or less, have none and are searched"

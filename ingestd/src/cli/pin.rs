@@ -26,19 +26,15 @@ Examples:
   ingestd pin /var/lib/loom --last 5m --source redis_request --name stall
   ingestd pin /var/lib/loom --from 2026-01-31T12:00:00Z \\
     --to 2026-01-31T12:00:10Z")]
+#[command(group = clap::ArgGroup::new("span").required(true))]
 pub struct Args {
     /// Loom directory
     dir: PathBuf,
     /// The time before now whose records are pinned
-    #[arg(
-        long,
-        value_name = "DURATION",
-        conflicts_with = "from",
-        required_unless_present = "from"
-    )]
+    #[arg(long, value_name = "DURATION", group = "span")]
     last: Option<Span>,
     /// Pin records from this time on (RFC 3339)
-    #[arg(long, value_name = "T", value_parser = time)]
+    #[arg(long, value_name = "T", value_parser = time, group = "span")]
     from: Option<Timestamp>,
     /// Pin records before this time (RFC 3339); the time itself is excluded [default: now]
     #[arg(long, value_name = "T", value_parser = time, requires = "from")]

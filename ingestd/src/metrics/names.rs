@@ -8,7 +8,7 @@ use loom_engine::schema::{FieldDef, METRIC_LABEL, Source, TimeKind};
 /// The labels of a series, with the metric's name among them.
 pub(super) type Series = BTreeMap<String, String>;
 
-/// The names of all sources that hold series of a target or a sender begin so.
+/// The prefix of the names of all sources that hold series.
 const PREFIX: &str = "metrics/";
 /// The longest part of a source's name that a sender gives.
 const PART_BYTES_MAX: usize = 100;
@@ -23,7 +23,7 @@ pub(super) fn of_sender(job: &str, instance: &str) -> String {
     of_target(&part(job), &part(instance))
 }
 
-/// A text as it can stand between two slashes of a source's name.
+/// Makes a text fit between two slashes of a source's name.
 fn part(text: &str) -> String {
     let fit = |c: char| if c == '/' || c.is_control() { '_' } else { c };
     let mut part: String = text.chars().map(fit).collect();

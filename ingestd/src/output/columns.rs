@@ -154,6 +154,10 @@ fn payload_bytes(rows: &Batch<'_>) -> usize {
     }
     let strings = |field| match rows.field(field) {
         Some(FieldColumn::Strings(strings)) => strings.iter().map(|string| string.len()).sum(),
+        Some(FieldColumn::Shared { strings, codes }) => {
+            let bytes = |code: &u64| proven::at(&strings, *code as usize).len();
+            codes.iter().map(bytes).sum()
+        }
         _ => 0,
     };
     let strings: usize = (0..layout.field_count()).map(strings).sum();

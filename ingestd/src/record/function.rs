@@ -1,4 +1,4 @@
-//! Records calls of functions into a source that has the name of their symbol.
+//! Records calls of functions into a source that has the name of their symbol, or hits of static probes into one that has theirs.
 
 use loom_engine::schema::{FieldDef, FieldType, IndexDef, SourceDef, TimeKind};
 use loom_probes::{Function, ValueType};
@@ -14,20 +14,29 @@ pub fn function(
     source: Option<String>,
 ) -> anyhow::Result<Box<dyn Capture>> {
     let source = source.unwrap_or_else(|| filter.target.symbol().to_owned());
+    let kind = Kind {
+        shape: Shape::Fixed {
+            record_bytes: filter.payload_bytes(),
+        },
+        event: "call",
+        end: "return",
+        unpaired: "calls that began before the recording, or in a process before it forked",
+        under_way: Function::under_way,
+        is_over: is_over(&filter.selection),
+        least: Some(filter.latency_min),
+    };
+    let is_static = filter.target.is_static;
     Ok(Box::new(Probed::new(
         filter.open()?,
         definition(filter, names, source),
-        "function, count(*), avg(latency_ns), max(latency_ns)",
+        match is_static {
+            true => "probe, count(*)",
+            false => "function, count(*), avg(latency_ns), max(latency_ns)",
+        },
         Kind {
-            shape: Shape::Fixed {
-                record_bytes: filter.payload_bytes(),
-            },
-            event: "call",
-            end: "return",
-            unpaired: "calls that began before the recording, or in a process before it forked",
-            under_way: Function::under_way,
-            is_over: is_over(&filter.selection),
-            least: Some(filter.latency_min),
+            // A hit has no duration.
+            least: kind.least.filter(|_| !is_static),
+            ..kind
         },
     )))
 }
@@ -36,12 +45,14 @@ pub fn function(
 fn definition(filter: &Function, names: &[String], name: String) -> SourceDef {
     let functions = filter.target.functions.iter();
     let labels = functions.map(|function| (i128::from(function.number), function.name.clone()));
+    let is_static = filter.target.is_static;
+    let function = if is_static { "probe" } else { "function" };
     let mut fields = vec![
         FieldDef::new("latency_ns", FieldType::U64),
         FieldDef::new("cgroup", FieldType::U64),
         FieldDef {
             labels: labels.collect(),
-            ..FieldDef::new("function", FieldType::U32)
+            ..FieldDef::new(function, FieldType::U32)
         },
         FieldDef::new("pid", FieldType::U32),
         FieldDef::new("tid", FieldType::U32),
@@ -55,10 +66,15 @@ fn definition(filter: &Function, names: &[String], name: String) -> SourceDef {
     let arguments = names.iter().zip(&filter.args);
     fields.extend(arguments.map(|(name, argument)| value(name, argument.ty)));
     fields.extend(filter.result.map(|ty| value("result", ty)));
+    let mut indexes = vec![IndexDef::new("latency", Some("latency_ns"))];
+    if is_static {
+        fields.remove(0);
+        indexes.clear();
+    }
     SourceDef {
         time: TimeKind::Own,
         fields,
-        indexes: vec![IndexDef::new("latency", Some("latency_ns"))],
+        indexes,
         ..SourceDef::new(name)
     }
 }
@@ -109,6 +125,8 @@ mod tests {
         filter.args = args.collect();
         check(&filter);
         filter.result = None;
+        check(&filter);
+        filter.target.is_static = true;
         check(&filter);
     }
 }

@@ -246,6 +246,17 @@ impl Recording {
             .filter_map(|(source, tally)| Some((source, tally.double_least()?)))
     }
 
+    /// Takes one doubling back. Returns the captures that had one, with their new times.
+    pub(super) fn record_more(&self) -> impl Iterator<Item = (&str, Duration)> {
+        self.tallies()
+            .filter_map(|(source, tally)| Some((source, tally.halve_least()?)))
+    }
+
+    /// Whether a capture records less than the user asked for.
+    pub(super) fn is_narrowed(&self) -> bool {
+        self.tallies().any(|(_, tally)| tally.is_narrowed())
+    }
+
     /// Ends all captures, and stores the records that they took.
     pub fn stop(mut self) -> Vec<Recorded> {
         self.stop.store(true, Ordering::Relaxed);

@@ -14,6 +14,8 @@ pub struct Tally {
     program_ns: AtomicU64,
     /// The least time of an event that is recorded, if its events take time.
     least_ns: Option<AtomicU64>,
+    /// The least time that the user asked for.
+    asked_ns: u64,
 }
 
 /// The least time if a recording without one is over its budget.
@@ -24,9 +26,10 @@ const LEAST_NS_MAX: u64 = 100_000_000;
 impl Tally {
     /// The tally of a capture that records events from this time on, if they take time.
     pub(super) fn new(least: Option<Duration>) -> Tally {
-        let ns = |least: Duration| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        let ns = least.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX));
         Tally {
-            least_ns: least.map(|least| AtomicU64::new(ns(least))),
+            least_ns: ns.map(AtomicU64::new),
+            asked_ns: ns.unwrap_or(0),
             ..Tally::default()
         }
     }
@@ -61,6 +64,24 @@ impl Tally {
         let doubled = (2 * least).max(LEAST_NS);
         ns.store(doubled, Ordering::Relaxed);
         Some(Duration::from_nanos(doubled))
+    }
+
+    /// Whether the least time was doubled and not halved again.
+    pub(super) fn is_narrowed(&self) -> bool {
+        self.least() > Duration::from_nanos(self.asked_ns)
+    }
+
+    /// Takes one doubling of the least time back, if there is one. Returns it then.
+    pub(super) fn halve_least(&self) -> Option<Duration> {
+        let ns = self.least_ns.as_ref().filter(|_| self.is_narrowed())?;
+        let halved = ns.load(Ordering::Relaxed) / 2;
+        let least = if halved < LEAST_NS {
+            self.asked_ns
+        } else {
+            halved.max(self.asked_ns)
+        };
+        ns.store(least, Ordering::Relaxed);
+        Some(Duration::from_nanos(least))
     }
 
     /// Records passed to the daemon.
@@ -109,13 +130,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_time_doubles_up_to_a_bound() {
+    fn the_least_time_doubles_up_to_a_bound_and_comes_back_by_the_same_steps() {
         let tally = Tally::new(Some(Duration::ZERO));
         let all: Vec<u64> = std::iter::from_fn(|| tally.double_least())
             .map(|least| least.as_nanos() as u64)
             .collect();
         assert_eq!(all.get(..3), Some(&[1_000, 2_000, 4_000][..]));
         assert_eq!(all.last(), Some(&131_072_000));
+        let back = std::iter::from_fn(|| tally.halve_least());
+        let back: Vec<u64> = back.map(|least| least.as_nanos() as u64).collect();
+        let before = all.iter().rev().skip(1).chain(&[0]);
+        assert!(back.iter().eq(before), "{back:?}");
+        assert!(!tally.is_narrowed());
+        for asked in [300, 1_500, 3_000_000] {
+            let asked = Duration::from_nanos(asked);
+            let tally = Tally::new(Some(asked));
+            assert_eq!(tally.halve_least(), None);
+            let [first, _] = [(); 2].map(|()| tally.double_least().unwrap());
+            assert_eq!(tally.halve_least(), Some(first));
+            assert_eq!(tally.halve_least(), Some(asked));
+            assert_eq!((tally.halve_least(), tally.is_narrowed()), (None, false));
+        }
         let long = Tally::new(Some(Duration::MAX));
         assert_eq!(
             (long.double_least(), Tally::new(None).double_least()),

@@ -53,6 +53,7 @@ fn definition(name: String) -> SourceDef {
             optional("comm", FieldType::Char(16)),
             optional("src_addr", FieldType::Utf8),
             optional("dst_addr", FieldType::Utf8),
+            optional("cgroup", FieldType::U64),
         ],
         indexes: vec![
             IndexDef::new("event", Some("event")),

@@ -17,7 +17,7 @@ use crate::config::{RuleDef, Shown, Unit, Window};
 
 /// Edges that are remembered; others are searched again.
 const EDGES_MAX: usize = 10_000;
-/// Answers that are remembered: those to as many rules as there may be.
+/// Answers that are remembered: enough for all rules that there may be.
 const ANSWERS_MAX: usize = 1000;
 
 /// The source and the index of a rule.
@@ -30,7 +30,7 @@ pub struct Subject {
     unit: Option<Unit>,
 }
 
-/// The times that a window holds.
+/// Returns the times of the window that ends at `end`.
 pub fn window(over: Duration, end: Timestamp) -> TimeRange {
     TimeRange::half_open(Timestamp(end.0.saturating_sub(nanos(over))), end)
 }
@@ -130,7 +130,7 @@ struct Question {
 }
 
 impl Known {
-    /// The address of a time which every record that is published later follows.
+    /// Returns the address of the first record that arrived at a time or later. All records that are published later must be later than it.
     ///
     /// # Errors
     /// Damage, or eviction meanwhile.
@@ -203,7 +203,7 @@ impl Known {
 struct Span {
     snapshot: Snapshot,
     after: Address,
-    /// The window begins with the rule.
+    /// The window is shorter than `over`, because it begins with the rule.
     is_cut: bool,
 }
 
@@ -243,7 +243,7 @@ impl Span {
     }
 }
 
-/// Judges the condition of a window, which is shorter than `over` if the rule began within it.
+/// Judges the condition over a window.
 ///
 /// # Errors
 /// Records of the window are evicted; damage; [`Error::Interrupted`].
@@ -265,7 +265,7 @@ pub fn judge(
 }
 
 impl Judged {
-    /// The same with the exact value.
+    /// Returns the judgement with the exact value.
     ///
     /// # Errors
     /// As [`judge`].

@@ -31,7 +31,7 @@ pub enum AlertState {
     /// The span around the alert is kept.
     Pinned = 6,
     PinFailed = 7,
-    /// The span around the alert is to be kept, once it has passed: `Pinned` or `PinFailed` follows, if need be after a restart.
+    /// The span around the alert will be kept, once it has passed. `Pinned` or `PinFailed` follows, perhaps after a restart.
     Pinning = 8,
     /// The wall clock stepped forward under the daemon. It belongs to no rule.
     ClockStepped = 9,
@@ -56,7 +56,7 @@ pub struct Alert {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pub rule: String,
-    pub state: Stopped,
+    pub state: RuleState,
     pub evaluations: u64,
     pub missed: u64,
     pub failures: u64,
@@ -65,14 +65,14 @@ pub struct Progress {
 
 /// Texts in records are cut to this.
 const TEXT_BYTES_MAX: usize = 4096;
-/// A start looks so many records back for the progress of the rules, for pins that were not written and for steps of the clock.
+/// The number of latest records in which a start looks for the progress of rules, unwritten pins and steps of the clock.
 const LOOKED_MAX: usize = 100_000;
-/// A pin waits for an hour at most, and then for those before it.
+/// A start looks this far back for unwritten pins: a pin waits for an hour at most, and then for the pins before it.
 const UNPINNED_MAX: Duration = Duration::from_secs(3 * 3600);
 
-/// The definition of a rule that is gone.
+/// Stands in place of the definition in the last record of a rule.
 const CLOSED: &str = "closed";
-/// In the order of their numbers, as [`ALERT_STATES`] names them.
+/// All states in the order of their numbers, which is also that of [`ALERT_STATES`].
 const STATES: [AlertState; 9] = [
     AlertState::Firing,
     AlertState::Resolved,
@@ -186,8 +186,8 @@ fn cut(text: &str) -> &str {
 
 /// The state in which a rule stopped, or is now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stopped {
-    /// The words of the rule's definition.
+pub struct RuleState {
+    /// The definition as text; a rule that is added again with another definition is another rule.
     pub definition: String,
     /// The rule does not see records that arrived before.
     pub begun: Timestamp,
@@ -196,12 +196,12 @@ pub struct Stopped {
     pub phase: Phase,
 }
 
-impl Stopped {
-    /// The last record of a rule of this name which is closed: one that is added again is another.
+impl RuleState {
+    /// Returns the last record of a closed rule. A rule that is added later under its name starts from the beginning.
     pub fn last(&self, name: &str) -> Progress {
         Progress {
             rule: name.to_owned(),
-            state: Stopped {
+            state: RuleState {
                 definition: CLOSED.to_owned(),
                 phase: Phase::Normal,
                 ..*self
@@ -213,14 +213,14 @@ impl Stopped {
         }
     }
 
-    /// The alert that ends those of a rule of this name which is closed while it fires.
+    /// Returns the alert that resolves a rule which is closed while it fires.
     pub fn closed(&self, name: &str) -> Option<Alert> {
         (self.phase == Phase::Firing).then(|| Alert {
             rule: name.to_owned(),
             state: AlertState::Resolved,
             value: None,
             threshold: None,
-            // The window holds no records, because the rule looked at none for this.
+            // No window was evaluated for this alert.
             window: TimeRange::half_open(self.evaluated_to, self.evaluated_to),
             position: 0,
             detail: Some("the rule was closed or changed".to_owned()),
@@ -232,12 +232,12 @@ impl Stopped {
 ///
 /// # Errors
 /// Damage, or eviction meanwhile.
-pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
-    let mut found: HashMap<String, Stopped> = HashMap::new();
+pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, RuleState>, Error> {
+    let mut found: HashMap<String, RuleState> = HashMap::new();
     let Some(source) = snapshot.catalog().find(RULES_SOURCE) else {
         return Ok(found);
     };
-    // All rules are written together, again and again: when one comes back, the others have been there.
+    // The progress of all rules is written together, so once a rule comes a second time, all have come.
     newest_first(snapshot, source, TimeRange::ALL, |record| {
         let Some(name) = record.text("rule") else {
             return true;
@@ -260,7 +260,7 @@ pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
         let Some(alert) = record.alert() else {
             return true;
         };
-        // The outcome of an action or a pin is later than its window by as much as that took.
+        // The outcomes of actions and pins come late, so they do not show how far the rule got.
         let (phase, rule, to) = match alert.state {
             AlertState::Firing => (Phase::Firing, alert.rule, alert.window.end()),
             AlertState::Resolved => (Phase::Normal, alert.rule, alert.window.end()),
@@ -280,7 +280,7 @@ pub fn stopped(snapshot: &Snapshot) -> Result<HashMap<String, Stopped>, Error> {
     Ok(found)
 }
 
-/// The alerts whose pins a daemon that was killed had not written, the oldest first.
+/// Finds the alerts whose pins the last daemon had not written, the oldest first.
 ///
 /// # Errors
 /// Damage, or eviction meanwhile.
@@ -316,7 +316,7 @@ pub fn unpinned(snapshot: &Snapshot) -> Result<Vec<Alert>, Error> {
     Ok(unpinned)
 }
 
-/// The steps of the wall clock that earlier daemons followed, the newest first.
+/// Finds the steps of the wall clock that earlier daemons recorded, the newest first.
 ///
 /// # Errors
 /// Damage, or eviction meanwhile.
@@ -337,7 +337,7 @@ pub fn clock_steps(snapshot: &Snapshot) -> Result<Vec<ClockStep>, Error> {
     Ok(steps)
 }
 
-/// Gives the records of a source in a span to `each`, the newest first, while it returns true.
+/// Passes the records of a source in a span to `each`, the newest first, while it returns true.
 fn newest_first(
     snapshot: &Snapshot,
     source: &Source,
@@ -400,8 +400,8 @@ impl Record<'_> {
         })
     }
 
-    fn stopped(&self) -> Option<Stopped> {
-        Some(Stopped {
+    fn stopped(&self) -> Option<RuleState> {
+        Some(RuleState {
             definition: self.text("definition")?,
             begun: self.time("begun").unwrap_or(Timestamp::MIN),
             evaluated_to: self.time("evaluated_to")?,

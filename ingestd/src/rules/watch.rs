@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use loom_engine::Timestamp;
 
-/// A running daemon misses a window that it is later with than this, unless its period is longer than a quarter of it.
+/// A running daemon skips a window that ended longer ago than this and than four periods.
 const LATE_NS: i64 = 1_000_000_000;
-/// So many windows from before a restart are evaluated after it; earlier ones are missed.
+/// A restart evaluates at most this many windows that ended before it. At most half of them end after the pause began.
 const CATCH_UP: i64 = 2_000;
 
 /// The state of the condition.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     Normal,
-    /// The end of the first window in which it held; it has not held for long enough.
+    /// It holds since the window that ended at `since`, and not for long enough yet.
     Pending {
         since: Timestamp,
     },
@@ -54,12 +54,12 @@ pub struct Watch {
     every_ns: i64,
     hold_ns: i64,
     next: Timestamp,
-    /// The pause of the daemon, and how far behind its begin a window may end and hold records from before it.
+    /// The pause, and how long after its begin a window may end that is still evaluated, because it holds records from before the pause.
     pause: Option<(Pause, i64)>,
 }
 
 impl Watch {
-    /// Begins after this time, such as the end of a window.
+    /// The first window is the one that ends next after `after`.
     pub fn new(every: Duration, hold: Duration, phase: Phase, after: Timestamp) -> Watch {
         let every_ns = nanos(every);
         Watch {
@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// Skips windows of this length that lie wholly in a pause; those with records from before it are still evaluated.
+    /// Skips the windows that lie wholly in a pause. Windows have the length `over`.
     pub fn skip(&mut self, pause: Pause, over: Duration) {
         let reach_ns = nanos(over).min(CATCH_UP / 2 * self.every_ns);
         self.pause = Some((pause, reach_ns));
@@ -87,7 +87,7 @@ impl Watch {
         Timestamp(self.next.0 - self.every_ns)
     }
 
-    /// The end of the window to evaluate now, if one has ended. Windows that are too late are counted and skipped.
+    /// Returns the end of the window to evaluate now, if one has ended. It counts and skips windows that are too late.
     pub fn due(&mut self, now: Timestamp) -> Option<Timestamp> {
         let mut latest = now;
         let mut late_ns = LATE_NS.max(4 * self.every_ns);
@@ -136,12 +136,12 @@ impl Watch {
     }
 }
 
-/// The least multiple of the period that is greater.
+/// Returns the least multiple of the period that is greater than `after`.
 fn next_end(after: Timestamp, every_ns: i64) -> Timestamp {
     Timestamp((after.0.div_euclid(every_ns) + 1).saturating_mul(every_ns))
 }
 
-/// A duration of a rule, which is at most days.
+/// Converts a duration of a rule, which is at most days.
 pub fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).expect("durations of rules are limited to days")
 }

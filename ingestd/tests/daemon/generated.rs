@@ -1,10 +1,13 @@
 //! The demo: what it generates, and what its truth file lists.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use loom_engine::query::{Directory, Poll, raw_scan};
 use loom_engine::{TimeRange, Timestamp};
 use loom_tests::command::{Ended, ingestd, word};
+use loom_tests::daemon::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 type Record = (Timestamp, u64, u64, Vec<u8>);
@@ -81,5 +84,22 @@ fn the_six_slowest_requests_are_those_of_the_six_mangled_packets() {
         let request = time(&requests, &needle["request"]);
         let in_order = packet < call && call < request;
         assert!(in_order, "{needle}: the cause comes first");
+    }
+}
+
+#[test]
+fn a_signal_during_the_start_of_its_daemon_ends_the_demo() {
+    let root = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        let dir = root.path().join(round.to_string());
+        let long = ["--seconds", "3600", "--rate", "3000"];
+        let mut demo = ingestd(["demo", word(&dir)].into_iter().chain(long));
+        let mut demo = demo.stderr(Stdio::null()).spawn().unwrap();
+        // The daemon creates it first.
+        assert!(wait_until(|| Ok(dir.exists())).unwrap());
+        kill_process(Pid::from_child(&demo), Signal::TERM).unwrap();
+        let ended = wait_until(|| Ok(demo.try_wait()?.is_some())).unwrap();
+        demo.kill().unwrap();
+        assert!(demo.wait().unwrap().success() && ended, "{round}");
     }
 }

@@ -1,14 +1,19 @@
 //! Clients over the socket outlive their daemon: what was acknowledged is stored once, and the rest is sent again or reported as unsure.
 
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ingestd::client::{Client, ClientError, LastingClient, LastingOptions, Outcome, RingClient};
-use ingestd::protocol::Shape;
+use ingestd::protocol::{
+    ErrorCode, HEADER_BYTES, Header, Malformed, REQUEST_BODY_BYTES_MAX, Reply, Shape,
+};
 use loom_engine::SourceId;
 use loom_engine::query::Directory;
 use loom_tests::command::{Ended, declared, ingestd, piped, says, send, until, word};
@@ -138,6 +143,79 @@ fn a_source_that_was_closed_stays_closed_when_its_producers_connect_again() {
     stop(daemon);
     assert!(numbers(&place.dir).into_iter().eq(0..=BATCH));
     assert_eq!(lost(&losses(&place.dir)), BATCH + 1);
+}
+
+/// The kind of the request *define again*.
+const DEFINE_AGAIN: u8 = 0x15;
+
+/// Makes the daemon one that does not know *define again*: a listener takes the place of its socket, passes requests and replies on, and answers this
+/// request as such a daemon does. Returns how many it has refused.
+fn make_older(dir: &Path) -> Arc<AtomicU64> {
+    let (socket, newer) = (dir.join("ingest.sock"), dir.join("newer.sock"));
+    std::fs::rename(&socket, &newer).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let refused = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&refused);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            pass_on(
+                client.unwrap(),
+                UnixStream::connect(&newer).unwrap(),
+                &counted,
+            );
+        }
+    });
+    refused
+}
+
+/// Passes one connection on, until the client ends it or is refused.
+fn pass_on(mut client: UnixStream, mut daemon: UnixStream, refused: &AtomicU64) {
+    let (mut replies, mut replied) = (daemon.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut replies, &mut replied));
+    let mut head = [0; HEADER_BYTES];
+    while client.read_exact(&mut head).is_ok() {
+        let header = Header::decode(&head, REQUEST_BODY_BYTES_MAX)
+            .unwrap()
+            .unwrap();
+        let mut body = vec![0; header.body_bytes];
+        client.read_exact(&mut body).unwrap();
+        if header.kind == DEFINE_AGAIN {
+            refused.fetch_add(1, Ordering::Relaxed);
+            let mut answer = Vec::new();
+            let error = Reply::Error {
+                request: None,
+                code: ErrorCode::Malformed,
+                message: Malformed::UnknownKind(header.kind).to_string(),
+            };
+            error.encode(&mut answer);
+            client.write_all(&answer).unwrap();
+            break;
+        }
+        daemon.write_all(&[&head[..], &body].concat()).unwrap();
+    }
+    let _ = daemon.shutdown(Shutdown::Both);
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+// G4
+#[test]
+fn a_client_goes_on_with_a_daemon_that_is_older_than_define_again() {
+    let place = Place::new();
+    let daemon = place.start("");
+    let mut client = connect(&place.dir, Duration::from_secs(60));
+    let source = client.define_one(NUMBERS).unwrap();
+    push(&mut client, source, 0).unwrap();
+    client.sync().unwrap();
+    stop(daemon);
+    let daemon = place.start("");
+    let refused = make_older(&place.dir);
+    push(&mut client, source, BATCH).unwrap();
+    let outcome = client.sync_durable().unwrap();
+    assert_eq!((outcome.counts.stored, outcome.unsure), (2 * BATCH, 0));
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+    drop(client);
+    stop(daemon);
+    assert!(numbers(&place.dir).into_iter().eq(0..2 * BATCH));
 }
 
 // G1

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -112,6 +113,39 @@ fn only_the_events_of_a_group_are_recorded_and_its_path_is_known_when_it_has_end
             .filter(|payload| payload[8..16] == id.to_le_bytes());
         let paths: Vec<_> = of_group.map(|payload| &payload[18..]).collect();
         assert_eq!(paths, [path.as_bytes()]);
+    }
+}
+
+// case Recording: filters in the kernel
+#[test]
+fn only_the_connections_of_a_group_and_of_those_below_it_are_recorded() {
+    if !may_record() {
+        return;
+    }
+    let Some(group) = Group::create("loom-connected") else {
+        return;
+    };
+    let below = Group(group.0.join("below"));
+    std::fs::create_dir(&below.0).unwrap();
+    let scene = scene();
+    let child = recording(scene.command(&["tcp", "--cgroup", group.0.to_str().unwrap()]));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = |before: &str| {
+        let connect = format!("{before} exec 3<>/dev/tcp/127.0.0.1/{port}");
+        let done = Command::new("bash").args(["-c", &connect]).status();
+        assert!(done.unwrap().success());
+        // A segment of an accepted socket belongs to the listener's group.
+        drop(listener.accept().unwrap());
+    };
+    connect(&format!("echo $$ > {}/cgroup.procs;", below.0.display()));
+    connect("");
+    interrupt(child).ends(0);
+    let payloads = scene.payloads("tcp");
+    // It connected, and was closed.
+    assert!(payloads.len() >= 3, "{payloads:?}");
+    for payload in payloads {
+        assert_eq!(payload[45..53], below.id().to_le_bytes());
     }
 }
 

@@ -78,6 +78,45 @@ fn exactly_the_system_calls_and_the_calls_of_a_function_of_a_process_are_recorde
     }
 }
 
+// case Recording: events of the kernel
+#[test]
+fn exactly_the_hits_of_a_static_probe_are_recorded() {
+    if !may_record() {
+        return;
+    }
+    let source = r#"
+        int main(void) {
+            for (int i = 0; i < 1000; i++)
+                __asm__ volatile("990: nop\n"
+                    ".pushsection .note.stapsdt,\"\",\"note\"\n.4byte 8, 992f-991f, 3\n.asciz \"stapsdt\"\n"
+                    "991: .8byte 990b, 0, 0\n.asciz \"loom\"\n.asciz \"hit\"\n.asciz \"-4@%0\"\n"
+                    "992: .balign 4\n.popsection" : : "r"(i));
+            return 0;
+        }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let [program, text] = ["program", "program.c"].map(|name| folder.path().join(name));
+    std::fs::write(&text, source).unwrap();
+    let compiled = Command::new("cc")
+        .arg("-o")
+        .args([&program, &text])
+        .status();
+    assert!(compiled.unwrap().success());
+    let scene = scene();
+    let target = format!("{}:loom:hit", program.display());
+    let child = recording(scene.command(&["function", &target]));
+    assert!(Command::new(&program).status().unwrap().success());
+    let output = interrupt(child).ends(0);
+    let counts = "source=hit received=1000 stored=1000 refused=0 dropped=0 kernel_lost=0";
+    says(&output.out, counts);
+    // The last field is the argument.
+    let arguments = scene
+        .payloads("hit")
+        .into_iter()
+        .map(|payload| i32::from_le_bytes(*payload.last_chunk().unwrap()));
+    assert!(arguments.eq(0..1000));
+    assert!(scene.is_complete("hit"));
+}
+
 #[test]
 fn a_recording_with_fewer_fields_than_the_one_before_is_stored() {
     if !may_record() {

@@ -53,6 +53,7 @@ def run() -> None:
     with scene.folder(options.keep) as place:
         truth = record_faults(place, options.requests)
         compare(place, truth)
+        click(place / "redis.loom", truth)
 
 
 def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
@@ -125,6 +126,18 @@ def compare(place: Path, truth: set[tuple[int, int]]) -> None:
     print(f"one in ten:    {len(sampled & truth)} of {len(truth)} mangled packets found, {len(sampled - truth)} others")
     holds(found == truth, f"missed {sorted(truth - found)}, invented {sorted(found - truth)}")
     holds(2 * len(sampled & truth) < len(truth), "a sample of one in ten found half of the packets or more")
+
+
+def click(directory: Path, truth: set[tuple[int, int]]) -> None:
+    """Find the mangled packets in the explorer and by an agent's calls."""
+    found = scene.clicks("redis", directory)
+    port = re.search(r"client_port (\d+)", found["record"])[1]
+    astray = [row for row in found["near"] if f"src_port {port} dst_port {WRONG_PORT} " in row]
+    holds(len(astray) == 1, f"{len(astray)} packets of the slowest request to the wrong port are in its neighbourhood: {found['near']}")
+    called = {(row["src_port"], int(row["tcp_seq"])) for row in found["found"]}
+    holds(called == truth, f"the agent missed {sorted(truth - called)}, invented {sorted(called - truth)}")
+    print(f"explorer:      {found['clicks']} clicks from the slow requests to a mangled packet")
+    print(f"agent:         {found['calls']} calls to {len(called & truth)} of {len(truth)} mangled packets, {len(called - truth)} others")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def run() -> None:
         subprocess.run(fill, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         asked = record_reads(place, database, options.seconds)
         compare(place / "rocksdb.loom", asked)
+        click(place / "rocksdb.loom")
 
 
 def record_reads(place: Path, database: list[str], seconds: int) -> list[dict]:
@@ -129,6 +130,23 @@ def compare(directory: Path, asked: list[dict]) -> None:
         times = f"{most / 1e6:7.2f} ms {p99_99 / 1e6:7.2f} ms"
         print(f"{back:4} s {count:14,} {times} {insertions:10,} {pages:11,} {took_ms:13.1f} ms")
     print(f"\n{sum(2 * len(one['answers']) for one in asked)} answers, all equal to a plain scan at the same position")
+
+
+def click(directory: Path) -> None:
+    """Find the pages for which slow reads wait in the explorer and by an agent's calls."""
+    found = scene.clicks("rocksdb", directory)
+    with scene.connect() as db:
+        slowest = "SELECT pid, ts_ns - latency_ns::BIGINT AS began FROM loom_top(getvariable('dir'), 'syscall', 'pread64', 1)"
+        added = "FROM loom_scan(getvariable('dir'), 'pagecache') WHERE op = 'add'"
+        db.execute(f"SET VARIABLE dir = '{directory}'")
+        near = "abs(ts_ns - began) <= 1_000_000 AND p.pid = s.pid"
+        ((pages,),) = db.execute(f"SELECT count(*) FROM (SELECT * {added}) AS p, ({slowest}) AS s WHERE {near}").fetchall()
+    shown = sum("pagecache" in row and " op add " in row for row in found["near"])
+    holds(0 < shown <= pages, f"{shown} insertions are shown at the start of the slowest read, {pages} are in the records")
+    (called,) = found["found"]
+    holds(2 * called["with_pages"] > called["slow"], f"only {called['with_pages']} of {called['slow']} slow reads began with an insertion")
+    print(f"\nexplorer: {found['clicks']} clicks to {shown} insertions within a millisecond of the start of the slowest read")
+    print(f"agent: {found['calls']} calls; {called['with_pages']} of the {called['slow']} slowest reads began with insertions")
 
 
 if __name__ == "__main__":

@@ -130,3 +130,42 @@ fn a_kill_keeps_what_was_stored_before_it() -> Result<()> {
     ensure!(stored(&dir)? == Some(rows + 1000));
     ingestd(["check".as_ref(), dir.as_os_str()]).map(drop)
 }
+
+// case SQL: COPY … TO
+#[test]
+fn a_statement_declares_look_ups_of_new_and_existing_fields_and_builds_them() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path().join("l.loom");
+    let mut session = Session::open(Version::V2)?;
+    let copy = |rows: u64, options: &str| {
+        format!(
+            "COPY (SELECT md5(n::VARCHAR) AS id, hash(n) AS key FROM range({rows}) AS made(n)) TO '{}' (FORMAT loom, SOURCE 's'{options})",
+            dir.display()
+        )
+    };
+    // Whether a question for one value reads few of the chunks.
+    let is_pruned = |session: &mut Session, condition: &str| -> Result<bool> {
+        let found = session.value(&format!(
+            "SELECT count(*) FROM loom_scan('{}', 's') WHERE {condition}",
+            dir.display()
+        ))?;
+        ensure!(found == "1", "{condition}: {found}");
+        let read = session.numbers(
+            "SELECT chunks_read, chunks_total FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1",
+        )?;
+        Ok(matches!(read[..], [read, total] if read * 2 < total))
+    };
+    let (by_id, by_key) = ("id = md5('777777')", "key = hash(777777::BIGINT)");
+    // The log has a look-up for each 32 MiB, and no other for its end.
+    session.query(&copy(1_200_000, ", LOOKUP 'id'"))?;
+    ensure!(is_pruned(&mut session, by_id)? && !is_pruned(&mut session, by_key)?);
+    // Another statement declares them for what is there, and leaves those that exist.
+    session.query(&copy(10, ", LOOKUP ('KEY')"))?;
+    ensure!(is_pruned(&mut session, by_id)? && is_pruned(&mut session, by_key)?);
+    // A daemon builds them itself.
+    std::fs::remove_dir_all(dir.join("lookups"))?;
+    let daemon = Daemon::start(&dir, "")?;
+    session.query(&copy(10, ", LOOKUP 'id'"))?;
+    ensure!(wait_until(|| is_pruned(&mut session, by_id))?);
+    daemon.stop()
+}

@@ -18,4 +18,5 @@ mod series;
 mod sessions;
 mod sql_page;
 mod tables;
+mod why;
 mod words;

@@ -1,7 +1,6 @@
 //! Questions for parts of texts read few chunks of a field with words, and answer as DuckDB does over a table of its own.
 
 use anyhow::{Result, ensure};
-use loom_tests::daemon::ingestd;
 use loom_tests::duckdb::{Session, Version};
 
 /// Lines of a log, some of them seldom and in the first half: in other cases, in other alphabets, and absent.
@@ -31,10 +30,8 @@ const UNPRUNED: &str = "body LIKE '%x86%'; body ILIKE '%S wI%'; NOT contains(bod
 fn directory(place: &tempfile::TempDir, session: &mut Session) -> Result<String> {
     let dir = place.path().join("logs.loom").display().to_string();
     session.query(&format!(
-        "COPY ({MADE}) TO '{dir}' (FORMAT loom, SOURCE 'logs', TS 't')"
+        "COPY ({MADE}) TO '{dir}' (FORMAT loom, SOURCE 'logs', TS 't', WORDS 'body')"
     ))?;
-    ingestd(["index", "add", &dir, "--source", "logs", "--words", "body"])?;
-    ingestd(["index", "rebuild", &dir])?;
     Ok(dir)
 }
 

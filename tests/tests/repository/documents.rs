@@ -7,6 +7,11 @@ use anyhow::{Context, Result, ensure};
 use ingestd::config::{KeyDefault, key_tables};
 use loom_tests::machine::root;
 
+/// What stands before the version in the names of packages.
+const PACKAGES: [&str; 3] = ["loom_duckdb-", "loom_", "loom-"];
+/// The version of every crate of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The pages with tables of keys, and the configuration table of the keys that do not name one.
 const KEYS: [(&str, &str); 4] = [
     ("ingestd/docs/operations.md", ""),
@@ -18,13 +23,8 @@ const KEYS: [(&str, &str); 4] = [
 // case Help: a link of a page
 #[test]
 fn no_link_and_no_anchor_of_a_page_is_dead() -> Result<()> {
-    let listed = Command::new("git")
-        .args(["ls-files", "*.md"])
-        .current_dir(root())
-        .output()?;
-    let listed = String::from_utf8(listed.stdout)?;
-    let pages: Vec<&str> = listed.lines().collect();
-    ensure!(pages.contains(&"README.md"), "{pages:?}");
+    let pages = pages()?;
+    ensure!(pages.iter().any(|page| page == "README.md"), "{pages:?}");
     let checked = Command::new("python3")
         .arg("ingestd/packaging/pages.py")
         .args(pages)
@@ -37,6 +37,42 @@ fn no_link_and_no_anchor_of_a_page_is_dead() -> Result<()> {
         String::from_utf8_lossy(&checked.stderr)
     );
     Ok(())
+}
+
+#[test]
+fn pages_and_changes_name_this_version() -> Result<()> {
+    let changes = std::fs::read_to_string(root().join("engine/CHANGELOG.md"))?;
+    let newest = changes.lines().find_map(|line| line.strip_prefix("## "));
+    assert_eq!(newest, Some(VERSION));
+    let mut named = 0;
+    for page in pages()? {
+        let text = std::fs::read_to_string(root().join(&page))?;
+        for version in PACKAGES
+            .into_iter()
+            .flat_map(|name| text.split(name).skip(1))
+        {
+            if version.starts_with(|first: char| first.is_ascii_digit()) {
+                ensure!(
+                    version.starts_with(VERSION),
+                    "{page}: {version:.20} is not {VERSION}"
+                );
+                named += 1;
+            }
+        }
+    }
+    ensure!(named > 0, "no page names a package");
+    Ok(())
+}
+
+fn pages() -> Result<Vec<String>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "*.md"])
+        .current_dir(root())
+        .output()?;
+    Ok(String::from_utf8(listed.stdout)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 // case Help: a key of the configuration

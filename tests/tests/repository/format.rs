@@ -65,7 +65,7 @@ field = [{ name = "c", type = "u32" }, { name = "l", type = "utf8" }, { name = "
 "#;
 
 /// Each must occur in the directory, so that the decoder has met every part of the page.
-const MET: [&str; 20] = [
+const MET: [&str; 21] = [
     "anchors",
     "directories",
     "encoding 0",
@@ -81,6 +81,7 @@ const MET: [&str; 20] = [
     "raw units",
     "row groups",
     "segments with zones",
+    "shared strings",
     "streams that stand alone",
     "strings as they are",
     "strings in a frame",

@@ -10,7 +10,7 @@ const TEXTS = /^(char\[|utf8)/;
 
 let held = { key: null, fields: [] };
 
-/** Returns the fields of a source: [{ name, type, labelled, isCode, groups }]. `type` is that of the log, such as `u8`. */
+/** Returns the fields of a source: [{ name, type, labelled, isCode, isFew, groups }]. `type` is that of the log, such as `u8`; `isFew` says that it has few values. */
 export async function fieldsOf(dir, source, signal) {
   const key = JSON.stringify([dir, source.name, source.fields]);
   if (held.key === key) return held.fields;
@@ -31,7 +31,8 @@ function field(name, type, shown) {
   const labelled = /^[ui]\d+$/.test(type) && !/INT/.test(shown);
   const isSmall = /^[ui](8|16)$/.test(type);
   const isCode = labelled || type === "bool" || (isSmall && !UNIT.test(name));
-  return { name, type, labelled, isCode, groups: isCode || TEXTS.test(type) || (/^[ui]32$/.test(type) && !UNIT.test(name)) };
+  const isFew = type === "bool" || /^[ui]8$/.test(type) || (labelled && isSmall);
+  return { name, type, labelled, isCode, isFew, groups: isCode || TEXTS.test(type) || (/^[ui]32$/.test(type) && !UNIT.test(name)) };
 }
 
 const values = new Map();

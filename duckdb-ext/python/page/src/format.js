@@ -33,14 +33,20 @@ export function short(value) {
   return `${digits(value / size)}${unit && ` ${unit}`}`;
 }
 
+/** Writes a rate under a title that says "per second". */
+export const perSecond = (rate) => `${short(rate)}/s`;
+
 /** Writes a rate per second, or per longer unit if it is small. */
 export function perTime(rate) {
   const [unit, seconds] = RATES.find(([, seconds]) => rate * seconds >= 0.1) ?? (rate > 0 ? RATES.at(-1) : RATES[0]);
   return `${short(rate * seconds)}/${unit}`;
 }
 
+export const percent = (share) => `${share > 0 && share < 0.001 ? "< 0.1" : Number((share * 100).toPrecision(share < 0.1 ? 2 : 3))} %`;
 export const whole = (value) => Number(value).toLocaleString("en-US");
-export const plural = (records) => `${whole(records)} ${Number(records) === 1 ? "record" : "records"}`;
+/** A count of things whose plural has an s. */
+export const several = (count, thing) => `${whole(count)} ${thing}${Number(count) === 1 ? "" : "s"}`;
+export const plural = (records) => several(records, "record");
 
 const parts = (options) => {
   const of = (timeZone) => new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...options, timeZone });

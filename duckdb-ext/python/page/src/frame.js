@@ -62,7 +62,7 @@ export class Frame {
     for (const value of ticks) {
       const y = Math.round(this.y(value)) + 0.5;
       line(context, MARGIN.left, y, this.right, y);
-      context.fillText(label(value), MARGIN.left - 8, y);
+      context.fillText(fitted(context, label(value), MARGIN.left - 12), MARGIN.left - 8, y);
     }
     const times = timeTicks(this.span, Math.max(2, Math.floor((this.right - MARGIN.left) / 110)));
     const step = times.length > 1 ? times[1] - times[0] : this.span.to - this.span.from;
@@ -112,16 +112,29 @@ export class Frame {
     context.fillText(text, MARGIN.left + width / 2, MARGIN.top + 6);
   }
 
+  /** The heights that a selection covers, [[top, bottom]]: that of its values, or those of its groups, where bands side by side are one. */
+  covered({ vMin, vMax, groups }) {
+    if (this.bands && groups) {
+      const runs = [];
+      for (const { top, bottom } of this.bands.filter(({ group }) => groups.includes(group))) {
+        if (runs.length && top - runs.at(-1)[1] < 1) runs.at(-1)[1] = bottom;
+        else runs.push([top, bottom]);
+      }
+      return runs;
+    }
+    const values = vMin !== undefined && this.values;
+    const at = (value, edge) => (values && value !== null ? this.y(Math.max(value, this.y.domain()[0])) : edge);
+    return [[at(vMax, MARGIN.top), at(vMin, this.bottom)]];
+  }
+
   /** Draws the selection, the crosshair unless `us` is null, and a cell { x, y, width, height, text }. A value bound of null is the edge of the picture. */
   overlay(box, us, cell = null) {
     const context = fit(this.over, this.width, this.height);
     if (box) {
       const [left, right] = [this.x(box.from), this.x(box.to)].map((x) => Math.min(Math.max(x, MARGIN.left), this.right));
-      const values = box.vMin !== undefined && this.values;
-      const at = (value, edge) => (values && value !== null ? this.y(Math.max(value, this.y.domain()[0])) : edge);
-      const [top, bottom] = [at(box.vMax, MARGIN.top), at(box.vMin, this.bottom)];
-      const [y, height] = [Math.max(top, MARGIN.top), Math.min(bottom, this.bottom) - Math.max(top, MARGIN.top)];
-      if (right > MARGIN.left && left < this.right && height > 0) {
+      for (const [top, bottom] of this.covered(box)) {
+        const [y, height] = [Math.max(top, MARGIN.top), Math.min(bottom, this.bottom) - Math.max(top, MARGIN.top)];
+        if (right <= MARGIN.left || left >= this.right || height <= 0) continue;
         context.fillStyle = colour("select-wash");
         context.strokeStyle = colour("select");
         context.lineWidth = 1.5;
@@ -190,6 +203,14 @@ export class Frame {
     });
     this.over.addEventListener("pointerleave", () => start || hover(null, null));
   }
+}
+
+/** A text, shortened if it is wider than some pixels. */
+function fitted(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let kept = Math.min(text.length, width);
+  while (kept > 1 && context.measureText(`${text.slice(0, kept)}…`).width > width) kept -= 1;
+  return `${text.slice(0, kept)}…`;
 }
 
 export function line(context, x1, y1, x2, y2) {

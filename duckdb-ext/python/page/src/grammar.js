@@ -53,6 +53,14 @@ const hasOr = (condition) => {
 /** Joins conditions into a filter. */
 export const joined = (parts) => (parts.length < 2 ? (parts[0] ?? "") : parts.map((part) => (hasOr(part) ? `(${part})` : part)).join(" AND "));
 
+/** The words, numbers and signs of a condition. */
+export const wordsIn = (condition) => new Set(tokens(condition).map(({ text }) => text));
+
+const unquoted = (name) => (name.startsWith('"') ? name.slice(1, -1).replaceAll('""', '"') : name);
+
+/** The names of the fields in a condition. */
+export const fieldsIn = (condition) => tokens(condition).filter(({ kind, text }) => kind === "field" && text.toLowerCase() !== "like").map(({ text }) => unquoted(text));
+
 /** Writes the name of a field, in quotes if the grammar needs them. */
 export const fieldName = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) && !KEYWORDS.includes(name.toLowerCase()) ? name : `"${name.replaceAll('"', '""')}"`);
 
@@ -83,8 +91,7 @@ export function expected(given) {
     else if (kind === "not") what = what === "operator" ? "operator" : "field";
     else if (["text", "number", "true", "false", "null"].includes(kind)) what = "joint";
   }
-  const name = field?.startsWith('"') ? field.slice(1, -1).replaceAll('""', '"') : field;
-  return { what, field: name, prefix: typing?.text ?? "", from: typing?.from ?? given.length };
+  return { what, field: field && unquoted(field), prefix: typing?.text ?? "", from: typing?.from ?? given.length };
 }
 
 /** The texts that complete what is expected; `values` are the literals of its field. */

@@ -1,6 +1,6 @@
 // Records of a source in groups by a field: the ten largest and the rest, as rates or quantiles over time, and as bands of a picture.
 
-import { fieldName, joined } from "./grammar.js";
+import { fieldName, joined, wordsIn } from "./grammar.js";
 import { hasValue, literalOf } from "./fields.js";
 import { number } from "./api.js";
 import { colour, MARGIN } from "./frame.js";
@@ -74,6 +74,14 @@ export function conditionOf({ field, groups }, chosen) {
   return hasNull ? `NOT (${any(left)})` : `${fieldName(field.name)} IS NULL OR NOT (${any(left)})`;
 }
 
+/** The groups for which a condition of `conditionOf` holds; the address may have it, and a filter may have changed the groups since. */
+export function chosenOf({ field, groups }, where) {
+  const [isNull, words] = [hasValue(field, null), wordsIn(where)];
+  const leavesOut = where.startsWith("NOT (") || where.startsWith(`${isNull} OR NOT (`);
+  const isChosen = ({ value, rest }) => (rest ? leavesOut : value === null ? where.startsWith(isNull) || (!leavesOut && where.endsWith(isNull)) : words.has(literalOf(field, value)) !== leavesOut);
+  return groups.filter(isChosen);
+}
+
 /** The condition of one group, for the filter. */
 export const groupCondition = (grouped, group) => (group.rest ? conditionOf(grouped, [group]) : hasValue(grouped.field, group.value));
 
@@ -90,7 +98,7 @@ export function drawBands(frame, context, { groups, width }, also, losses) {
   frame.bands = groups.map((group, order) => ({ group, top: MARGIN.top + order * height, bottom: MARGIN.top + (order + 1) * height }));
   const middle = new Map(frame.bands.map(({ group, top, bottom }) => [group, (top + bottom) / 2]));
   frame.y = (group) => middle.get(group);
-  frame.grid(context, groups, ({ name }) => (name.length > 10 ? `${name.slice(0, 9)}…` : name));
+  frame.grid(context, groups, ({ name }) => name);
   context.save();
   context.beginPath();
   context.rect(MARGIN.left, MARGIN.top, frame.right - MARGIN.left, frame.bottom - MARGIN.top);

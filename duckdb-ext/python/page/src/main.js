@@ -21,6 +21,8 @@ import { startTheme } from "./theme.js";
 import { look } from "./world.js";
 
 const REFRESH_MS = 2000;
+/** An interaction uses what is known of the directory for this long. */
+const KNOWN_MS = 2 * REFRESH_MS;
 const WINDOWS = [[60, "1 min"], [300, "5 min"], [3600, "1 h"], [0, "All"]];
 const SPAN_MIN_US = 1000;
 const ALL_MIN_US = 1e6;
@@ -33,11 +35,17 @@ const selection = new Selection(by("selection"), { clear: clearSelection, zoom: 
 const near = new Near(by("near"), {
   close: () => state.at && (setAt(null), showNear()),
   width: (width) => (Object.assign(state, { width }), writeAddress(), showNear()),
+  side: (side) => (setAt({ ...state.at, side }), showNear()),
 });
 const table = new Alerts(by("alerts"));
 
 const filterBox = new FilterBox(by("filter"), {
-  check: (filter) => query(sql.check(state.dir, state.source, filter)),
+  // The source may change before the answer comes.
+  async check(filter) {
+    const key = filterKey(filter);
+    await query(sql.check(state.dir, state.source, filter));
+    checked = key;
+  },
   apply: (filter) => change({ filter }),
   values: (name) => valuesOf(state.dir, state.source, fields.find((field) => field.name === name)),
 });
@@ -58,8 +66,12 @@ let names = new Map(); // of the directories that the server reads
 let chooser = null;
 let pinned = []; // the directories whose records the server may pin
 let world = null;
+let looked = 0; // when `world` was queried
+let due = 0; // when it is queried again
 let fields = []; // of the chosen source
 let drawn = null; // the answers that the pictures show, with the key of their queries
+let answers = new Map(); // those that the pictures show, by their SQL
+let answered = 0; // when the oldest of them was queried
 let checked = null; // the filter that the server accepted, with its source
 let misled = null; // a message about names in the address that do not exist
 let brushing = false;
@@ -75,6 +87,8 @@ function windowOf() {
   if (state.last === 0) return { from: Math.min(from, to - ALL_MIN_US), to };
   return { from: newest - state.last * 1e6, to: newest };
 }
+
+const filterKey = (filter) => JSON.stringify([state.dir, state.source, filter]);
 
 /** Completes the state, and replaces names that the directory does not have; a selection in these is dropped. */
 function settle() {
@@ -96,7 +110,7 @@ function settle() {
 async function settleFields(signal) {
   const source = world.sources.find(({ name }) => name === state.source);
   fields = source && !isSeries(source.name) ? await fieldsOf(state.dir, source, signal) : [];
-  const key = JSON.stringify([state.dir, state.source, state.filter]);
+  const key = filterKey(state.filter);
   if (state.filter !== "" && key !== checked) {
     const { error } = await ask(sql.check(state.dir, state.source, state.filter), signal);
     if (error) {
@@ -119,7 +133,9 @@ function mislead(what) {
   Object.assign(state, { selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
-async function ask(text, signal) {
+/** Queries; an answer in `answered` counts. */
+async function ask(text, signal, answered = null) {
+  if (answered?.has(text)) return answered.get(text);
   try {
     return { sql: text, ...(await query(text, signal)) };
   } catch (error) {
@@ -128,19 +144,26 @@ async function ask(text, signal) {
   }
 }
 
-/** Queries and draws everything. A later call cancels an earlier one; a drag of the pointer continues. */
-async function refresh() {
+/**
+ * Queries and draws everything. A later call cancels an earlier one; a drag of the pointer continues. With `known`, the state of the directory is not
+ * queried again if it is recent, and neither is a picture that has the answer: a window that follows the newest record moves with the next tick.
+ */
+async function refresh(known = false) {
   clearTimeout(timer);
   asked?.abort();
   const { signal } = (asked = new AbortController());
   const began = performance.now();
   try {
-    world = await look(state.dir, signal);
+    if (!known || !world?.span || began - looked > KNOWN_MS) {
+      due = began + REFRESH_MS;
+      world = await look(state.dir, signal);
+      looked = began;
+    }
     settle();
     await settleFields(signal);
     if (world.span === null) showEmpty(world);
     else showOnly("main");
-    if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal);
+    if (world.span !== null && (following() || drawn === null || drawn.key !== pictureKey())) await askPictures(signal, known && mayShowAgain(began) ? answers : null);
     showHeader(world, misled, fields);
     chooser.show();
   } catch (error) {
@@ -153,7 +176,7 @@ async function refresh() {
     }
   }
   document.documentElement.dataset.refreshes = String(++refreshes);
-  if (!signal.aborted) timer = setTimeout(tick, Math.max(REFRESH_MS - (performance.now() - began), 250));
+  if (!signal.aborted) timer = setTimeout(tick, Math.max(due - performance.now(), 250));
 }
 
 function tick() {
@@ -161,15 +184,21 @@ function tick() {
   else refresh();
 }
 
+/** Whether the answers are recent, or about directories to which nobody writes. */
+const mayShowAgain = (now) => now - answered < KNOWN_MS || !(world.alive || beside.shown?.world.alive);
+
 const pictureKey = () => JSON.stringify([state.dir, state.source, state.index, state.span, state.filter, state.group, state.compare, state.find, state.split]);
 
-async function askPictures(signal) {
+async function askPictures(signal, known) {
   const { dir, source, index, compare } = state;
+  const began = performance.now();
   const span = windowOf();
   const key = pictureKey();
-  const [own, other] = await Promise.all([askWindow({ dir, world, span, live: world.alive }, signal), compare && askBeside(compare, span, signal)]);
+  const [own, other] = await Promise.all([askWindow({ dir, world, span, live: world.alive }, signal, known), compare && askBeside(compare, span, signal, known)]);
   if (brushing) return;
   drawn = { key, ...own };
+  answers = new Map([...Object.values(own), ...Object.values(other ?? {})].filter((each) => each?.sql && !each.error).map((answer) => [answer.sql, answer]));
+  if (!known) answered = began;
   own.order({});
   if (other) {
     const [one, two] = compare.dir === null ? [] : [names.get(dir), names.get(compare.dir)];
@@ -189,12 +218,12 @@ async function askPictures(signal) {
 }
 
 /** The answers about the window to compare with; null if its directory cannot be read. */
-async function askBeside(compare, span, signal) {
+async function askBeside(compare, span, signal, answered) {
   const dir = compare.dir ?? state.dir;
   try {
     const known = dir === state.dir ? world : await look(dir, signal);
     const other = windowBeside(compare, span, known.span?.newest ?? span.to);
-    return await askWindow({ dir, world: known, span: other, live: known.alive && compare.when !== "before" }, signal);
+    return await askWindow({ dir, world: known, span: other, live: known.alive && compare.when !== "before" }, signal, answered);
   } catch (error) {
     if (signal.aborted || error instanceof Unreachable) throw error;
     misled = `There is nothing to compare with: ${error.message}`;
@@ -202,23 +231,25 @@ async function askBeside(compare, span, signal) {
   }
 }
 
-/** All answers about a window of a directory. */
-async function askWindow({ dir, world, span, live }, signal) {
+/** All answers about a window of a directory; those in `answered` are not asked again. */
+async function askWindow({ dir, world, span, live }, signal, answered) {
   const { source, index, filter } = state;
   const names = world.sources.filter(({ first_ts }) => first_ts !== null).map(({ name }) => name);
   const code = fields.find((field) => index !== null && field.isCode && field.name === world.field(source, index)) ?? null;
   const group = fields.find((field) => field.name === state.group) ?? null;
   const width = widthOf(span);
+  const asked = (text) => ask(text, signal, answered);
   const none = { sql: "", rows: [] };
-  const [rate, losses, alerts, pins, quantiles, heat, bands, grouped] = await Promise.all([
-    names.length === 0 ? none : ask(sql.rate(dir, names, span, live, { [source]: filter }), signal),
-    ask(sql.losses(dir, span), signal),
-    world.alerts ? ask(sql.alerts(dir, span), signal) : none,
-    ask(sql.pins(dir, span), signal),
-    index === null || code ? null : ask(sql.quantiles(dir, source, index, span, live, filter), signal),
-    index === null || code ? null : ask(sql.heat(dir, source, index, span, live, filter), signal),
-    code && ask(sql.groups(dir, source, span, code.name, { width, index, value: null, filter }), signal),
-    group && ask(sql.groups(dir, source, span, group.name, { width, index, value: index === null || code ? null : world.field(source, index), filter }), signal),
+  // The server runs a few queries at once, so those that take the longest begin.
+  const [grouped, bands, heat, quantiles, rate, losses, alerts, pins] = await Promise.all([
+    group && asked(sql.groups(dir, source, span, group, { width, index, value: index === null || code ? null : world.field(source, index), filter })),
+    code && asked(sql.groups(dir, source, span, code, { width, index, value: null, filter })),
+    index === null || code ? null : asked(sql.heat(dir, source, index, span, live, filter)),
+    index === null || code ? null : asked(sql.quantiles(dir, source, index, span, live, filter)),
+    names.length === 0 ? none : asked(sql.rate(dir, names, span, live, { [source]: filter })),
+    asked(sql.losses(dir, span)),
+    world.alerts ? asked(sql.alerts(dir, span)) : none,
+    asked(sql.pins(dir, span)),
   ]);
   if (heat) heat.cells = heat.rows.map((cell) => ({ ...cell, lower: number(cell.lower), upper: number(cell.upper) }));
   const rates = ratesOf({ rows: rate.rows, span, held: world.span ?? span, live });
@@ -241,7 +272,7 @@ function change(changes) {
   misled = null;
   writeAddress(step);
   selection.show(world);
-  refresh();
+  refresh(true);
 }
 
 function chooseSource(source) {
@@ -263,14 +294,19 @@ function goLive() {
   change({ span: null, selection: null, rows: null, zoomed: false });
 }
 
-/** Changes the window from the one that is shown; at most to the span of the records and as long again around it. */
+/** Changes the window; at most to the span of the records and as long again around it, and there as far as it goes. */
 function shift(to) {
   if (drawn === null || world?.span == null) return;
-  const next = to(drawn.span);
+  const before = state.span ?? drawn.span;
+  const next = to(before);
   const long = Math.max(world.span.to - world.span.from, ALL_MIN_US);
-  if (next.to - next.from < SPAN_MIN_US || next.from < world.span.from - long || next.to > world.span.to + long) return;
+  const [least, most] = [world.span.from - long, world.span.to + long];
+  const back = Math.max(least - next.from, 0) - Math.max(next.to - most, 0);
+  const span = { from: Math.round(next.from + back), to: Math.round(next.to + back) };
+  const isSame = span.from === before.from && span.to === before.to;
+  if (isSame || span.to - span.from < SPAN_MIN_US || span.from < least || span.to > most) return;
   release("rate", "quantiles", "heat");
-  change({ span: { from: Math.round(next.from), to: Math.round(next.to) }, zoomed: true });
+  change({ span, zoomed: true });
 }
 
 function zoomToSelection() {
@@ -279,8 +315,8 @@ function zoomToSelection() {
 }
 
 function openRow(source, row) {
-  setAt({ source, ns: String(row.ts_ns), addr: String(row.addr) });
-  showNear();
+  setAt({ source, ns: String(row.ts_ns), addr: String(row.addr), side: null });
+  showNear(row);
 }
 
 function setAt(at) {
@@ -288,10 +324,10 @@ function setAt(at) {
   writeAddress();
 }
 
-/** Shows or closes the neighbourhood of a record. */
-function showNear() {
+/** Shows or closes the neighbourhood of a record, whose `row` the list has. */
+function showNear(row = null) {
   const names = world.sources.filter(({ first_ts, name }) => first_ts !== null && !name.startsWith("metrics/")).map(({ name }) => name);
-  if (state.at && names.includes(state.at.source)) near.show(state.dir, state.at, state.width, names);
+  if (state.at && names.includes(state.at.source)) near.show(state.dir, state.at, state.width, names, row);
   else by("near").close();
 }
 
@@ -351,6 +387,7 @@ const release = (...names) => pictures.release(...names);
 
 /** Shows the selection while it is dragged, and then takes it. */
 function brushed(frame, values, box, done) {
+  if (drawn === null) return;
   brushing = !done;
   const chosen = chosenBy(frame, box, values);
   if (!done) return pictures.drawOverlays(chosen);
@@ -425,6 +462,7 @@ function start() {
 
 /** Shows the state of the address. */
 async function restore() {
+  const before = state.dir;
   readAddress();
   misled = null;
   const [first, ...others] = [...by("dir").options].map(({ value }) => value);
@@ -444,6 +482,7 @@ async function restore() {
   }
   by("dir").value = state.dir;
   drawn = null;
+  if (state.dir !== before) world = null;
   await refresh();
   if (world) selection.show(world), showNear();
 }

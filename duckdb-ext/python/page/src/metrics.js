@@ -1,8 +1,8 @@
 // The metrics of a source of series: a picture for each, counters as rates, with a line for all series or for each value of a label.
 
 import { number, query } from "./api.js";
-import { key, make, SqlDrawer } from "./dom.js";
-import { perTime, short, valueFormat, whole } from "./format.js";
+import { key, make, options, SqlDrawer } from "./dom.js";
+import { perSecond, short, valueFormat, whole } from "./format.js";
 import { Frame } from "./frame.js";
 import { widthOf } from "./groups.js";
 import { drawLines, seriesColour } from "./lines.js";
@@ -52,9 +52,8 @@ export class Metrics {
     if (document.activeElement !== this.find) this.find.value = find;
     const [{ rows: metrics }, { rows: labels }] = await Promise.all([query(sql.metrics(dir, source), signal), query(sql.seriesLabels(dir, source), signal)]);
     if (signal.aborted) return;
-    const options = ["", ...labels.filter(({ values }) => Number(values) > 1).map(({ label }) => label)];
-    this.split.replaceChildren(...options.map((label) => make("option", { value: label }, label || "nothing")));
-    this.split.value = options.includes(split) ? split : "";
+    const several = labels.filter(({ values }) => Number(values) > 1).map(({ label }) => label);
+    options(this.split, [["", "nothing"], ...several.map((label) => [label, label])], several.includes(split) ? split : "");
     const chosen = metrics.filter(({ metric }) => metric.toLowerCase().includes(find.toLowerCase()));
     const shown = chosen.slice(0, this.most);
     this.said.textContent = `${whole(chosen.length)} of ${whole(metrics.length)} metrics${shown.length < chosen.length ? `, the first ${shown.length} are shown` : ""}`;
@@ -93,7 +92,7 @@ export class Metrics {
     try {
       const { rows } = await query(text, signal);
       if (signal.aborted) return;
-      Object.assign(picture, { error: null, lines: linesOf(rows), span, losses, write: isCounter ? (value) => (value < 0.1 && UNIT.test(metric.replace(COUNTER, "")) ? short(value) : perTime(value)) : formatOf(metric) });
+      Object.assign(picture, { error: null, lines: linesOf(rows), span, losses, write: isCounter ? perSecond : formatOf(metric) });
     } catch (error) {
       if (signal.aborted) return;
       Object.assign(picture, { error: error.message, lines: [], span, losses, write: short });

@@ -6,9 +6,9 @@
 
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
-import { perTime, places, plural, short, valueFormat, when, whole } from "./format.js";
+import { perSecond, places, plural, short, valueFormat, when, whole } from "./format.js";
 import { colour, Frame } from "./frame.js";
-import { drawBands, groupCondition } from "./groups.js";
+import { chosenOf, drawBands, groupCondition } from "./groups.js";
 import { drawHeat, ramp } from "./heat.js";
 import { drawLines, seriesColour } from "./lines.js";
 import { number } from "./api.js";
@@ -174,12 +174,17 @@ export class Pictures {
   }
 
   drawOverlays(box = state.selection) {
-    const only = (frame) => (frame === this.all.heat.frame ? box : box && { from: box.from, to: box.to });
+    const only = (frame) => (frame === this.all.heat.frame ? box && { ...box, groups: this.chosenGroups(box) } : box && { from: box.from, to: box.to });
     for (const { figure, frame } of Object.values(this.all)) {
       if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame ? this.pointed() : null);
     }
     this.overlaid(box, this.hovered?.us ?? null);
     this.drawLegends();
+  }
+
+  /** The groups whose bands a selection covers; null if it covers them all. */
+  chosenGroups({ where }) {
+    return where && this.shown.bands ? chosenOf(this.shown.bands.of, where) : null;
   }
 
   drawLegends() {
@@ -189,10 +194,10 @@ export class Pictures {
       const value = us === null ? this.shown.rates.mean(name) : this.shown.rates.at(name, us);
       const button = make("button", { type: "button", onclick: () => this.choose.source(name) });
       button.setAttribute("aria-pressed", String(name === state.source));
-      button.append(key(seriesColour(this.orderOf(name)), name, " ", make("b", {}, value === undefined ? "–" : perTime(value))));
+      button.append(key(seriesColour(this.orderOf(name)), name, " ", make("b", {}, value === undefined ? "–" : perSecond(value))));
       return button;
     });
-    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perTime) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), at && make("span", {}, at)]);
+    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perSecond) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), at && make("span", {}, at)]);
     const hint = this.follows || state.selection ? "" : "drag to read the records behind an area";
     const bar = make("i", { className: "ramp" });
     bar.style.background = ramp();

@@ -1,12 +1,19 @@
-// The panel below the pictures: the number of records in the selection, the other sources in its time, its records, and why they differ.
+// The panel below the pictures: the number of records in the selection, the other sources in its time, its records, why they differ, and the flame
+// graph of its time.
 
 import { keep, query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
 import { duration, fromTo, perTime, places, plural, valueFormat, when, whole } from "./format.js";
+import { Flame, PROFILE } from "./flame.js";
 import { Records } from "./records.js";
 import * as sql from "./sql.js";
 import { state } from "./state.js";
 import { Why } from "./why.js";
+
+/** The columns that the lists of all sources have. */
+const LISTED = ["ts", "ts_ns", "addr"];
+/** The most letters of the chosen values in the title. */
+const WHERE_MOST = 60;
 
 export class Selection {
   /**
@@ -36,8 +43,9 @@ export class Selection {
     this.records = new Records({ sort: actions.sort, open: (row) => actions.open(this.listed, row) });
     this.foot = make("p", { className: "foot" });
     this.why = new Why({ filter: actions.filter, list: actions.list });
-    const body = make("div", { className: "body" }, make("div", { className: "records" }, this.records.element, this.foot), this.why.element);
-    section.append(this.title, this.drawer.drawer, this.kept, this.around, body);
+    this.flame = new Flame();
+    this.body = make("div", { className: "body" }, make("div", { className: "records" }, this.records.element, this.foot), this.why.element);
+    section.append(this.title, this.drawer.drawer, this.kept, this.around, this.body, this.flame.element);
   }
 
   /** Queries and shows the selection; `world` is the state of the directory. A later call cancels an earlier one. */
@@ -60,6 +68,7 @@ export class Selection {
     if (time !== this.time) this.say("");
     this.time = time;
     if (gone === "all") {
+      this.flame.element.hidden = true;
       this.count.textContent = "Removed";
       this.around.replaceChildren();
       this.records.clear();
@@ -91,11 +100,19 @@ export class Selection {
       (answer) => this.others(answer.rows, selection),
       (error) => this.around.replaceChildren(error.message),
     );
+    // These may take longer than the list, so they wait for that.
+    const explained = rows.then(() => {
+      if (asked.signal.aborted) return undefined;
+      // The samples of a profile are numbers of stacks, so its graph is above them.
+      this.body[listed === PROFILE ? "before" : "after"](this.flame.element);
+      const question = { dir, source, index: selection.index ?? null, selection, filter, world, signal: asked.signal };
+      return Promise.all([this.why.show(question), this.flame.show(question)]);
+    });
     await Promise.all([rows, total, near]);
     if (asked.signal.aborted) return;
     this.section.dataset.state = "shown";
-    // It may take longer than the list, so it waits for that.
-    await this.why.show({ dir, source, index: selection.index ?? null, selection, filter, world, signal: asked.signal });
+    // The other rows take the longest to draw, and most are out of view.
+    await explained.finally(() => asked.signal.aborted || this.records.fill());
   }
 
   /** Pins the time of the selection. */
@@ -126,9 +143,12 @@ export class Selection {
     this.records.focus();
   }
 
-  /** The order of the rows: as chosen, or the greatest values of the index first; for a source whose index is not shown, by time. */
+  /** The order of the rows: as chosen, if the address does not choose a column that is not there, or the greatest values of the index first; for a source whose index is not shown, by time. */
   order(world, listed) {
-    if (state.sort) return state.sort;
+    // The fields of Loom's own sources are not known here.
+    const fields = world.sources.find(({ name }) => name === listed)?.fields;
+    const isThere = (column) => fields === undefined || LISTED.includes(column) || `, ${fields}`.includes(`, ${column} `);
+    if (state.sort && isThere(state.sort.column)) return state.sort;
     const own = listed === state.source && state.index !== null;
     return own ? { column: world.field(listed, state.index), down: true } : { column: "ts_ns", down: false };
   }
@@ -143,6 +163,8 @@ export class Selection {
       const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;
       parts.push(`${chosen.index} ${range}`);
     }
+    if (chosen.where) parts.push(chosen.where.length > WHERE_MOST ? `${chosen.where.slice(0, WHERE_MOST)}…` : chosen.where);
+    this.what.title = chosen.where ?? "";
     if (listed === state.source && state.filter !== "") parts.push(state.filter);
     this.what.textContent = parts.join("  ·  ");
   }

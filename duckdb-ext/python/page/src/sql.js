@@ -43,7 +43,7 @@ export const check = (dir, source, filter) => `SELECT 1 FROM loom_scan(${text(di
 
 /** The most frequent values of a field in the newest records. */
 export const values = (dir, source, field) =>
-  `SELECT ${name(field)} AS value\nFROM loom_tail(${text(dir)}, ${text(source)}, ${VALUES_OF})\nWHERE value IS NOT NULL\nGROUP BY value\nORDER BY count(*) DESC, value LIMIT ${VALUES_MOST}`;
+  `SELECT ${name(field)} AS value\nFROM loom_tail(${text(dir)}, ${text(source)}, ${VALUES_OF})\nWHERE ${name(field)} IS NOT NULL\nGROUP BY ALL\nORDER BY count(*) DESC, 1 LIMIT ${VALUES_MOST}`;
 
 /** The rates of sources; `filters` has the filter of some. */
 export const rate = (dir, sources, span, live, filters = {}) =>
@@ -67,15 +67,21 @@ export const heat = (dir, source, index, span, live, filter) =>
 
 /**
  * The records of a window in groups by a field, the ten largest and the rest: their number in buckets of `width` microseconds, and the p99 of
- * `value`. `index` limits them to those of an index.
+ * `value`. `index` limits them to those of an index. One scan gives all groups of a field with few values; the groups of another field may not fit into memory.
  */
 export const groups = (dir, source, span, field, { width, index, value, filter }) => {
   const scanned = `loom_scan(${text(dir)}, ${text(source)}, ${window_(span)}${index === null ? "" : `, index := ${text(index)}`}${where(filter)})`;
-  const p99 = value === null ? "NULL" : `loom_bins_quantile(loom_bins(${name(value)}), 0.99)`;
+  const [key, bucket] = [name(field.name), `ts_ns // ${width * 1000} * ${width} AS bucket`];
+  const p99 = (bins) => `${value === null ? "NULL" : `loom_bins_quantile(${bins}, 0.99)`} AS p99`;
+  const bins = value === null ? "" : `loom_bins(record.${name(value)})`;
+  const largest = (key, from, count) =>
+    `largest AS MATERIALIZED (\n    SELECT ${key} AS value, true AS found\n    FROM ${from}\n    GROUP BY ALL ORDER BY ${count} DESC, 1 LIMIT ${GROUPS}\n)`;
+  const grouped = (from, key) => `FROM ${from} AS record\nLEFT JOIN largest ON record.${key} IS NOT DISTINCT FROM largest.value\nGROUP BY ALL`;
+  const found = "largest.value::VARCHAR AS value, largest.found IS NULL AS rest";
+  if (!field.isFew) return `WITH ${largest(key, scanned, "count(*)")}\nSELECT ${bucket}, ${found}, count(*) AS count,\n    ${p99(bins)}\n${grouped(scanned, key)}`;
   return (
-    `WITH largest AS MATERIALIZED (\n    SELECT ${name(field)} AS value, true AS found\n    FROM ${scanned}\n    GROUP BY value ORDER BY count(*) DESC, value LIMIT ${GROUPS}\n)\n` +
-    `SELECT ts_ns // ${width * 1000} * ${width} AS bucket, largest.value::VARCHAR AS value, found IS NULL AS rest, count(*) AS count,\n    ${p99} AS p99\n` +
-    `FROM ${scanned} AS record\nLEFT JOIN largest ON record.${name(field)} IS NOT DISTINCT FROM largest.value\nGROUP BY ALL`
+    `WITH cells AS MATERIALIZED (\n    SELECT ${bucket}, ${key} AS value, count(*) AS records${bins && `, ${bins} AS bins`}\n    FROM ${scanned} AS record\n    GROUP BY ALL\n), ` +
+    `${largest("value", "cells", "sum(records)")}\nSELECT bucket, ${found}, sum(records)::BIGINT AS count,\n    ${p99("loom_bins_merge(bins)")}\n${grouped("cells", "value")}`
   );
 };
 
@@ -120,6 +126,17 @@ export const why = (dir, source, index, { from, to, vMin, vMax, where: chosen },
   );
 };
 
+const STACKS = 5000;
+
+/** The numbers of samples of a profile in a window. */
+export const samples = (dir, span, filter) =>
+  `SELECT count(*) FILTER (off_ns IS NULL) AS on_cpu, count(off_ns) AS off_cpu\nFROM loom_scan(${text(dir)}, 'profile', ${window_(span)}${where(filter)})`;
+
+/** The folded stacks of the samples in a window, the largest if they are many; `total` and `stacks` are of all. */
+export const flame = (dir, span, filter, offCpu) =>
+  `SELECT stack, count, (sum(count) OVER ())::BIGINT AS total, count(*) OVER () AS stacks\n` +
+  `FROM loom_flame(${text(dir)}, ${offCpu ? "off_cpu := true, " : ""}${window_(span)}${where(filter)})\nORDER BY count DESC, stack LIMIT ${STACKS}`;
+
 const NEAR_ROWS = 2000;
 const TRACE_US = 60e6;
 const TRACE_ROWS = 1000;
@@ -131,6 +148,9 @@ const span_ = (ns, before, after) => {
 };
 
 const sinceOf = (ns) => `ts_ns - ${ns} AS since_ns, count(*) OVER () AS of, * EXCLUDE (source, dir)`;
+
+/** One record, by its time in nanoseconds and its address. */
+export const record = (dir, source, ns, addr) => `SELECT 0 AS since_ns, * EXCLUDE (source, dir)\nFROM loom_scan(${text(dir)}, ${text(source)}, ${span_(ns, 0, 0)})\nWHERE addr = ${text(addr)}`;
 
 /** The records of a source near a time in nanoseconds, the nearest if they are many. */
 export const near = (dir, source, ns, width) =>

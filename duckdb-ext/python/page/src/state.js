@@ -9,7 +9,7 @@
 //   compare    { when, dir } of the window beside it, as compare.js describes it; null without one
 //   find, split   the text that the shown metrics contain, and the label by which they are split
 //   sort       { column, down }, the order of the listed rows; null for the greatest values of the selection's index first
-//   at         { source, ns, addr } of the record whose neighbourhood is open; null if none is
+//   at         { source, ns, addr, side } of the record whose neighbourhood is open, with "start" or "end" as the side of the record in its middle; null if none is
 //   width      half the length of the neighbourhood, in microseconds
 //   rows       the source whose rows are listed, if it differs from `source`
 
@@ -60,7 +60,8 @@ export function readAddress() {
   state.split = given.get("split");
   const ns = given.get("at");
   const addr = given.get("at_addr");
-  state.at = /^\d{1,19}$/.test(ns ?? "") && addr !== null && given.has("at_source") ? { source: given.get("at_source"), ns, addr } : null;
+  const side = ["start", "end"].find((side) => side === given.get("at_side")) ?? null;
+  state.at = /^\d{1,19}$/.test(ns ?? "") && addr !== null && given.has("at_source") ? { source: given.get("at_source"), ns, addr, side } : null;
   const width = Number(given.get("width"));
   state.width = WIDTHS.some(([us]) => us === width) ? width : WIDTH;
   const sort = given.get("sort");
@@ -93,7 +94,7 @@ export function writeAddress(step = false) {
   put("split", split);
   if (sort) put("sort", (sort.down ? "-" : "") + sort.column);
   put("rows", rows);
-  if (at) put("at", at.ns), put("at_addr", at.addr), put("at_source", at.source), put("width", width);
+  if (at) put("at", at.ns), put("at_addr", at.addr), put("at_source", at.source), put("at_side", at.side), put("width", width);
   if (utc) put("zone", "utc");
   history[step ? "pushState" : "replaceState"](null, "", `#${written.toString().replaceAll("%3A", ":").replaceAll("%2F", "/")}`);
 }

@@ -2,15 +2,15 @@
 
 import { number, query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
-import { perTime, plural, valueFormat, whole } from "./format.js";
+import { percent, perTime, plural, valueFormat, whole } from "./format.js";
 import * as sql from "./sql.js";
 
 const SHOWN = 12;
+/** The most of one field among the first, so that many bins of a counter do not hide the other fields. */
+const SHOWN_OF_FIELD = 3;
 // The bits of evidence from which on a difference is called clear; below that, chance alone may make it.
 const CLEAR_BITS = 5;
 const AGAINST = [["rest", "the rest of this time"], ["before", "the time before"]];
-
-const percent = (share) => `${share > 0 && share < 0.001 ? "< 0.1" : Number((share * 100).toPrecision(share < 0.1 ? 2 : 3))} %`;
 
 export class Why {
   /** `actions`: { filter(condition), list(source) }. */
@@ -65,8 +65,9 @@ export class Why {
       `${compared} ${compared === 1 ? "field was" : "fields were"} compared with ${others}. ` +
       (clear.length ? `${separate} ${separate === 1 ? "differs" : "differ"} by more than coincidence explains.` : "No difference is more than coincidence explains.");
     const rest = told.filter((row) => !clear.includes(row) && row.difference !== 0);
-    const more = [...clear.slice(SHOWN), ...rest];
-    const list = make("div", { className: "list" }, ...clear.slice(0, SHOWN).map((row) => this.row(row)));
+    const first = firstOf(clear);
+    const more = [...clear.filter((row) => !first.includes(row)), ...rest];
+    const list = make("div", { className: "list" }, ...first.map((row) => this.row(row)));
     const button = make("button", { type: "button", className: "quiet more", onclick: () => (list.append(...more.map((row) => this.row(row))), button.remove()) }, `${more.length} more, ${rest.length} of them may be coincidence`);
     this.body.replaceChildren(list, ...(more.length ? [button] : []), ...this.sources(rows.filter(({ kind }) => kind === "source")));
   }
@@ -94,13 +95,21 @@ export class Why {
     if (rows.length === 0) return [];
     const cells = rows.map(({ source, field, rate, rate_before, p99, p99_before }) => {
       const write = field === null ? null : valueFormat(this.asked.world.field(source, field));
-      const pair = (now, before) => `${now} (${before})`;
-      const quantile = p99 === null || write === null ? "–" : pair(write(number(p99)), p99_before === null ? "–" : write(number(p99_before)));
-      return make("tr", { onclick: () => this.actions.list(source) }, make("td", {}, source), make("td", { className: "number" }, pair(perTime(number(rate ?? 0)), perTime(number(rate_before ?? 0)))), make("td", { className: "number" }, quantile));
+      const shown = (value, write) => (value === null ? "–" : write(number(value)));
+      const pair = (now, before, write) => `${shown(now, write)} (${shown(before, write)})`;
+      const quantile = p99 === null || write === null ? "–" : pair(p99, p99_before, write);
+      return make("tr", { onclick: () => this.actions.list(source) }, make("td", { title: source }, source), make("td", { className: "number" }, pair(rate, rate_before, perTime)), make("td", { className: "number" }, quantile));
     });
     const head = make("tr", {}, ...["other source", "rate (before)", "p99 (before)"].map((name, at) => make("th", { className: at ? "number" : "" }, name)));
     return [make("table", { className: "sources" }, make("thead", {}, head), make("tbody", {}, ...cells))];
   }
+}
+
+/** The first rows, with only the clearest of each field. */
+function firstOf(rows) {
+  const counts = new Map();
+  const isShown = ({ field }) => counts.set(field, (counts.get(field) ?? 0) + 1).get(field) <= SHOWN_OF_FIELD;
+  return rows.filter(isShown).slice(0, SHOWN);
 }
 
 /** A bin or number with the unit of its field. */

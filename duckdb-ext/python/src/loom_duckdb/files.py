@@ -28,6 +28,14 @@ NATIVE = sorted(_FILES, key=_numbers)
 """The releases of DuckDB 2 with a file, the newest last."""
 
 
+@functools.cache
+def _machine() -> str:
+    """Return the processor of the extension files, from the number in their heads."""
+    with (HERE / "extensions/duckdb-v1/loom.duckdb_extension").open("rb") as file:
+        head = file.read(20)
+    return {62: "x86_64", 183: "aarch64"}[int.from_bytes(head[18:], "little")]
+
+
 def is_native(duckdb_version: str) -> bool:
     """Whether a file with pragmas, settings and macros of its own fits this version."""
     return duckdb_version.removeprefix("v") in _FILES
@@ -39,9 +47,10 @@ def extension_path(duckdb_version: str | None = None) -> Path:
     Raises RuntimeError if no file fits.
     """
     version = duckdb.__version__ if duckdb_version is None else duckdb_version
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    machine = _machine()
+    if (platform.system(), platform.machine()) != ("Linux", machine):
         raise RuntimeError(
-            f"no extension file for {platform.system()} {platform.machine()}: this package holds those for Linux on x86-64; "
+            f"no extension file for {platform.system()} {platform.machine()}: this package holds those for Linux on {machine}; "
             "build Loom on this machine and LOAD its file"
         )
     numbers = re.match(r"v?(\d+)\.(\d+)", version)

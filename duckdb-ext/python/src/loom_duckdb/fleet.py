@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 import pyarrow
+import pyarrow.compute
 
 from loom_duckdb.asking import Asker, Failure, Question, client, within
 from loom_duckdb.connection import quoted
@@ -170,28 +171,31 @@ class Fleet:
             )
         window = {"t_from": t_from, "t_to": t_to, "filter": filter}
         start = "NULL::BIGINT" if bucket is None else "epoch_us(bucket)"
-        names, missing = list(described.hosts), described.missing
+        bins, names = self._ask(
+            lambda host: (
+                f"SELECT {start} AS bucket, lower, upper, count FROM host_histogram({quoted(source)}, {quoted(index)}"
+                f"{parameters({**window, 'bucket': bucket, 'at': described.position(host)})})"
+            ),
+            list(described.hosts),
+            described.missing,
+        )
+        counted, missing, asked = bins.table, bins.missing, None
         while True:
-            bins, found = self._ask(
-                lambda host: (
-                    f"SELECT {start} AS bucket, lower, upper, count FROM host_histogram({quoted(source)}, {quoted(index)}"
-                    f"{parameters({**window, 'bucket': bucket, 'at': described.position(host)})})"
-                ),
-                names,
-                missing,
-            )
-            wanted, chosen = wanted_bins(self._connection, bins.table, quantiles)
+            wanted, chosen = wanted_bins(self._connection, counted, quantiles)
             if not chosen:
-                return Answer(_without_values(quantiles, bucket is not None), bins.missing)
-            by_value = functools.partial(_values, source, index, described.field, described, chosen, bucket, window)
-            values, answered = self._ask(by_value, found, bins.missing)
-            if answered == found:
+                return Answer(_without_values(quantiles, bucket is not None), missing)
+            if chosen != asked:
+                by_value = functools.partial(_values, source, index, described.field, described, chosen, bucket, window)
+                values, answered = self._ask(by_value, names, missing)
+                asked = chosen
+            if answered == names:
                 merged = merged_quantiles(self._connection, wanted, values.table)
                 if merged is None:
                     raise FleetError(f"retention removed records of {source!r} between the rounds; ask again, or from a later t_from")
-                return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), values.missing)
-            # A host failed between the rounds, so the ranks are computed again from the others.
+                return Answer(merged if bucket is not None else merged.drop_columns(["bucket"]), missing)
+            # A host failed between the rounds, so the ranks are computed again from the bins of the others.
             names, missing = answered, values.missing
+            counted = counted.filter(pyarrow.compute.is_in(counted["host"], pyarrow.array(names)))
 
     def _describe(self, source: str, index: str | None) -> "_Described":
         """Ask each host for its position, the source's fields and the index's definition; check that they fit together."""

@@ -8,24 +8,22 @@ use super::buffers::Buffers;
 use super::codec::{ColumnEncoder, TAIL};
 use super::families::{self, FamilyTable};
 use super::gather::Columns;
-use super::groups::{GroupTable, SectionTable, TailForm, section_checksum};
+use super::groups::{GroupTable, SectionTable, section_checksum};
 use super::head::{Form, StreamTable, Tables, encode_head};
 use super::raw::put_raw_unit;
 use super::saves_enough;
 use super::split::{Records, Split};
 use super::stream::Stream;
+use super::tail_writer::TailWriter;
 use super::template::{PieceKind, Template};
 use super::unit::Unit;
 use super::zone::Zone;
-use crate::format::bytes::{pad8, put_leb128};
+use crate::format::bytes::pad8;
 use crate::proven::{at, at_mut};
 use crate::types::{Address, SourceId};
 
-const ZSTD_LEVEL: i32 = 1;
 /// This many sources with few rows and the same layout form a family.
 const FAMILY_MEMBERS_LEAST: usize = 2;
-/// Shorter strings are not compressed.
-const COMPRESSED_LEAST: usize = 64;
 
 /// A part of a row group ends with the block that reaches this length, because the description of a part takes some 7 bytes.
 const PART_BYTES_LEAST: usize = 512;
@@ -53,11 +51,20 @@ struct Rebuilt {
 struct GroupWriter {
     columns: Columns,
     encoder: ColumnEncoder,
-    compressor: zstd::bulk::Compressor<'static>,
+    tails: TailWriter,
 }
 
 impl UnitEncoder {
     pub fn new(uuid: [u8; 16], chunk_bytes: u32) -> UnitEncoder {
+        UnitEncoder::of(uuid, chunk_bytes, true)
+    }
+
+    /// An encoder for a directory whose format has no form for shared strings.
+    pub fn without_shared_strings(uuid: [u8; 16], chunk_bytes: u32) -> UnitEncoder {
+        UnitEncoder::of(uuid, chunk_bytes, false)
+    }
+
+    fn of(uuid: [u8; 16], chunk_bytes: u32, shares_strings: bool) -> UnitEncoder {
         UnitEncoder {
             uuid,
             chunk_bytes,
@@ -65,7 +72,7 @@ impl UnitEncoder {
             writer: GroupWriter {
                 columns: Columns::default(),
                 encoder: ColumnEncoder::default(),
-                compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("level 1 exists"),
+                tails: TailWriter::new(shares_strings),
             },
             body: Vec::new(),
             unit: Vec::new(),
@@ -75,7 +82,11 @@ impl UnitEncoder {
 
     /// An encoder of the same directory's units.
     pub fn another(&self) -> UnitEncoder {
-        UnitEncoder::new(self.uuid, self.chunk_bytes)
+        UnitEncoder::of(
+            self.uuid,
+            self.chunk_bytes,
+            self.writer.tails.shares_strings(),
+        )
     }
 
     /// Appends the unit of whole chunks, the first of which stands at `first`. `template_of` says how a source's payloads are taken apart in the chunk
@@ -309,21 +320,25 @@ impl GroupWriter {
             blocks: 0,
             left: template.blocks(),
         };
-        let columns = &mut self.columns;
+        let GroupWriter {
+            columns,
+            encoder,
+            tails,
+        } = self;
         columns.gather(template, chunks, places);
-        self.encoder.put(arrivals, None, members, sections.body);
+        encoder.put(arrivals, None, members, sections.body);
         parts.end_block(sections);
         let (mut lengths, mut seen) = (Vec::new(), Vec::new());
         for (nth, piece) in template.pieces.iter().enumerate() {
             let (column, floats) = (columns.column(nth), piece.float_bytes());
-            seen.push(self.encoder.put(column, floats, members, sections.body));
+            seen.push(encoder.put(column, floats, members, sections.body));
             parts.end_block(sections);
             lengths.extend((piece.kind == PieceKind::Length).then_some(nth));
         }
         if template.has_rest {
             let nth = template.pieces.len();
             let column = columns.column(nth);
-            self.encoder.put(column, None, members, sections.body);
+            encoder.put(column, None, members, sections.body);
             parts.end_block(sections);
             lengths.push(nth);
         }
@@ -338,7 +353,8 @@ impl GroupWriter {
         for nth in &lengths {
             columns.take_strings(chunks, *nth)?;
             add_zones(columns, &|piece| piece == *nth);
-            put_strings(columns.strings(), &mut self.compressor, sections.body);
+            let lengths = columns.column(*nth);
+            tails.put(columns.strings(), lengths, encoder, sections.body);
         }
         if !lengths.is_empty() {
             parts.end_block(sections);
@@ -396,18 +412,4 @@ impl Sections<'_> {
         self.begun = self.body.len();
         section
     }
-}
-
-fn put_strings(bytes: &[u8], compressor: &mut zstd::bulk::Compressor<'_>, out: &mut Vec<u8>) {
-    if bytes.len() >= COMPRESSED_LEAST
-        && let Ok(compressed) = compressor.compress(bytes)
-        && compressed.len() < bytes.len()
-    {
-        out.push(TailForm::Zstd as u8);
-        put_leb128(out, compressed.len() as u64);
-        out.extend_from_slice(&compressed);
-        return;
-    }
-    out.push(TailForm::Plain as u8);
-    out.extend_from_slice(bytes);
 }

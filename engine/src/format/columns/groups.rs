@@ -44,6 +44,8 @@ pub struct GroupPart {
 pub enum TailForm {
     Plain = 0,
     Zstd = 1,
+    /// Each different string once, in one of the other forms, and which of them each row has.
+    Shared = 2,
 }
 
 impl Group {

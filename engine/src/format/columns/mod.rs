@@ -18,9 +18,11 @@ mod raw;
 mod rows;
 mod segment;
 mod segment_zones;
+mod shared_strings;
 mod split;
 mod stream;
 mod tail;
+mod tail_writer;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ pub struct Rows {
     pub arrivals: Vec<u64>,
     pub pieces: Vec<Vec<u64>>,
     pub tails: Vec<Tail>,
+    /// Tails of the group before, whose memory the next ones take over.
+    spare: Vec<Tail>,
 }
 
 /// The wanted parts of a stream's rows.
@@ -177,9 +179,26 @@ impl<'a> StreamRows<'a> {
 
     /// The strings with number `nth` behind the pieces; `None` if they are not decoded.
     pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
-        let tail = self.rows.tails.get(nth);
-        let tail = tail.filter(|_| self.rows.has.tail(nth))?;
+        let tail = self.tail(nth)?;
         Some((self.first..self.end).map(move |row| tail.string(row)))
+    }
+
+    /// The strings with number `nth` behind the pieces if rows share them, and the number of each row's string among these; `None` if each row has its own or
+    /// if they are not decoded.
+    pub fn shared(self, nth: usize) -> Option<(Vec<&'a [u8]>, &'a [u64])> {
+        let tail = self.tail(nth)?;
+        Some((tail.shared().collect(), self.column(tail.codes()?)))
+    }
+
+    /// The strings with number `nth` as bytes, and the place of each row's string among them; `None` if they are not decoded.
+    pub fn string_places(self, nth: usize) -> Option<(&'a [u8], Vec<Range<u32>>)> {
+        let tail = self.tail(nth)?;
+        Some((tail.bytes(), tail.places(self.first..self.end)))
+    }
+
+    fn tail(self, nth: usize) -> Option<&'a Tail> {
+        let tail = self.rows.tails.get(nth);
+        tail.filter(|_| self.rows.has.tail(nth))
     }
 }
 
@@ -404,9 +423,9 @@ impl Rows {
         }
         self.tails.clear();
         for (nth, tail) in from.tails.iter().enumerate() {
-            let of = |row: &u32| tail.string(range.start + *row as usize);
+            let of = |row: &u32| range.start + *row as usize;
             self.tails.push(match from.has.tail(nth) {
-                true => Tail::of(rows.iter().map(of))?,
+                true => Tail::picked(tail, rows.iter().map(of))?,
                 false => Tail::default(),
             });
         }
@@ -450,7 +469,9 @@ impl Rows {
 
     fn forget_tails(&mut self, tail_room: &mut usize) {
         *tail_room += self.tails.iter().map(Tail::all_bytes).sum::<usize>();
-        self.tails.clear();
+        self.spare.clear();
+        self.spare.extend(self.tails.drain(..).rev());
+        self.spare.retain(Tail::is_small);
     }
 
     /// Decodes the wanted parts of a group that are not decoded yet.
@@ -481,7 +502,9 @@ impl Rows {
                 blocks.piece(nth)?.decode(column)?;
             }
             if is_length {
-                self.tails.push(Tail::of_lengths(memory::copied(column)?));
+                let mut tail = self.spare.pop().unwrap_or_default();
+                tail.begin(column)?;
+                self.tails.push(tail);
             }
         }
         if !needs_lengths {
@@ -491,7 +514,9 @@ impl Rows {
             let mut ends = memory::zeroed(rows)?;
             let block = blocks.piece(template.pieces.len())?;
             block.decode(&mut ends)?;
-            self.tails.push(Tail::of_lengths(ends));
+            let mut tail = self.spare.pop().unwrap_or_default();
+            tail.begin(&ends)?;
+            self.tails.push(tail);
         }
         for tail in &mut self.tails {
             tail.find_ends(tail_room)?;

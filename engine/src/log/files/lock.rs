@@ -4,16 +4,11 @@
 //! lock: a reader that took even a shared `flock` for a moment could refuse a writer's start. The directory itself is locked too, because someone may remove
 //! the file, and the next writer would create and lock another one. The kernel releases all locks when the writer dies, however it dies.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
-
+use super::os;
 use super::storage::{DirLock, OpenMode, Storage, StorageFile, is_not_found, read_at, write_at};
 use crate::error::{Error, LockHolder, Result};
 use crate::log::sync::{Mutex, locked};
@@ -70,14 +65,12 @@ fn holder(file: &dyn StorageFile) -> LockHolder {
         let read = read_at(file, &mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..read)?).ok()?;
         let pid: u32 = text.trim_end().parse().ok()?;
-        Some((pid, Pid::from_raw(i32::try_from(pid).ok()?)?))
+        Some((pid, os::runs(pid)?))
     };
-    let Some((pid, process)) = named() else {
-        return LockHolder::Unknown;
-    };
-    match test_kill_process(process) {
-        Err(Errno::SRCH) => LockHolder::NotNamed(pid),
-        _ => LockHolder::Named(pid),
+    match named() {
+        None => LockHolder::Unknown,
+        Some((pid, true)) => LockHolder::Named(pid),
+        Some((pid, false)) => LockHolder::NotNamed(pid),
     }
 }
 
@@ -106,43 +99,5 @@ impl LockWatch {
             };
         }
         file.as_ref().map_or(Ok(false), |file| file.is_locked())
-    }
-}
-
-/// Takes the lock that readers query; `false` if another open file holds it.
-pub(super) fn mark(file: &File) -> io::Result<bool> {
-    let mut lock = whole_file(libc::F_WRLCK);
-    match fcntl(file, libc::F_OFD_SETLK, &mut lock) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-            Ok(false)
-        }
-        result => result.map(|()| true),
-    }
-}
-
-/// Reports whether another open file holds the lock that `mark` takes.
-pub(super) fn is_marked(file: &File) -> io::Result<bool> {
-    let mut lock = whole_file(libc::F_RDLCK);
-    fcntl(file, libc::F_OFD_GETLK, &mut lock)?;
-    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
-}
-
-fn whole_file(kind: libc::c_int) -> libc::flock {
-    libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
-}
-
-fn fcntl(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-    // SAFETY: the descriptor stays open while `file` is borrowed, and `lock` is a valid, exclusive `struct flock`, as both commands require.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
     }
 }

@@ -13,12 +13,15 @@ use crate::format::UNIT_CHUNKS;
 use crate::log::options::{check_chunk, segment_bytes_max};
 use crate::types::{LogKind, PerLog};
 
-const FORMAT: u64 = 4;
+/// The format of new directories. Those of format 4 are read and written on; their units do not share strings.
+const FORMAT: u64 = 5;
+const FORMAT_LEAST: u64 = 4;
 
 /// The constants of a directory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "File", try_from = "File")]
 pub struct DirMeta {
+    pub format: u64,
     pub uuid: [u8; 16],
     pub chunk_bytes: u32,
     /// File sizes of the three logs.
@@ -50,11 +53,11 @@ impl Mirrored for DirMeta {
         }
         let version: Version = serde_json::from_slice(text)
             .map_err(|error| Error::damaged(path, error.to_string()))?;
-        if version.format != FORMAT {
+        if !(FORMAT_LEAST..=FORMAT).contains(&version.format) {
             return Err(Error::Format {
                 path: path.to_owned(),
                 found: version.format,
-                supported: FORMAT,
+                supported: FORMAT_LEAST..=FORMAT,
             });
         }
         decode_checked(text).map_err(|what| Error::damaged(path, what))
@@ -64,10 +67,16 @@ impl Mirrored for DirMeta {
 impl DirMeta {
     pub fn new(chunk_bytes: u32, segment_bytes: PerLog<u64>) -> DirMeta {
         DirMeta {
+            format: FORMAT,
             uuid: *Uuid::new_v4().as_bytes(),
             chunk_bytes,
             segment_bytes,
         }
+    }
+
+    /// Reports whether rows may share strings in units of this directory.
+    pub fn shares_strings(&self) -> bool {
+        self.format > FORMAT_LEAST
     }
 
     /// Addresses of a unit of the record log.
@@ -107,7 +116,7 @@ impl DirMeta {
 impl From<DirMeta> for File {
     fn from(meta: DirMeta) -> File {
         File {
-            format: FORMAT,
+            format: meta.format,
             uuid: Uuid::from_bytes(meta.uuid),
             chunk_bytes: meta.chunk_bytes,
             segment_bytes: meta.segment_bytes,
@@ -134,6 +143,7 @@ impl TryFrom<File> for DirMeta {
             }
         }
         Ok(DirMeta {
+            format: file.format,
             uuid: *file.uuid.as_bytes(),
             chunk_bytes: file.chunk_bytes,
             segment_bytes: file.segment_bytes,
@@ -186,7 +196,12 @@ mod tests {
             decode("{\"format\": 3}"),
             Error::Format { found: 3, .. }
         ));
-        assert!(matches!(decode("{\"format\": 4}"), Error::Damaged { .. }));
+        let newer = decode("{\"format\": 6}").to_string();
+        let expected = "x has format version 6, this build reads versions 4 to 5; install a release of Loom as new as the one that wrote it";
+        assert_eq!(newer, expected);
+        for known in ["{\"format\": 4}", "{\"format\": 5}"] {
+            assert!(matches!(decode(known), Error::Damaged { .. }));
+        }
         assert!(matches!(decode("{"), Error::Damaged { .. }));
     }
 }

@@ -186,7 +186,7 @@ impl SegmentDir {
         self.storage.open(&self.path_of(name), mode)
     }
 
-    /// Opens a segment to read the bytes of the log. Where its units have to be walked, `walked` keeps where they stand.
+    /// Opens a segment to read the bytes of the log. If its units must be found by walking, `walked` keeps their places.
     pub fn open_to_read(&self, name: SegmentName, walked: &WalkedUnits) -> Result<OpenSegment> {
         let file = self.open(name, OpenMode::Read)?;
         Ok(match self.log {
@@ -252,7 +252,7 @@ impl SegmentDir {
         Ok(())
     }
 
-    /// The segment of units that a file is.
+    /// Opens a file as the segment of units at `first`.
     fn units_of(
         &self,
         first: Address,
@@ -276,7 +276,7 @@ impl SegmentDir {
         )
     }
 
-    /// Returns the end that belongs behind the units of the complete segment at `first`, and its offset in the file.
+    /// Returns the zones and the directory that belong behind the units of the complete segment at `first`.
     pub fn end_of(
         &self,
         first: Address,
@@ -341,7 +341,7 @@ impl SegmentDir {
         Ok(file)
     }
 
-    /// Does the same for appending or overwriting, and reserves the greatest space that the segment can take.
+    /// Does the same as `provide`, and reserves the greatest space that the segment can take.
     pub fn provide_reserved(&self, first: Address) -> Result<Arc<dyn StorageFile>> {
         let file = self.provide(first)?;
         if self.log == LogKind::Records {
@@ -418,7 +418,7 @@ impl SegmentDir {
         Ok(true)
     }
 
-    /// Writes bytes of an index log by address, syncs them and creates segments as needed. Only recovery uses it, which is not urgent.
+    /// Writes bytes of an index log by address, syncs them and creates segments as needed. It syncs each piece, because only recovery uses it.
     pub fn write_synced(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let mut address = address;
         let mut rest = bytes;

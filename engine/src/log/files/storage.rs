@@ -3,8 +3,8 @@
 //! Every error names its path. Nothing else in `log` makes a system call on a file.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,7 +36,14 @@ pub struct FileId {
 /// The lock of a directory, if there is one.
 #[derive(Debug, Default)]
 pub struct DirLock {
-    pub(super) _dir: Option<OwnedFd>,
+    _dir: Option<File>,
+}
+
+impl DirLock {
+    /// The lock of an open directory.
+    pub fn of(dir: File) -> DirLock {
+        DirLock { _dir: Some(dir) }
+    }
 }
 
 /// The file system, by path.

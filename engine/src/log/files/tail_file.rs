@@ -158,14 +158,7 @@ impl TailImage {
     }
 
     fn holds(&self, address: Address, bytes: u64) -> bool {
-        let reached = self.known.iter().fold(address, |reached, range| {
-            if range.start <= reached {
-                reached.max(range.end)
-            } else {
-                reached
-            }
-        });
-        address >= self.unit && reached.0 - address.0 >= bytes
+        address >= self.unit && end_of(&self.known, address).0 - address.0 >= bytes
     }
 }
 

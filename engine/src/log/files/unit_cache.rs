@@ -49,7 +49,7 @@ pub struct UnitCache {
 /// The file, and the address of the first chunk.
 pub type UnitKey = (FileId, Address);
 
-/// No unit is in both.
+/// The kept units. No unit is in both.
 #[derive(Debug)]
 struct Kept {
     units: Units,

@@ -139,7 +139,7 @@ impl<'a> UnitWanted<'a> {
     }
 }
 
-/// What was read last of it as rows.
+/// The unit and the chunk that `read_at` read last.
 #[derive(Debug, Default)]
 struct Latest {
     unit: HeldUnit,
@@ -190,7 +190,7 @@ impl UnitFile {
         Ok(SegmentZones::decode(&self.uuid, self.first, units, bytes))
     }
 
-    /// What stands at the end of a finished segment about the rows of a template in each unit; `None`: nothing does.
+    /// Returns the zones of the rows of a template in each unit, from the end of a finished segment; `None`: it has none.
     pub fn zones(&self, template: &Template) -> Result<Option<SourceZones>> {
         let of_template = |zones: Option<SegmentZones>| {
             let zones = zones.map(|zones| zones.of_source(template));
@@ -200,7 +200,7 @@ impl UnitFile {
         zones.map_err(|error| self.damaged(self.first, &error))
     }
 
-    /// Whether rows of a template in the unit of a chunk may be wanted, by its head. `may` says so of the zones of their fields.
+    /// Reports whether the unit of a chunk may hold wanted rows of a template. `may` decides by the zones in its head.
     pub fn may_have(
         &self,
         chunk: Address,
@@ -214,7 +214,7 @@ impl UnitFile {
         })
     }
 
-    /// What `look` finds in the head of a unit, which is kept.
+    /// Calls `look` with the head of a unit, from the cache or the file, and keeps the head.
     fn look_at_head<T>(
         &self,
         nth: usize,
@@ -391,7 +391,7 @@ impl UnitFile {
             }
             _ => self.look_at_head(nth, cache, missing),
         };
-        // What cannot be read is reported when the unit is.
+        // The read of the unit reports an error.
         if let (Ok(ranges), Ok(place)) = (ranges, self.place_of(nth)) {
             for range in ranges {
                 let start = place.start + range.start as u64;

@@ -38,26 +38,26 @@ pub struct UnitPlaces {
     directory: Directory,
 }
 
-/// What stands behind the last unit.
+/// The content behind the last unit.
 #[derive(Debug)]
 enum Directory {
     /// The directory, and in front of it the zones of all units.
     Read { zones: Range<u64> },
-    /// No directory that verifies, in a file of so many bytes.
+    /// The file, of this length, has no directory that verifies.
     Missing { why: FormatError, file_bytes: u64 },
-    /// Nothing yet: it is about to be written.
+    /// It is about to be written.
     Unwritten,
 }
 
-/// Where units stand in the file without a directory that was opened last, as a rule the segment under way. All threads of a reader share it, so that each
-/// unit is walked once, however often they open the file.
+/// The places of the units in the file that was opened last and has no directory: as a rule the segment under way. All threads of a reader share it, so that
+/// each unit is walked once, however often they open the file.
 #[derive(Debug, Default)]
 pub struct WalkedUnits {
     latest: Mutex<Option<(FileId, Arc<Mutex<UnitPlaces>>)>>,
 }
 
 impl WalkedUnits {
-    /// The places of a file, which `find` looks for if another file was opened meanwhile. A file that is held open keeps its id.
+    /// Returns the places of a file. `find` walks it if another file was opened meanwhile. A file that is held open keeps its id.
     pub fn of_file(
         &self,
         id: FileId,
@@ -77,7 +77,7 @@ impl WalkedUnits {
         Ok(places)
     }
 
-    /// What was walked is walked again.
+    /// Forgets the places, so that the next open walks the file again.
     pub fn forget(&self) {
         *locked(&self.latest) = None;
     }
@@ -134,7 +134,7 @@ impl UnitPlaces {
         }
     }
 
-    /// Where the zones of a finished segment stand, between its units and its directory; `None` without a directory.
+    /// Returns the place of the zones of a finished segment, between its units and its directory; `None` without a directory.
     pub fn zones(&mut self) -> Result<Option<Range<u64>>> {
         // A segment under way gets its directory with its last unit.
         if let Directory::Missing { file_bytes, .. } = self.directory
@@ -214,7 +214,7 @@ impl UnitPlaces {
         Ok(self.file.bytes()?.next_multiple_of(8).min(most))
     }
 
-    /// Finds the ends of so many units, as far as they are there.
+    /// Finds the ends of `count` units, as far as they exist.
     fn walk_to(&mut self, count: usize) -> Result<()> {
         if self.starts.len() > count {
             return Ok(());
@@ -224,7 +224,7 @@ impl UnitPlaces {
         Ok(())
     }
 
-    /// Finds the end of one more unit in a file of so many bytes; `false` where it is not there.
+    /// Finds the end of one more unit in a file of this length; `false` if the unit is missing.
     fn walk(&mut self, file_bytes: u64) -> Result<bool> {
         let nth = self.starts.len() - 1;
         if nth >= self.units {

@@ -1,4 +1,4 @@
-//! The end that the last writer came to, as a reader finds it where there is no staging: what recovery would keep.
+//! The end of the logs without staging, as a reader finds it: the same that recovery would keep.
 
 use super::epoch_view::Stage;
 use super::reader::LogReader;
@@ -10,7 +10,7 @@ use crate::log::files::segment::SegmentList;
 use crate::types::PerLog;
 
 impl LogReader {
-    /// The end that a slot describes; where staging was lost, with what verifies above it.
+    /// Returns the end that a slot describes. If staging was lost, the end includes the records above it that verify.
     pub(super) fn read_end(&self, known: Option<&DurableState>, is_lost: bool) -> Result<Stage> {
         let (storage, dir, meta) = (&*self.storage, self.dir.as_path(), &self.meta);
         let slot = known.cloned().unwrap_or_default();
@@ -26,7 +26,7 @@ impl LogReader {
         Ok(self.ended(slot, records, Some(&list)))
     }
 
-    /// Refuses an end further past what is stored than a crash leaves it: a question that looks at each chunk would not end.
+    /// Refuses an end with more missing chunks below it than a crash can cause: a question that looks at each chunk would not end.
     fn require_stored(&self, slot: &DurableState) -> Result<()> {
         let DurableLog { begin, tail, .. } = slot.logs.records;
         let chunks = tail.0.saturating_sub(begin.0) / u64::from(self.meta.chunk_bytes);
@@ -46,7 +46,7 @@ impl LogReader {
         ))
     }
 
-    /// The end that the slot describes; where staging was lost, `lost` is what segments there are.
+    /// Returns the end that the slot describes. If staging was lost, `lost` has the segments that exist.
     fn ended(
         &self,
         slot: DurableState,

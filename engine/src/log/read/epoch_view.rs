@@ -21,7 +21,7 @@ pub enum Stage {
     /// The state before the first look.
     Unknown,
     Staged(Attachment),
-    /// No staging: the slot's state, with the record log as far as recovery would keep it.
+    /// Staging is missing. The state is that of the slot, with the record log as far as recovery would keep it.
     Ended {
         slot: DurableState,
         tails: PerLog<Address>,

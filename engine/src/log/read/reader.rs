@@ -17,7 +17,7 @@ use crate::log::files::lock::LockWatch;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
 use crate::log::files::open_segment::OpenSegment;
-use crate::log::files::os_storage::OsStorage;
+use crate::log::files::os::OsStorage;
 use crate::log::files::segment::{SegmentDir, SegmentName};
 use crate::log::files::storage::{FileId, OpenMode, Storage, StorageFile};
 use crate::log::files::unit_cache::UnitCache;
@@ -166,7 +166,7 @@ impl LogReader {
         LogReader::open_with(Arc::new(OsStorage::default()), dir)
     }
 
-    /// For the process of the writer, which ends only after the last question: a look at published bytes then opens no file.
+    /// Opens a reader in the writer's process, which ends only after the last question. A look at published bytes then opens no file.
     pub fn beside_writer(dir: &Path) -> Result<LogReader> {
         let reader = LogReader::open(dir)?;
         Ok(LogReader {
@@ -397,7 +397,7 @@ impl LogReader {
         found.map_err(|error| self.explain(LogKind::Records, chunk, error))
     }
 
-    /// The segment in which the unit of a chunk stands; `None` where no unit holds the chunk yet.
+    /// Returns the segment with the unit of a chunk; `None` if no unit holds the chunk yet.
     fn units_at(&self, chunk: Address) -> Result<Option<Arc<UnitFile>>> {
         let view = Arc::clone(&*locked(&self.view));
         if chunk + u64::from(self.meta.chunk_bytes) > view.encoded() {
@@ -409,8 +409,7 @@ impl LogReader {
         }
     }
 
-    /// What stands at the end of the segment of a chunk about the rows of a template in each of its units; `None`: nothing does, or not all of its units are
-    /// written.
+    /// Returns the zones of the rows of a template in each unit of the segment of a chunk; `None` if its end has none, or is not written yet.
     pub fn segment_zones(
         &self,
         chunk: Address,
@@ -425,8 +424,7 @@ impl LogReader {
         }
     }
 
-    /// Whether rows of a template in the unit of a chunk may be wanted, by its head. `may` says so of the zones of their fields. `None`: no unit holds the chunk
-    /// yet.
+    /// Reports whether the unit of a chunk may hold wanted rows of a template. `may` decides by the zones in its head. `None`: no unit holds the chunk yet.
     pub fn may_have(
         &self,
         chunk: Address,
@@ -448,7 +446,7 @@ impl LogReader {
 
     /// Prefetches the wanted part of a chunk's unit, unless it is kept: first the head, which locates the rest.
     pub fn will_read_unit(&self, chunk: Address, wanted: UnitWanted<'_>, cache: &UnitCache) {
-        // What cannot be opened is reported when it is read.
+        // The read reports an error.
         if let Ok(Some(units)) = self.units_at(chunk) {
             units.will_read_unit(chunk, wanted, cache);
         }
@@ -647,7 +645,7 @@ impl LogReader {
         }
     }
 
-    /// Says `Evicted` of bytes that retention removed while they were wanted: in the epoch that is read, or in one that began since.
+    /// Returns `Evicted` instead of an error about bytes that retention has removed meanwhile, in this epoch or a later one.
     fn explain(&self, log: LogKind, address: Address, error: Error) -> Error {
         match self.tails() {
             Ok(tails) if address < tails.begin[log] => Error::Evicted {

@@ -20,13 +20,13 @@ use crate::log::staging::note::StagingNote;
 use crate::proven;
 use crate::types::{Address, LogKind, PerLog};
 
-/// A damaged word may claim any number of chunks. The chunks that a crash leaves missing are in segments.
+/// The most chunks of a gap that are in no segment. A damaged word may claim any number, and a crash leaves few.
 pub const GAP_CHUNKS_MAX: u64 = 1 << 20;
 
 /// The end of a directory's last writer.
 #[derive(Debug)]
 pub enum Ending {
-    /// With a clean stop, or there was none.
+    /// It stopped cleanly, or there was none.
     Clean,
     /// It was killed, or still runs; its staging file exists.
     Staged(Attachment),
@@ -39,7 +39,7 @@ pub enum Ending {
 pub struct Survey {
     pub ending: Ending,
     pub note: Option<StagingNote>,
-    /// The newest slot, or its replacement if none verifies.
+    /// The newest slot; `None` if none verifies.
     pub slot: Option<DurableState>,
 }
 

@@ -3,12 +3,11 @@
 //! A word is stored with its complement (`protocol::announce`). Readers in other processes copy both with `pread`, which is not atomic, and read again until they
 //! agree. The writer and the flusher never load from the page: their own truth is in memory (`shared.rs`), and the page is only for readers.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::protocol::Protocol;
 use crate::format::{LOSS_TABLE_BYTES, crc32c};
+use crate::log::files::os;
 use crate::log::sync::Memory;
 use crate::proven;
 use crate::types::{LogKind, PerLog};
@@ -183,7 +182,10 @@ impl Owner {
 
     /// Encodes whole words.
     pub fn encode(&self) -> Vec<u8> {
-        let path = self.dir.as_ref().map(|dir| dir.as_os_str().as_bytes());
+        let path = self
+            .dir
+            .as_ref()
+            .map(|dir| dir.as_os_str().as_encoded_bytes());
         let path = path.unwrap_or_default();
         let length = (path.len() as u32).to_le_bytes();
         let mut bytes = crc32c(&[&length, path]).to_le_bytes().to_vec();
@@ -200,7 +202,7 @@ impl Owner {
         let path = rest.get(..u32::from_le_bytes(*length) as usize)?;
         let is_sound = crc32c(&[length, path]) == u32::from_le_bytes(*checksum);
         is_sound.then(|| Owner {
-            dir: (!path.is_empty()).then(|| OsStr::from_bytes(path).into()),
+            dir: (!path.is_empty()).then(|| os::path_of(path)),
         })
     }
 }

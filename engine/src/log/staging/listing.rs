@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::control::{OWNER_BYTES, OWNER_OFFSET, Owner};
 use super::name::StagingName;
 use crate::error::Result;
-use crate::log::files::os_storage::OsStorage;
+use crate::log::files::os::OsStorage;
 use crate::log::files::storage::{FileId, OpenMode, Storage, is_not_found, read_at};
 
 /// A staging file and its directory.

@@ -1,4 +1,4 @@
-//! The work between two writers: bytes are recovered, salvage first, before anything can be appended.
+//! The work between two writers. Nothing can be appended before the bytes are recovered, those in staging first (salvage).
 
 mod new_directory;
 mod open_bytes;

@@ -1,4 +1,4 @@
-//! The end of the records on its way from the epoch before into staging: the incomplete unit, and the units inside a gap.
+//! The records behind the last unit, on their way from the epoch before into the new staging, and the empty units of a gap behind them.
 
 use crate::error::Result;
 use crate::log::files::segment::SegmentDir;

@@ -17,7 +17,7 @@ use crate::log::files::durable::{DurableFile, DurableLog, End};
 use crate::log::files::lock::WriterLock;
 use crate::log::files::meta::DirMeta;
 use crate::log::files::mirrored::Mirrored;
-use crate::log::files::os_storage::OsStorage;
+use crate::log::files::os::OsStorage;
 use crate::log::files::own_files::{refuse_foreign, remove_unfinished};
 use crate::log::files::segment::{SegmentDir, SegmentList};
 use crate::log::files::storage::{Storage, unlink_if_present};
@@ -69,14 +69,14 @@ pub struct Opening {
     logs: PerLog<DurableLog>,
     /// Refused and dropped records without a record in the log.
     losses: Vec<PendingLoss>,
-    /// The last writer appended nothing below, and nothing exists above the end: a gap without entries yet.
+    /// Records resume no lower. It is the head of the last writer's staging, which is above the end while entries of a gap are unpublished.
     floor: Address,
     segments: PerLog<SegmentDir>,
     lists: PerLog<SegmentList>,
     /// The place of the records' bytes.
     records: RecordsEnd,
     tail: TailFile,
-    /// Units of these addresses may be raw, and staging still has their records.
+    /// Salvage may have written units of these addresses raw. Staging still has their records, so `start` encodes them.
     raw: Range<Address>,
     /// Keeps files open from one read to the next.
     view: View,
@@ -402,10 +402,10 @@ impl Opening {
         // From here on the slot covers everything that old staging held: the epoch before has ended, and none has begun.
         durable.write(epoch, End::Clean(&self.losses), slot)?;
         self.tail.named(base, known.records);
-        // Not before: where the medium refused the file, it is made again, and the slot before needed what it held.
+        // This follows the slot: `provide` may replace a refused file, whose bytes the slot before needed.
         self.tail.provide()?;
-        // Above, there may be units that were never published, and others take their addresses. After lost staging nothing of the record log is removed:
-        // whatever lies above its end may be worth a look.
+        // Units above were never published, and others take their addresses. After lost staging nothing of the record log is removed: a person may want to
+        // look at the bytes above its end.
         if self.how != Recovered::StagingLost {
             let folder = &self.segments.records;
             folder.cut(base + 1)?;

@@ -1,7 +1,7 @@
 //! Salvage: published records that a killed writer did not sync are copied from its staging into segments and the tail.
 //!
-//! All staged bytes that are not surely durable are written, in segments or not: the writer may have died of a failed sync, and then only staging surely holds
-//! them. Salvage can be repeated: the same bytes go to the same places.
+//! All staged bytes that may not be durable are written, even if segments have them: the writer may have died of a failed sync, and then only staging surely
+//! holds them. Salvage can be repeated: the same bytes go to the same places.
 
 use std::ops::Range;
 use std::path::Path;

@@ -4,8 +4,10 @@
 
 mod crash;
 mod cut_off;
+mod elsewhere;
 mod encoders;
 mod fault;
+mod formats;
 mod live;
 mod machine;
 mod restart;

@@ -65,7 +65,7 @@ fn step(op: &Op) -> Option<&'static str> {
     })
 }
 
-/// What a reader and a start find after a crash, at least up to `least`; the start loses nothing of it.
+/// Checks that a reader and a start find the log after a crash, at least up to `least`, and that the start loses nothing of it.
 fn found_again(machine: &Machine, least: u64, when: &str) {
     let found = read_all(&machine.reader());
     assert!(found.0 >= least, "{when}: {found} of {least}");

@@ -1,4 +1,4 @@
-//! The logs know bytes, not their meaning. The process that opens a writer gives the flusher an encoder that does.
+//! The interface to an encoder. The logs know bytes, not their meaning; the caller who opens a writer passes an encoder that knows it.
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ const UNITS_EACH: u64 = 8;
 pub struct Encoders {
     own: Box<dyn Encoder>,
     helpers: Vec<Box<dyn Encoder>>,
-    /// For the next unit of the own encoder.
+    /// A buffer for the next unit of the own encoder.
     spare: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Encoders {
             let (give, made) = mpsc::channel();
             for helper in helpers {
                 let (give, queue) = (give.clone(), &queue);
-                // Nobody takes the unit once the flusher has met an error or was stopped.
+                // `send` fails after the flusher met an error or was stopped.
                 let help = move || {
                     while let Some(unit) = queue.make_next(&mut **helper, Vec::new())
                         && give.send(unit).is_ok()
@@ -125,7 +125,7 @@ impl Queue<'_> {
     ) -> Option<(Address, Vec<u8>)> {
         let shared = self.shared;
         let unit_bytes = shared.meta.unit_bytes();
-        // Ordering: the number carries nothing with it; the start of a thread shows it what is staged.
+        // Relaxed: the number guards no memory; the start of the thread orders the staged bytes.
         let first = Address(self.next.fetch_add(unit_bytes, Ordering::Relaxed));
         if first >= self.end {
             return None;

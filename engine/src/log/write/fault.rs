@@ -2,8 +2,6 @@
 
 use std::io;
 
-use rustix::io::Errno;
-
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -25,20 +23,11 @@ impl From<Error> for Fault {
 }
 
 fn passes(error: &Error) -> bool {
-    const WANTS: [Errno; 7] = [
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::FBIG,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOMEM,
-        Errno::AGAIN,
-    ];
     let Error::Io { source, .. } = error else {
         return false;
     };
-    let known = source
-        .raw_os_error()
-        .is_some_and(|code| WANTS.iter().any(|errno| errno.raw_os_error() == code));
-    known || source.kind() == io::ErrorKind::StorageFull
+    let kind = source.kind();
+    error.is_for_space()
+        || matches!(kind, io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock)
+        || matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

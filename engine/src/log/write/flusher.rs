@@ -41,25 +41,25 @@ pub struct Flusher {
     durable: DurableFile,
     /// The content of the newest slot.
     slot: PerLog<DurableLog>,
-    /// The newest whose records are in units: they become durable without the file `tail`, and so on a disk that is full too.
+    /// The newest tails whose records are all in units. They become durable without a write to the file `tail`, and so even on a full disk.
     whole: Published,
-    /// Later ones, which follow them.
-    passing: Published,
-    /// For bytes on their way to a checksum.
+    /// Later tails, which replace `whole` once units hold their records.
+    next_whole: Published,
+    /// A buffer for bytes of which a checksum is computed.
     scratch: Vec<u8>,
     /// All that was published before is durable.
     durable_since: Instant,
     warned: Option<Instant>,
 }
 
-/// Tails as they were published together, by a time.
+/// The tails at a time.
 #[derive(Copy, Clone, Debug)]
 struct Published {
     by: Instant,
     tails: PerLog<Address>,
 }
 
-/// What a flusher is made of.
+/// The parts of a flusher.
 #[derive(Debug)]
 pub struct FlusherParts {
     pub shared: Arc<Shared>,
@@ -99,7 +99,7 @@ impl Flusher {
             tail,
             durable,
             whole: published,
-            passing: published,
+            next_whole: published,
             durable_since: published.by,
             slot,
             warned: None,
@@ -191,7 +191,7 @@ impl Flusher {
         let published = Published { by, tails };
         let must = evicts || !self.shared.is_done(ticket);
         let due = must || self.is_due(tails);
-        // Before anything is released, so that the bytes are most likely still staged.
+        // This precedes every release, so that the bytes are most likely still staged.
         let slot = if due {
             let published = if must {
                 published
@@ -205,8 +205,8 @@ impl Flusher {
 
         let allocated = self.allocate_ahead();
         let written = self.records.write_out(&self.shared, &mut self.encoders);
-        if self.passing.tails.records <= self.records.encoded() {
-            self.whole = std::mem::replace(&mut self.passing, published);
+        if self.next_whole.tails.records <= self.records.encoded() {
+            self.whole = std::mem::replace(&mut self.next_whole, published);
         }
         let mut busy = false;
         for log in &mut self.indexes {
@@ -257,8 +257,8 @@ impl Flusher {
         Ok(true)
     }
 
-    /// What becomes durable of what is published: where units follow each other fast, all up to one of them, so that the file `tail` is not written. What
-    /// remains is due so much earlier.
+    /// Chooses the tails that become durable. If units follow each other fast, these are the tails of `whole`, so that the file `tail` need not be written;
+    /// the rest is then due earlier.
     fn enough(&self, published: Published) -> Published {
         match self.durability {
             Durability::Interval(interval)
@@ -280,11 +280,11 @@ impl Flusher {
         match self.durability {
             Durability::None => false,
             Durability::Interval(interval) => news && self.durable_since.elapsed() >= interval,
-            // The writer must not wait for a block that only a sync frees.
+            // The writer must not wait for a block that only a sync frees. It may wait for the one before its own while its own has room left.
             Durability::Batch => LogKind::ALL.into_iter().any(|log| {
-                let released = self.shared.flusher(log).released.get();
-                self.shared.writer(log).appended.get().0 - released.0
-                    >= self.shared.geometry.block(log)
+                let full = self.shared.writer(log).appended.get();
+                let full = full.align_down(self.shared.geometry.block(log));
+                self.shared.flusher(log).released.get() < full
             }),
         }
     }
@@ -350,7 +350,7 @@ impl Flusher {
         indexes.try_for_each(|log| log.allocate_ahead(&self.shared))
     }
 
-    /// Syncs what was written, then says so in a slot, then in the marks. All that was published before `by` is durable then.
+    /// Syncs the written bytes, then writes the slot, then stores the marks. Afterwards everything that was published before `by` is durable.
     fn sync(&mut self, by: Instant, mut slot: PerLog<DurableLog>) -> Result<(), Fault> {
         let shared = &self.shared;
         let [chunks, times] = &self.indexes;
@@ -384,8 +384,8 @@ impl Flusher {
             // It is stored before the block is released, so that no reader sees a head above the durable mark.
             marks.durable.set(entry.tail);
             self.shared.staging.announce(log, Word::Durable, entry.tail);
-            // The written bytes may be above the slot's tail by now. They are released only if necessary: an append that fills a block by itself is not
-            // published, and so not durable, before it ends.
+            // Written bytes above the slot's tail are released only for an append that fills a block by itself: it is not published, and so not durable,
+            // before it ends.
             let published = self.shared.writer(log).tail.get();
             let unpublished = written.0.saturating_sub(published.0);
             let released = if unpublished >= self.shared.geometry.block(log) {

@@ -3,9 +3,9 @@
 use super::fault::Fault;
 use super::segment_writer::SegmentWriter;
 use super::shared::Shared;
-use super::staged_run::StagedRun;
 use crate::error::Error;
 use crate::log::files::segment::SegmentDir;
+use crate::log::files::storage::write_at;
 use crate::log::staging::control::Word;
 use crate::log::sync::Ordering;
 use crate::types::{Address, LogKind};
@@ -79,13 +79,11 @@ impl LogFlusher {
         }
         while self.next < appended && !shared.is_stopping() {
             let before = self.next;
-            let run = self.run_at(shared, self.next, appended);
-            match self.write_run(shared, run) {
+            match self.write_run(shared, appended) {
                 Err(Fault::Final(error @ (Error::Io { .. } | Error::Damaged { .. }))) => {
                     self.files.refuse(self.next, &error);
                     // The new generation is written before the refused run. It is tried once: the next failure at the same place is final.
-                    let run = self.run_at(shared, self.next, appended);
-                    self.write_run(shared, run)?;
+                    self.write_run(shared, appended)?;
                 }
                 result => result?,
             }
@@ -117,23 +115,17 @@ impl LogFlusher {
         }
     }
 
-    /// Returns the run that begins at `at`, inside one block and so inside one segment.
-    fn run_at(&self, shared: &Shared, at: Address, end: Address) -> StagedRun {
+    /// Writes the next bytes below `end`, as far as they lie in one block and so in one segment.
+    fn write_run(&mut self, shared: &Shared, end: Address) -> Result<(), Fault> {
+        let at = self.next;
         let bytes = (end.0 - at.0)
             .min(WRITE_BYTES_MAX)
-            .min(shared.staging.layout().run_bytes(self.log, at));
-        StagedRun {
-            log: self.log,
-            at,
-            bytes: bytes as usize,
-            offset: self.files.offset_of(at),
-        }
-    }
-
-    fn write_run(&mut self, shared: &Shared, run: StagedRun) -> Result<(), Fault> {
-        let file = self.files.file(shared, run.at, self.next)?;
-        run.write(shared, &*file)?;
-        self.advance(shared, run.bytes);
+            .min(shared.staging.layout().run_bytes(self.log, at)) as usize;
+        let file = self.files.file(shared, at, at)?;
+        // SAFETY: the bytes lie below `appended` and are not released before they are written, so the writer stores nothing there.
+        let staged = unsafe { shared.staging.stable_bytes(self.log, at, bytes) };
+        write_at(&*file, staged, self.files.offset_of(at))?;
+        self.advance(shared, bytes);
         Ok(())
     }
 

@@ -48,7 +48,7 @@ struct Cursor {
     published: Address,
 }
 
-/// The three logs, open for appending. Dropped without `close` it has the effect of a crash of the process: the next opening recovers everything published.
+/// The three logs, open for appending. A drop without `close` has the effect of a crash of the process: the next opening recovers everything published.
 #[derive(Debug)]
 pub struct Logs {
     shared: Arc<Shared>,
@@ -142,6 +142,11 @@ impl Logs {
             return Err(Error::Full);
         }
         self.append(log, bytes)
+    }
+
+    /// The bytes of a block in staging. As many can be appended once the flusher has made room.
+    pub fn block_bytes(&self, log: LogKind) -> u64 {
+        self.shared.geometry.block(log)
     }
 
     /// Bytes that can be appended now without waiting.
@@ -371,7 +376,7 @@ impl Logs {
         of_indexes + self.shared.files.bytes()
     }
 
-    /// Adds to `segment_bytes` the bytes that may be written before the next look: both blocks, raw.
+    /// Returns `segment_bytes` and the bytes that may be written before the next look: both blocks, raw.
     pub fn segment_bytes_soon(&self) -> u64 {
         self.segment_bytes() + 2 * self.shared.geometry.block(LogKind::Records)
     }
@@ -421,7 +426,7 @@ impl Logs {
         }
     }
 
-    /// Everything below is given up for good: the directory has recorded it durably, and the segments are removed.
+    /// Returns the address below which the directory has durably given up everything, and the segments are removed.
     pub fn evicted(&self, log: LogKind) -> Address {
         self.shared.flusher(log).evicted.get()
     }

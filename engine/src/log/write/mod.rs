@@ -11,4 +11,3 @@ pub mod record_flusher;
 pub mod replacement;
 pub mod segment_writer;
 pub mod shared;
-pub mod staged_run;

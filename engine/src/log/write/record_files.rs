@@ -26,7 +26,7 @@ struct Kept {
     encoded: Address,
 }
 
-/// The sizes of the segments of a record log.
+/// The sizes of the segments of the record log.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordSegments {
     /// Bytes on the disk.
@@ -87,7 +87,7 @@ impl RecordFiles {
         })
     }
 
-    /// The sum.
+    /// The bytes of all files that are counted.
     pub fn bytes(&self) -> u64 {
         // Relaxed: the number guards no memory.
         self.bytes.load(Ordering::Relaxed)

@@ -1,6 +1,6 @@
 //! The flusher's part for the record log: each unit is encoded from staging as soon as its last chunk is sealed, and appended to its segment.
 //!
-//! After its bytes are written the mark `encoded` moves over it, and its block may be reused. Units go through the page cache, where the next question finds
+//! After its bytes are written, the mark *encoded* moves over it, and its block may be reused. Units go through the page cache, where the next query finds
 //! them; their write-back begins at once.
 
 use super::encoders::Encoders;
@@ -22,7 +22,7 @@ const LOG: LogKind = LogKind::Records;
 pub struct RecordFlusher {
     files: SegmentWriter,
     release: Release,
-    /// All below it is in units.
+    /// The begin of the next unit.
     next: Address,
     /// `None` before the first unit, and after the medium refused a segment.
     appender: Option<UnitAppender>,
@@ -42,7 +42,7 @@ impl RecordFlusher {
         self.files.segments()
     }
 
-    /// Everything below it is in units: a unit's begin.
+    /// The mark *encoded*: units hold everything below. It is a unit's begin.
     pub fn encoded(&self) -> Address {
         self.next
     }
@@ -52,7 +52,7 @@ impl RecordFlusher {
         self.files.allocate_ahead(shared)
     }
 
-    /// Has the units that are whole made, and writes them. Returns whether there was one.
+    /// Encodes the units that are whole, and writes them. Returns whether there was one.
     pub fn write_out(&mut self, shared: &Shared, encoders: &mut Encoders) -> Result<bool, Fault> {
         let before = self.next;
         let appended = shared.writer(LOG).appended.get();

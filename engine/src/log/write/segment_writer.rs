@@ -80,7 +80,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Returns the segment file that holds `at`, open and counted as written to. Everything below `written` was written.
+    /// Opens the segment file that holds `at`, and notes that it needs a sync. Everything below `written` was written.
     pub fn file(
         &mut self,
         shared: &Shared,

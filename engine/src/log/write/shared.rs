@@ -41,7 +41,7 @@ impl Mark {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WriterMarks {
-    /// Bytes below it are stored and never change; at or above the tail.
+    /// Bytes below it are stored and never change. It is at or above the tail.
     pub appended: Mark,
     pub tail: Mark,
     /// Blocks below it are reused.
@@ -87,7 +87,7 @@ pub struct Counters {
     pub segments: AtomicU64,
 }
 
-/// The owner of these logs.
+/// The directory of the logs, and its epoch.
 #[derive(Debug)]
 pub struct Setup {
     pub storage: Arc<dyn Storage>,
@@ -101,9 +101,9 @@ pub struct Setup {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct LogStart {
     pub at: Address,
-    /// In segments so far; for the record log a unit's begin, from which on it is staged.
+    /// Segments hold everything below. In the record log it is a unit's begin, and staging holds everything from there on.
     pub flushed: Address,
-    /// Published and durable so far; a gap extends from there to `at`.
+    /// Everything below is published and durable; a gap extends from there to `at`.
     pub published: Address,
     /// Staging repeats the bytes of segments from here on.
     pub head: Address,
@@ -250,13 +250,13 @@ impl Shared {
         }
     }
 
-    /// Notes that the flusher cannot continue for now. Returns whether this is news.
-    pub fn trouble(&self, message: String, for_space: bool) -> bool {
+    /// Notes that the flusher cannot continue for now.
+    pub fn trouble(&self, message: String, for_space: bool) {
         let mut trouble = locked(&self.trouble);
         let failures = match &*trouble {
             Trouble::Waiting { failures, .. } => *failures,
             Trouble::None => 0,
-            Trouble::Failed(_) => return false,
+            Trouble::Failed(_) => return,
         };
         *trouble = Trouble::Waiting {
             message,
@@ -264,7 +264,6 @@ impl Shared {
             for_space,
         };
         self.progress.notify_all();
-        failures == 0
     }
 
     /// Notes that the flusher continues. Returns whether there was trouble.

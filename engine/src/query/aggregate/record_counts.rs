@@ -14,6 +14,7 @@ use super::time_slices::TimeSlices;
 use crate::error::Result;
 use crate::format::Node;
 use crate::query::forest::mask::NodeView;
+use crate::query::forest::summary_benefit::SummaryBenefit;
 use crate::query::forest::walk::Visitor;
 use crate::query::poll::Poll;
 use crate::query::predicate::Predicate;
@@ -95,6 +96,7 @@ impl RecordCounts {
                     units,
                     time,
                     bucket: self.spec.bucket,
+                    benefit: SummaryBenefit::default(),
                     current: (TimeRange::EMPTY, 0),
                     counts,
                 };
@@ -118,6 +120,7 @@ struct CountDescent<'a> {
     units: &'a UnitPruning,
     time: TimeRange,
     bucket: Bucket,
+    benefit: SummaryBenefit,
     /// The latest bucket, and its records that `counts` does not have yet.
     current: (TimeRange, u64),
     /// By the buckets' starts.
@@ -186,6 +189,10 @@ impl Visitor for CountDescent<'_> {
         self.units.test().needs_records() && self.units.is_outside(chunks)
     }
 
+    fn opens_summaries(&mut self) -> bool {
+        self.benefit.opens_next()
+    }
+
     fn visit(&mut self, node: &Node<'_>) -> Result<u64> {
         let Some(stats) = node.source(self.source.id) else {
             return Ok(0);
@@ -201,7 +208,11 @@ impl Visitor for CountDescent<'_> {
         let passing = self.units.test().masks(&view);
         let is_added = passing.all == view.held() && self.add(times, stats.records);
         if is_added || view.is_summary() {
-            return Ok(passing.may & u64::from(!is_added));
+            let open = passing.may & u64::from(!is_added);
+            if open == 0 {
+                self.benefit.answered();
+            }
+            return Ok(open);
         }
         let mut open = 0;
         for child in stats.children() {
@@ -245,7 +256,11 @@ impl Descent for CountDescent<'_> {
         };
         if !self.add(times, batch.count() as u64) {
             for time in batch.times() {
-                self.record(Timestamp(*time as i64));
+                let ts = Timestamp(*time as i64);
+                match self.current.0.contains(ts) && self.time.contains(ts) {
+                    true => self.current.1 += 1,
+                    false => self.record(ts),
+                }
             }
         }
         self.require_room()
@@ -253,6 +268,7 @@ impl Descent for CountDescent<'_> {
 
     fn fork(&self) -> Self {
         CountDescent {
+            benefit: SummaryBenefit::default(),
             current: (TimeRange::EMPTY, 0),
             counts: BTreeMap::new(),
             ..*self

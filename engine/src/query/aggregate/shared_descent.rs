@@ -46,7 +46,7 @@ pub(crate) trait Descent: Visitor + Send + Sized {
 
     /// Whether rows of several chunks may be taken at once, without regard to their notes.
     fn takes_together(&self) -> bool {
-        false
+        true
     }
 
     /// Takes the rows of one or several chunks.

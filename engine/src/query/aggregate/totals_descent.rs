@@ -107,7 +107,8 @@ impl Descent for TotalsDescent<'_> {
 
     fn rows(&self) -> SourceReader {
         let question = self.question;
-        question.rows(self.time, !self.takes_together(), &question.field_keys)
+        let needs_times = !self.values.is_one_bucket(self.time);
+        question.rows(self.time, needs_times, &question.field_keys)
     }
 
     fn wants_rows(&self) -> bool {
@@ -121,10 +122,6 @@ impl Descent for TotalsDescent<'_> {
     fn totals(&mut self, totals: &RangeTotals) -> Result<()> {
         let (kind, first) = (self.question.value.kind(), self.question.keys.min);
         self.add_totals(self.time.first, &Totals::behind(kind, first, totals))
-    }
-
-    fn takes_together(&self) -> bool {
-        self.values.is_one_bucket(self.time)
     }
 
     fn take(&mut self, (): (), batch: Batch<'_>) -> Result<()> {

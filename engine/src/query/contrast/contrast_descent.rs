@@ -96,10 +96,6 @@ impl Descent for ContrastDescent<'_> {
         SourceReader::new(source, ask, test, times, Address::ZERO)
     }
 
-    fn takes_together(&self) -> bool {
-        true
-    }
-
     fn take(&mut self, (): (), batch: Batch<'_>) -> Result<()> {
         let rows = batch.count();
         if rows == 0 {

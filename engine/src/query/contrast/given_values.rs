@@ -1,10 +1,9 @@
 //! Exact counts of given values of a field.
 
-use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use ahash::RandomState;
+use hashbrown::{Equivalent, HashMap};
 
 use super::group_counts::GroupCounts;
 
@@ -22,12 +21,16 @@ impl<K: Eq + Hash + Clone> GivenValues<K> {
 
     /// Counts a value some times if it is one of them.
     #[inline]
-    pub fn add<Q: Eq + Hash + ?Sized>(&mut self, value: &Q, times: GroupCounts) -> bool
-    where
-        K: Borrow<Q>,
-    {
+    pub fn add(
+        &mut self,
+        value: &(impl Hash + Equivalent<K>),
+        is_selected: bool,
+        times: u64,
+    ) -> bool {
         let counts = self.0.get_mut(value);
-        counts.map(|counts| *counts += times).is_some()
+        counts
+            .map(|counts| counts.add_times(is_selected, times))
+            .is_some()
     }
 
     /// The same values, not counted.

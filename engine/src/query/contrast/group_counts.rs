@@ -17,11 +17,20 @@ impl GroupCounts {
         counts
     }
 
-    /// Counts one record, without a branch on its group.
+    /// Counts one record.
     #[inline]
     pub fn add(&mut self, is_selected: bool) {
-        self.selected += u64::from(is_selected);
-        self.others += u64::from(!is_selected);
+        self.add_times(is_selected, 1);
+    }
+
+    /// Counts some records of a group, without a branch on it.
+    #[inline]
+    pub fn add_times(&mut self, is_selected: bool, times: u64) {
+        let of_group = match is_selected {
+            true => &mut self.selected,
+            false => &mut self.others,
+        };
+        *of_group += times;
     }
 
     pub fn total(self) -> u64 {

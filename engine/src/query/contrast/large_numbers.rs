@@ -22,7 +22,7 @@ impl LargeNumbers {
             false => &mut self.others,
         };
         let hash = group.hash(&key);
-        if !group.again(hash, &key, 1) {
+        if !group.again(hash, |held| *held == key, 1) {
             group.first(hash, || key, 1);
         }
     }

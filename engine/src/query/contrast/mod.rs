@@ -14,6 +14,7 @@ pub mod grouped_rows;
 pub mod large_numbers;
 mod number_tally;
 pub mod tally;
+mod text;
 mod text_rows;
 pub mod text_tally;
 

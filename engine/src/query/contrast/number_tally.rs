@@ -3,9 +3,12 @@
 //! Small integers have a place in an array each, because most codes and labels are small. Labels are counted as numbers, and become texts
 //! at the end of a snapshot.
 
+use std::borrow::Cow;
+
 use super::frequent::FrequentLimits;
 use super::group_counts::GroupCounts;
 use super::large_numbers::LargeNumbers;
+use super::text::TextRef;
 use super::text_tally::TextTally;
 use crate::proven::at_mut;
 use crate::schema::{BinMap, BinsDef, FieldDef};
@@ -23,8 +26,10 @@ pub struct NumberTally {
     small: Vec<GroupCounts>,
     /// The other integers; `None` if there are too many, or the values are floats.
     large: Option<LargeNumbers>,
-    /// The values that are not small, by bin; `None` if the numbers are labels.
+    /// The other values by bin: those that are not small, or all; `None` if the numbers are labels.
     bins: Option<(BinMap, Vec<GroupCounts>)>,
+    /// A buffer for the bins of rows.
+    room: Vec<u16>,
 }
 
 impl NumberTally {
@@ -44,6 +49,7 @@ impl NumberTally {
             small: vec![GroupCounts::default(); if is_float { 0 } else { SMALL }],
             large: (!is_float).then(|| LargeNumbers::new(limits)),
             bins: (!is_labelled).then(bins),
+            room: Vec::new(),
         }
     }
 
@@ -51,8 +57,27 @@ impl NumberTally {
         NumberTally::new(self.kind, self.bins.is_none(), limits)
     }
 
+    /// Counts the values of some rows.
+    pub fn add(&mut self, keys: &[Key], is_selected: &[bool]) {
+        match &mut self.bins {
+            // Bins hold all values from here on, so the loop does not branch.
+            Some((bins, counts)) if self.large.is_none() => {
+                self.room.clear();
+                bins.load_bins(keys, &mut self.room);
+                for (bin, is_selected) in self.room.iter().zip(is_selected) {
+                    at_mut(counts, usize::from(*bin)).add(*is_selected);
+                }
+            }
+            _ => {
+                for (key, is_selected) in keys.iter().zip(is_selected) {
+                    self.add_one(*key, *is_selected);
+                }
+            }
+        }
+    }
+
     #[inline]
-    pub fn add(&mut self, key: Key, is_selected: bool) {
+    fn add_one(&mut self, key: Key, is_selected: bool) {
         let place = key.0.wrapping_sub(self.first) as usize;
         match self.small.get_mut(place) {
             Some(counts) => counts.add(is_selected),
@@ -145,7 +170,9 @@ impl NumberTally {
         let text = |key: Key| number_shown(def, self.kind, key).into_bytes();
         let mut texts = TextTally::new(limits);
         for (key, counts) in self.small() {
-            texts.add_times(&text(key), counts);
+            texts.add_times(TextRef::of(&text(key)), counts, |text| {
+                Cow::Borrowed(text.bytes())
+            });
         }
         if let Some(large) = self.large {
             texts.absorb_groups(large, |key| text(Key(key)));
@@ -163,5 +190,51 @@ pub fn number_shown(def: &FieldDef, kind: ValueKind, key: Key) -> String {
     match def.labels.get(&number) {
         Some(label) => label.clone(),
         None => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // The naive form counts every value by itself.
+        #[test]
+        fn numbers_have_their_counts_before_and_after_they_are_too_many(
+            numbers in prop::collection::vec((prop_oneof![-300i64..5000, any::<i64>()], any::<bool>()), 0..300),
+            kind in prop_oneof![Just(ValueKind::Unsigned), Just(ValueKind::Signed), Just(ValueKind::Float)],
+            together in 1..200usize,
+            most in prop_oneof![Just(12), Just(1000)],
+        ) {
+            let limits = FrequentLimits { most, kept: 4 };
+            let key = |number: i64| match kind {
+                ValueKind::Unsigned => Key::from_u64(number as u64),
+                ValueKind::Signed => Key::from_i64(number),
+                ValueKind::Float => Key::from_f64(number as f64),
+            };
+            let keys: Vec<Key> = numbers.iter().map(|(number, _)| key(*number)).collect();
+            let is_selected: Vec<bool> = numbers.iter().map(|(_, is_selected)| *is_selected).collect();
+            let mut tally = NumberTally::new(kind, false, limits);
+            for (keys, is_selected) in keys.chunks(together).zip(is_selected.chunks(together)) {
+                tally.add(keys, is_selected);
+            }
+            let auto = BinMap::new(&BinsDef::Auto, kind).unwrap();
+            let (mut values, mut bins) = (BTreeMap::new(), BTreeMap::new());
+            for (key, is_selected) in keys.iter().zip(is_selected) {
+                let counts: &mut GroupCounts = values.entry(*key).or_default();
+                counts.add(is_selected);
+                let counts: &mut GroupCounts = bins.entry(auto.bin(*key)).or_default();
+                counts.add(is_selected);
+            }
+            match tally.values() {
+                Some(found) => prop_assert_eq!(found, Vec::from_iter(values)),
+                None => prop_assert!(kind == ValueKind::Float || values.len() > most),
+            }
+            prop_assert_eq!(tally.bins(), Some((auto, Vec::from_iter(bins))));
+        }
     }
 }

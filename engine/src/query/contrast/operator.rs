@@ -242,7 +242,7 @@ fn frequent_of(tally: FieldTally, records: GroupCounts, limits: FrequentLimits) 
     let counted = texts.into_counts().filter(|(_, counts)| is_kept(counts));
     ContrastValues {
         counted: counted
-            .map(|(text, counts)| (ContrastValue::Text(text), counts))
+            .map(|(text, counts)| (ContrastValue::Text(text.to_vec()), counts))
             .collect(),
         is_complete: false,
     }

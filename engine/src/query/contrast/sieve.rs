@@ -1,6 +1,6 @@
 //! Holds back values that are probably rare, so that a stream of different values costs little.
 //!
-//! Invariant: of one value it misses at most an eighth of the stream's values divided by `kept`.
+//! Invariant: of one value it misses at most a third of the stream's values divided by `kept`.
 
 use crate::proven::at_mut;
 
@@ -28,24 +28,31 @@ impl Default for Sieve {
 }
 
 impl Sieve {
-    /// Whether a value passes that occurs some times, and how many of a value may be missed until the slots are cleared again, if they are cleared now.
-    /// `total` is the number of values in the stream so far.
+    /// Whether the slots must be cleared. `total` is the number of values in the stream so far.
     #[inline]
-    pub fn passes(&mut self, hash: u64, times: u64, total: u64, kept: usize) -> (bool, u64) {
-        let mut missed = 0;
-        if total >= self.end {
-            // A period is no longer than the stream before it, so that a short stream also misses little.
-            let period = total.clamp(1, PERIOD);
-            missed = (period / (16 * kept as u64)).min(u64::from(u8::MAX));
-            self.end = total + period;
-            self.least = missed as u8;
-            self.slots.fill(0);
-        }
+    pub fn is_over(&self, total: u64) -> bool {
+        total >= self.end
+    }
+
+    /// Clears the slots, and returns how many of a value may be missed until they are cleared again.
+    pub fn clear(&mut self, total: u64, kept: usize) -> u64 {
+        // A period is short beside the stream before it, so that a short stream also misses little.
+        let period = (total / 4).clamp(1, PERIOD);
+        let missed = (period / (4 * kept as u64)).min(u64::from(u8::MAX));
+        self.end = total + period;
+        self.least = missed as u8;
+        self.slots.fill(0);
+        missed
+    }
+
+    /// Whether a value passes that occurs some times.
+    #[inline]
+    pub fn passes(&mut self, hash: u64, times: u64) -> bool {
         let slot = at_mut(&mut self.slots, hash as usize % SLOTS);
-        if u64::from(self.least - (*slot).min(self.least)) < times {
-            return (true, missed);
+        let passes = u64::from(self.least - (*slot).min(self.least)) < times;
+        if !passes {
+            *slot += times as u8;
         }
-        *slot += times as u8;
-        (false, missed)
+        passes
     }
 }

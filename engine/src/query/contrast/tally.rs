@@ -7,8 +7,10 @@ use super::given_values::GivenValues;
 use super::group_counts::GroupCounts;
 use super::grouped_rows::GroupedRows;
 use super::number_tally::{NumberTally, number_shown};
-use super::text_rows::each_text;
+use super::text::{Text, TextRef};
+use super::text_rows::TextRows;
 use super::text_tally::TextTally;
+use crate::query::scan::records::keep;
 use crate::schema::{Constant, FieldDef, FieldType, Op, RangeSet};
 use crate::types::Key;
 
@@ -26,14 +28,45 @@ pub enum Tally {
     Texts(TextTally),
     /// Of values that are known already.
     GivenNumbers(GivenValues<u64>),
-    GivenTexts(GivenValues<Vec<u8>>),
+    GivenTexts(GivenValues<Text>),
 }
 
 /// Memory that all fields use.
 #[derive(Default)]
 pub struct Buffers {
     keys: Vec<Key>,
+    is_selected: Vec<bool>,
     bytes: Vec<u8>,
+}
+
+impl Buffers {
+    /// The key and the group of every row that is not NULL in a field.
+    fn keys<'a>(
+        &'a mut self,
+        rows: &GroupedRows<'a>,
+        field: usize,
+        nulls: &mut GroupCounts,
+    ) -> (&'a [Key], &'a [bool]) {
+        let keys = &mut self.keys;
+        keys.clear();
+        let numbers = rows.batch.numbers(field).expect("the field is a number");
+        let is_loaded = rows.batch.layout().number_keys(field, numbers, keys);
+        assert!(is_loaded, "every number has a key");
+        let Some(is_null) = rows.batch.nulls(field) else {
+            return (keys, rows.is_selected);
+        };
+        keep(keys, |row, _| !is_null(row));
+        (keys, rows.without(is_null, &mut self.is_selected, nulls))
+    }
+
+    fn texts<'a>(
+        &'a mut self,
+        rows: &GroupedRows<'a>,
+        field: usize,
+        nulls: &mut GroupCounts,
+    ) -> TextRows<'a> {
+        TextRows::of(rows, field, &mut self.bytes, &mut self.is_selected, nulls)
+    }
 }
 
 impl FieldTally {
@@ -64,7 +97,10 @@ impl FieldTally {
         };
         let values = match def.ty.kind() {
             Some(_) => Tally::GivenNumbers(GivenValues::new(texts.flat_map(numbers))),
-            None => Tally::GivenTexts(GivenValues::new(texts)),
+            None => {
+                let texts = texts.map(|text| TextRef::of(&text).into());
+                Tally::GivenTexts(GivenValues::new(texts))
+            }
         };
         FieldTally::of(field, def, limits, values)
     }
@@ -81,40 +117,72 @@ impl FieldTally {
 
     /// Counts rows.
     pub fn take(&mut self, rows: &GroupedRows<'_>, buffers: &mut Buffers) {
-        let Buffers { keys, bytes } = buffers;
         let (batch, field) = (rows.batch, self.field);
-        if batch.field(field).is_none() {
+        if batch.layout().slot(field).is_none() {
             // The layout is older than the field.
             self.nulls += rows.counts;
             return;
         }
         match &mut self.values {
             Tally::Numbers(numbers) => {
-                each_key(rows, field, keys, &mut self.nulls, |key, is_selected| {
-                    numbers.add(key, is_selected);
-                });
+                let (keys, is_selected) = buffers.keys(rows, field, &mut self.nulls);
+                numbers.add(keys, is_selected);
             }
             Tally::GivenNumbers(given) => {
-                each_key(rows, field, keys, &mut self.nulls, |key, is_selected| {
-                    given.add(&key.0, GroupCounts::of(is_selected));
-                });
+                let (keys, is_selected) = buffers.keys(rows, field, &mut self.nulls);
+                for (key, is_selected) in keys.iter().zip(is_selected) {
+                    given.add(&key.0, *is_selected, 1);
+                }
             }
             Tally::Texts(texts) => {
                 let ty = self.ty;
-                each_text(rows, field, bytes, &mut self.nulls, |bytes, counts| {
-                    texts.add(bytes, counts, |bytes| shown(ty, bytes));
-                });
+                match buffers.texts(rows, field, &mut self.nulls) {
+                    TextRows::Shared(strings) => {
+                        for (text, counts) in strings {
+                            texts.add_times(TextRef::of(text), counts, |text| shown(ty, text));
+                        }
+                    }
+                    TextRows::Own {
+                        bytes,
+                        places,
+                        is_selected,
+                    } => {
+                        // ASCII shows as it is, and one look at all bytes takes less time than one at each text.
+                        let is_ascii = bytes.is_ascii();
+                        texts.add(bytes, &places, is_selected, |text| match is_ascii {
+                            true => Cow::Borrowed(text.bytes()),
+                            false => shown(ty, text),
+                        });
+                    }
+                }
             }
             Tally::GivenTexts(given) => {
                 let ty = self.ty;
-                each_text(rows, field, bytes, &mut self.nulls, |bytes, counts| {
+                let mut add = |text: TextRef<'_>, is_selected: bool, times: u64| {
                     // Texts that are not UTF-8 are rare.
-                    if !given.add(bytes, counts)
-                        && let Cow::Owned(text) = shown(ty, bytes)
+                    if !given.add(&text, is_selected, times)
+                        && let Cow::Owned(text) = shown(ty, text)
                     {
-                        given.add(text.as_slice(), counts);
+                        given.add(&TextRef::of(&text), is_selected, times);
                     }
-                });
+                };
+                match buffers.texts(rows, field, &mut self.nulls) {
+                    TextRows::Shared(strings) => {
+                        for (text, counts) in strings {
+                            add(TextRef::of(text), true, counts.selected);
+                            add(TextRef::of(text), false, counts.others);
+                        }
+                    }
+                    TextRows::Own {
+                        bytes,
+                        places,
+                        is_selected,
+                    } => {
+                        for (place, is_selected) in places.iter().zip(is_selected) {
+                            add(TextRef::within(bytes, place), *is_selected, 1);
+                        }
+                    }
+                }
             }
         }
     }
@@ -152,7 +220,8 @@ impl FieldTally {
                 Tally::Texts(numbers.into_texts(def, limits))
             }
             (Tally::GivenNumbers(given), Some(kind)) => {
-                Tally::GivenTexts(given.map(|key| number_shown(def, kind, Key(key)).into_bytes()))
+                let text = |key| number_shown(def, kind, Key(key)).into_bytes();
+                Tally::GivenTexts(given.map(|key| TextRef::of(&text(key)).into()))
             }
             (values, _) => values,
         };
@@ -160,37 +229,13 @@ impl FieldTally {
     }
 }
 
-/// Calls `each` with the key and the group of every row that is not NULL.
-fn each_key(
-    rows: &GroupedRows<'_>,
-    field: usize,
-    keys: &mut Vec<Key>,
-    nulls: &mut GroupCounts,
-    mut each: impl FnMut(Key, bool),
-) {
-    keys.clear();
-    let numbers = rows.batch.numbers(field).expect("the field is a number");
-    let is_loaded = rows.batch.layout().number_keys(field, numbers, keys);
-    assert!(is_loaded, "every number has a key");
-    let pairs = keys.iter().zip(rows.is_selected);
-    match rows.batch.nulls(field) {
-        None => pairs.for_each(|(key, is_selected)| each(*key, *is_selected)),
-        Some(is_null) => {
-            for (row, (key, is_selected)) in pairs.enumerate() {
-                match is_null(row) {
-                    true => nulls.add(*is_selected),
-                    false => each(*key, *is_selected),
-                }
-            }
-        }
-    }
-}
-
 /// A text as it shows: always UTF-8. Bytes stay as they are.
-fn shown(ty: FieldType, bytes: &[u8]) -> Cow<'_, [u8]> {
+#[inline]
+fn shown(ty: FieldType, text: TextRef<'_>) -> Cow<'_, [u8]> {
+    let bytes = text.bytes();
     match ty {
         FieldType::Bytes(_) | FieldType::VarBytes => Cow::Borrowed(bytes),
-        _ if std::str::from_utf8(bytes).is_ok() => Cow::Borrowed(bytes),
+        _ if text.is_ascii() || std::str::from_utf8(bytes).is_ok() => Cow::Borrowed(bytes),
         _ => Cow::Owned(String::from_utf8_lossy(bytes).into_owned().into_bytes()),
     }
 }

@@ -1,103 +1,107 @@
-//! The texts of a field in the rows of a batch. Equal texts that lie close together are passed on together.
+//! The texts of a field in the rows of a batch.
+
+use std::ops::Range;
 
 use super::group_counts::GroupCounts;
 use super::grouped_rows::GroupedRows;
 use crate::proven::{at, at_mut};
-use crate::query::scan::batch::FieldColumn;
-use crate::schema::compared;
+use crate::schema::{FieldType, compared};
 
-const SLOTS: usize = 256;
-/// The ends of texts up to this length show all their bytes.
-const SHORT_BYTES: usize = 16;
-
-/// A text that is counted but not passed on.
-#[derive(Copy, Clone, Default)]
-struct Recent<'a> {
-    ends: [u64; 2],
-    text: &'a [u8],
-    counts: GroupCounts,
+/// The texts of the rows that are not NULL.
+pub enum TextRows<'a> {
+    /// Few different ones, and how many rows have each.
+    Shared(Vec<(&'a [u8], GroupCounts)>),
+    /// Where the text of each row lies among the bytes, and the row's group.
+    Own {
+        bytes: &'a [u8],
+        places: Vec<Range<u32>>,
+        is_selected: &'a [bool],
+    },
 }
 
-/// Calls `each` with all texts that are not NULL, each as often as it is necessary, and with the rows that have it. `room` is a buffer.
-pub fn each_text(
-    rows: &GroupedRows<'_>,
-    field: usize,
-    room: &mut Vec<u8>,
-    nulls: &mut GroupCounts,
-    mut each: impl FnMut(&[u8], GroupCounts),
-) {
-    let layout = rows.batch.layout();
-    let is_null = rows.batch.nulls(field);
-    let mut recent = vec![Recent::default(); SLOTS];
-    let texts = texts(rows, field, room);
-    for (row, (text, is_selected)) in texts.into_iter().zip(rows.is_selected).enumerate() {
-        if is_null.as_ref().is_some_and(|is_null| is_null(row)) {
-            nulls.add(*is_selected);
-            continue;
+impl<'a> TextRows<'a> {
+    /// Reads a field, and adds NULLs to `nulls`. `bytes` and `is_selected` are buffers.
+    pub fn of(
+        rows: &GroupedRows<'a>,
+        field: usize,
+        bytes: &'a mut Vec<u8>,
+        is_selected: &'a mut Vec<bool>,
+        nulls: &mut GroupCounts,
+    ) -> TextRows<'a> {
+        let layout = rows.batch.layout();
+        let is_null = rows.batch.nulls(field);
+        if let Some((strings, codes)) = rows.batch.shared(field) {
+            let counts = counts_of(strings.len(), codes, rows.is_selected, is_null);
+            *nulls += *at(&counts, strings.len());
+            return TextRows::Shared(strings.into_iter().zip(counts).collect());
         }
-        let ends = ends(text);
-        let held = at_mut(&mut recent, slot(ends, text.len()));
-        let is_held = held.ends == ends
-            && held.text.len() == text.len()
-            && (text.len() <= SHORT_BYTES || held.text == text);
-        if !is_held {
-            if held.counts.total() > 0 {
-                each(compared(layout, field, held.text), held.counts);
+        let (bytes, mut places) = rows.batch.places(field, bytes);
+        let slot = layout.slot(field);
+        if slot.is_some_and(|slot| matches!(slot.ty, FieldType::Char(_))) {
+            for place in &mut places {
+                let padded = at(bytes, place.start as usize..place.end as usize);
+                place.end = place.start + compared(layout, field, padded).len() as u32;
             }
-            *held = Recent {
-                ends,
-                text,
-                counts: GroupCounts::default(),
-            };
         }
-        held.counts.add(*is_selected);
-    }
-    let rest = recent.iter().filter(|held| held.counts.total() > 0);
-    rest.for_each(|held| each(compared(layout, field, held.text), held.counts));
-}
-
-/// The bytes of each row.
-fn texts<'a>(rows: &GroupedRows<'a>, field: usize, room: &'a mut Vec<u8>) -> Vec<&'a [u8]> {
-    let words = match rows.batch.field(field) {
-        Some(FieldColumn::Strings(strings)) => return strings,
-        Some(FieldColumn::Words(words)) => words,
-        Some(FieldColumn::Numbers(_)) | None => unreachable!("the field has texts"),
-    };
-    let slot = rows.batch.layout().slot(field);
-    let width = slot.and_then(|slot| slot.ty.fixed_bytes());
-    let width = width.expect("a field in words has a fixed width");
-    room.clear();
-    for row in 0..rows.batch.count() {
-        for words in &words {
-            room.extend_from_slice(&at(words, row).to_le_bytes());
+        let is_selected = match is_null {
+            None => rows.is_selected,
+            Some(is_null) => {
+                let mut row = 0..;
+                places.retain(|_| row.next().is_some_and(|row| !is_null(row)));
+                rows.without(is_null, is_selected, nulls)
+            }
+        };
+        TextRows::Own {
+            bytes,
+            places,
+            is_selected,
         }
     }
-    let values = room.chunks_exact(words.len().max(1) * 8);
-    values.map(|bytes| at(bytes, ..width)).collect()
 }
 
-/// The first and the last bytes.
-#[inline]
-fn ends(text: &[u8]) -> [u64; 2] {
-    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
-        return [u64::from_le_bytes(*first), u64::from_le_bytes(*last)];
+/// Counts the rows of each string, by its code, and last those with NULL. NULL is one more code, because a processor cannot predict it.
+fn counts_of(
+    strings: usize,
+    codes: &[u64],
+    is_selected: &[bool],
+    is_null: Option<impl Fn(usize) -> bool>,
+) -> Vec<GroupCounts> {
+    let mut counts = vec![GroupCounts::default(); strings + 1];
+    for (row, (code, is_selected)) in codes.iter().zip(is_selected).enumerate() {
+        let place = match is_null.as_ref().is_some_and(|is_null| is_null(row)) {
+            true => strings,
+            false => *code as usize,
+        };
+        at_mut(&mut counts, place).add(*is_selected);
     }
-    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
-        return [first, last].map(|bytes| u32::from_le_bytes(*bytes).into());
-    }
-    match text {
-        [] => [0; 2],
-        [first, .., last] => [*first, *at(text, 1)]
-            .map(u64::from)
-            .map(|byte| byte << 8 | u64::from(*last)),
-        [only] => [u64::from(*only); 2],
-    }
+    counts
 }
 
-#[inline]
-fn slot(ends: [u64; 2], length: usize) -> usize {
-    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let [first, last] = ends;
-    let mixed = (first ^ length as u64).wrapping_mul(ODD) ^ last;
-    (mixed.wrapping_mul(ODD) >> 56) as usize % SLOTS
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // The naive form looks at all rows for each string.
+        #[test]
+        fn shared_strings_and_nulls_are_counted_as_one_by_one(
+            rows in prop::collection::vec((0u64..5, any::<bool>(), any::<bool>()), 0..100),
+            has_nulls: bool,
+        ) {
+            let codes: Vec<u64> = rows.iter().map(|(code, ..)| *code).collect();
+            let is_selected: Vec<bool> = rows.iter().map(|(_, is_selected, _)| *is_selected).collect();
+            let is_null = |row: usize| rows[row].2;
+            let found = counts_of(5, &codes, &is_selected, has_nulls.then_some(is_null));
+            for (place, found) in found.into_iter().enumerate() {
+                let mut naive = GroupCounts::default();
+                for (code, is_selected, is_null) in &rows {
+                    let own = if has_nulls && *is_null { 5 } else { *code as usize };
+                    naive.add_times(*is_selected, u64::from(own == place));
+                }
+                prop_assert_eq!(found, naive);
+            }
+        }
+    }
 }

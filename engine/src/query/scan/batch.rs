@@ -50,6 +50,11 @@ pub enum FieldColumn<'a> {
     Words(Vec<&'a [u64]>),
     /// Strings of any length.
     Strings(Vec<&'a [u8]>),
+    /// Few different strings, and the number of each row's string among them.
+    Shared {
+        strings: Vec<&'a [u8]>,
+        codes: &'a [u64],
+    },
 }
 
 impl<'a> Batch<'a> {
@@ -143,7 +148,10 @@ impl<'a> Batch<'a> {
                     None => FieldColumn::Words(pieces.clone().map(read).collect()),
                 }
             }
-            FieldPieces::Strings(nth) => FieldColumn::Strings(self.strings(*nth)),
+            FieldPieces::Strings(nth) => match self.shared(field) {
+                Some((strings, codes)) => FieldColumn::Shared { strings, codes },
+                None => FieldColumn::Strings(self.strings(*nth)),
+            },
         })
     }
 
@@ -152,26 +160,14 @@ impl<'a> Batch<'a> {
     /// # Panics
     /// Panics if the field was not read.
     pub fn each_value(&self, field: usize, mut each: impl FnMut(Option<&[u8]>)) {
-        let nulls = self.nulls(field);
+        if self.layout.slot(field).is_none() {
+            return (0..self.count()).for_each(|_| each(None));
+        }
+        let (nulls, mut room) = (self.nulls(field), Vec::new());
         let is_null = |row: usize| nulls.as_ref().is_some_and(|is_null| is_null(row));
-        let words = match self.field(field) {
-            None => return (0..self.count()).for_each(|_| each(None)),
-            Some(FieldColumn::Strings(strings)) => {
-                let rows = strings.into_iter().enumerate();
-                return rows.for_each(|(row, string)| each(Some(string).filter(|_| !is_null(row))));
-            }
-            Some(FieldColumn::Numbers(numbers)) => vec![numbers],
-            Some(FieldColumn::Words(words)) => words,
-        };
-        let slot = self.layout.slot(field);
-        let width = slot.and_then(|slot| slot.ty.fixed_bytes());
-        let width = width.expect("a field in words or numbers has a fixed width");
-        let mut value = vec![[0; 8]; words.len()];
-        for row in 0..self.count() {
-            for (bytes, words) in value.iter_mut().zip(&words) {
-                *bytes = at(words, row).to_le_bytes();
-            }
-            let value = at(value.as_flattened(), ..width);
+        let (bytes, places) = self.places(field, &mut room);
+        for (row, place) in places.into_iter().enumerate() {
+            let value = at(bytes, place.start as usize..place.end as usize);
             each(Some(value).filter(|_| !is_null(row)));
         }
     }
@@ -181,7 +177,9 @@ impl<'a> Batch<'a> {
         let bit = self.layout.slot(field)?.null_bit?;
         let (piece, bit) = self.pieces.of_null_bit(bit);
         let words = self.piece(piece).expect("the field is read");
-        Some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
+        let is_in_some = words.iter().fold(0, |all, word| all | word) >> bit & 1 == 1;
+        is_in_some
+            .then_some(move |row: usize| words.get(row).is_some_and(|word| word >> bit & 1 == 1))
     }
 
     /// Returns the payload of each row; `room` holds payloads that are put together.
@@ -236,12 +234,60 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Returns bytes, and where the value of a field lies among them in each row. NULL has any place; `room` holds bytes that are put together.
+    ///
+    /// # Panics
+    /// Panics if the field was not read, or if the layout is older than the field.
+    pub(crate) fn places<'b>(
+        &self,
+        field: usize,
+        room: &'b mut Vec<u8>,
+    ) -> (&'b [u8], Vec<Range<u32>>)
+    where
+        'a: 'b,
+    {
+        if let Some(FieldPieces::Strings(nth)) = self.pieces.of_field(field) {
+            return self.string_places(*nth);
+        }
+        let words = match self.field(field) {
+            Some(FieldColumn::Numbers(numbers)) => vec![numbers],
+            Some(FieldColumn::Words(words)) => words,
+            _ => unreachable!("any other field of the layout has strings"),
+        };
+        let slot = self.layout.slot(field);
+        let width = slot.and_then(|slot| slot.ty.fixed_bytes());
+        let width = width.expect("a field in words or numbers has a fixed width") as u32;
+        room.clear();
+        for row in 0..self.count() {
+            let words = words.iter().map(|words| at(words, row).to_le_bytes());
+            words.for_each(|word| room.extend_from_slice(&word));
+        }
+        let step = words.len() as u32 * 8;
+        let starts = (0..self.count() as u32).map(|row| row * step);
+        (room, starts.map(|start| start..start + width).collect())
+    }
+
     fn strings(&self, nth: usize) -> Vec<&'a [u8]> {
-        const READ: &str = "the strings are read";
-        match self.rows {
-            BatchRows::Nowhere => Vec::new(),
-            BatchRows::Unit(rows) => rows.strings(nth).expect(READ).collect(),
-            BatchRows::Chunk(rows) => rows.strings(nth).expect(READ).collect(),
+        let (bytes, places) = self.string_places(nth);
+        let places = places.into_iter();
+        let string = |place: Range<u32>| at(bytes, place.start as usize..place.end as usize);
+        places.map(string).collect()
+    }
+
+    fn string_places(&self, nth: usize) -> (&'a [u8], Vec<Range<u32>>) {
+        let places = match self.rows {
+            BatchRows::Nowhere => Some((<&[u8]>::default(), Vec::new())),
+            BatchRows::Unit(rows) => rows.string_places(nth),
+            BatchRows::Chunk(rows) => rows.string_places(nth),
+        };
+        places.expect("the strings are read")
+    }
+
+    /// Returns the strings of a field if rows share them, and the number of each row's string among them.
+    pub(crate) fn shared(&self, field: usize) -> Option<(Vec<&'a [u8]>, &'a [u64])> {
+        match (self.pieces.of_field(field)?, self.rows) {
+            (FieldPieces::Strings(nth), BatchRows::Unit(rows)) => rows.shared(*nth),
+            _ => None,
         }
     }
 }

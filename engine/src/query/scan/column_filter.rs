@@ -3,6 +3,7 @@
 //! `passing` has one entry for each row; rows are only dropped from it. The tested fields must be read.
 
 use super::batch::{Batch, FieldColumn};
+use crate::proven::at;
 use crate::schema::{Expr, RangeSet, compared};
 use crate::types::Key;
 
@@ -44,6 +45,13 @@ fn keep_values(
     passes: impl Fn(&[u8]) -> bool,
     passing: &mut [bool],
 ) {
+    if let Some(FieldColumn::Shared { strings, codes }) = batch.field(field) {
+        let passes: Vec<bool> = strings.into_iter().map(passes).collect();
+        for (row, code) in passing.iter_mut().zip(codes) {
+            *row &= *at(&passes, *code as usize);
+        }
+        return keep_nulls(batch, field, false, passing);
+    }
     let mut rows = passing.iter_mut();
     batch.each_value(field, |value| {
         let row = rows.next().expect("there is a value for each row");

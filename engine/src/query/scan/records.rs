@@ -278,16 +278,15 @@ impl<'a> RecordRows<'a> {
         is_there.then(|| at(at(&self.records.pieces, nth), self.first..self.end))
     }
 
-    /// `None` if they were not gathered.
-    pub fn strings(self, nth: usize) -> Option<impl ExactSizeIterator<Item = &'a [u8]> + Clone> {
+    /// The chunk, and where in it the strings lie; `None` if they were not gathered.
+    pub fn string_places(self, nth: usize) -> Option<(&'a [u8], Vec<Range<u32>>)> {
         let strings = self.records.strings.get(nth);
-        let strings = at(
-            strings.filter(|_| self.records.has.tail(nth))?,
-            self.first..self.end,
-        );
-        let string =
-            move |(start, end): &(u32, u32)| at(self.chunk, *start as usize..*end as usize);
-        Some(strings.iter().map(string))
+        let strings = strings.filter(|_| self.records.has.tail(nth))?;
+        let places = at(strings, self.first..self.end).iter();
+        Some((
+            self.chunk,
+            places.map(|(start, end)| *start..*end).collect(),
+        ))
     }
 
     pub fn payload(&self, row: usize) -> &'a [u8] {

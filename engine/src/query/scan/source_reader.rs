@@ -480,8 +480,15 @@ impl Prepared {
         let mut of_unit = all_if(ask.payloads, &asked);
         of_unit.arrivals |= arrived != TimeRange::ALL;
         let mut fields: Vec<usize> = ask.keys.iter().map(|(field, _)| *field).collect();
-        let is_known = test.each_field(&mut |field| fields.push(field));
-        let deciding = pieces.wanted_columns(&fields, test.needs_times());
+        let mut needs_nulls = false;
+        let is_known = test.each_use(&mut |field, is_compared| match is_compared {
+            true => fields.push(field),
+            false => needs_nulls = true,
+        });
+        let mut deciding = pieces.wanted_columns(&fields, test.needs_times());
+        if needs_nulls {
+            pieces.want_nulls(&mut deciding);
+        }
         let deciding_of_unit = all_if(!is_known, &deciding);
         Prepared {
             read: of_unit.and(&deciding_of_unit),

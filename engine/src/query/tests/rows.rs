@@ -102,5 +102,6 @@ pub fn column_value(batch: &Batch<'_>, field: usize, row: usize) -> Option<Vec<u
             bytes.take(width.unwrap()).collect()
         }
         FieldColumn::Strings(strings) => strings[row].to_vec(),
+        FieldColumn::Shared { strings, codes } => strings[codes[row] as usize].to_vec(),
     })
 }

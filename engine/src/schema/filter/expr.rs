@@ -63,26 +63,27 @@ impl Expr {
 
     /// Calls `each` with every field that is tested.
     pub(crate) fn each_field(&self, each: &mut impl FnMut(usize)) {
-        match self {
-            Expr::Keys { field, .. }
-            | Expr::Bytes { field, .. }
-            | Expr::Contains { field, .. }
-            | Expr::Null { field, .. } => each(*field),
-            Expr::All(tests) | Expr::Any(tests) => {
-                tests.iter().for_each(|test| test.each_field(each))
-            }
-        }
+        self.each_use(&mut |field, _| each(field));
     }
 
     /// Calls `each` with every field whose value is compared.
     pub(crate) fn each_compared(&self, each: &mut impl FnMut(usize)) {
+        self.each_use(&mut |field, is_compared| {
+            if is_compared {
+                each(field);
+            }
+        });
+    }
+
+    /// Calls `each` with every field that is tested, and whether its value is compared; otherwise only whether it is NULL counts.
+    pub(crate) fn each_use(&self, each: &mut dyn FnMut(usize, bool)) {
         match self {
             Expr::Keys { field, .. } | Expr::Bytes { field, .. } | Expr::Contains { field, .. } => {
-                each(*field)
+                each(*field, true)
             }
-            Expr::Null { .. } => {}
+            Expr::Null { field, .. } => each(*field, false),
             Expr::All(tests) | Expr::Any(tests) => {
-                tests.iter().for_each(|test| test.each_compared(each))
+                tests.iter().for_each(|test| test.each_use(each))
             }
         }
     }
@@ -152,8 +153,8 @@ pub(crate) fn compared<'a>(layout: &Layout, field: usize, bytes: &'a [u8]) -> &'
     let is_char = layout
         .slot(field)
         .is_some_and(|slot| matches!(slot.ty, FieldType::Char(_)));
-    match memchr::memchr(0, bytes) {
-        Some(end) if is_char => at(bytes, ..end),
-        _ => bytes,
+    match is_char {
+        true => at(bytes, ..memchr::memchr(0, bytes).unwrap_or(bytes.len())),
+        false => bytes,
     }
 }

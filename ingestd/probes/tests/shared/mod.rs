@@ -2,7 +2,8 @@
 
 #![expect(dead_code, reason = "no test uses all of them")]
 
-use std::process::Child;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use loom_probes::{Clock, Counts, Probe, ProbeError};
@@ -44,6 +45,23 @@ pub fn drained(probe: &mut Probe, program: &mut Child) -> (Vec<u8>, Counts) {
     }
     let counts = probe.disarm(clock, &mut bytes).unwrap();
     (bytes, counts)
+}
+
+/// Compiles a C program that waits for the end of its input; `None` without a compiler.
+pub fn compiled(folder: &Path, source: &str) -> Option<String> {
+    let path = folder.join("program");
+    std::fs::write(folder.join("program.c"), source).unwrap();
+    let compiler = Command::new("clang")
+        .args(["-O2", "-o"])
+        .args([&path, &folder.join("program.c")])
+        .output();
+    let Ok(output) = compiler else {
+        skip("clang is missing");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Some(path.to_str().unwrap().to_owned())
 }
 
 /// The payloads behind their lengths.

@@ -30,7 +30,7 @@ pub(super) struct Whole {
     #[arg(long, value_name = "TIME")]
     pub(super) patience: Option<Span>,
     /// Processor time of the recording, such as 2% of one processor: over it for 5 seconds, events below 1us are left out and counted, then below
-    /// 2us, and so on
+    /// 2us, and so on; below half of it for 10 seconds, one step is taken back
     #[arg(long, value_name = "SHARE")]
     pub(super) budget: Option<Share>,
 }
@@ -144,24 +144,27 @@ pub(super) enum What {
         /// Process that connected or listened, by its id; may be repeated
         #[arg(long = "pid", value_name = "PID")]
         pids: Vec<u32>,
+        #[command(flatten)]
+        group: Group,
         /// Source to record into
         #[arg(long, value_name = "NAME", default_value = "tcp")]
         source: String,
         #[command(flatten)]
         whole: Whole,
     },
-    /// Record calls of a function of a program or library, one record at the end of each
+    /// Record calls of a function of a program or library, one record at the end of each, or hits of a static probe (USDT)
     #[command(
         after_help = "Example:\n  ingestd record live.loom function libssl.so:SSL_write --comm nginx --arg 2:i32:bytes --result i32"
     )]
     Function {
-        /// Program or library, by its path or name, and function, by its symbol as it is or demangled; with * and ? several functions
+        /// Program or library, by its path or name, and function, by its symbol as it is or demangled, or static probe, as PROVIDER:NAME; with * and ?
+        /// several of them
         #[arg(value_name = "BINARY:SYMBOL")]
         target: String,
         #[command(flatten)]
         who: Who,
         /// Argument to record: its place from 0, its type (i8 to i64, u8 to u64, bool, ptr, or str for a text that ends with NUL), and the name of
-        /// its field. May be repeated
+        /// its field. May be repeated. [default of a static probe: all]
         #[arg(long = "arg", value_name = "N:TYPE[:NAME]", value_parser = argument)]
         args: Vec<(Argument, String)>,
         /// Type of the result to record
@@ -170,7 +173,7 @@ pub(super) enum What {
         /// Record only calls that took at least this long, such as 1ms
         #[arg(long, value_name = "TIME")]
         min: Option<Span>,
-        /// Source to record into [default: SYMBOL]
+        /// Source to record into [default: SYMBOL; of a static probe NAME, or PROVIDER if that is *]
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
         #[command(flatten)]
@@ -326,10 +329,7 @@ impl What {
 
     /// Whether its records have ids of control groups.
     pub(super) fn has_cgroups(&self) -> bool {
-        !matches!(
-            self,
-            What::Tcp { .. } | What::Packets { .. } | What::Command { .. }
-        )
+        !matches!(self, What::Packets { .. } | What::Command { .. })
     }
 
     /// Prepares the capture, so that it cannot fail later for a missing prerequisite. Changes no directory. A profile has a second capture for its stacks.
@@ -387,14 +387,20 @@ impl What {
                 source,
                 ..
             } => {
+                let selection = who.selection()?;
+                let target = Target::find(&target, &selection.pids)?;
+                let (mut args, mut names): (Vec<_>, Vec<_>) = args.into_iter().unzip();
+                if args.is_empty() {
+                    args = Function::declared(&target);
+                    names = (0..args.len()).map(|place| format!("arg{place}")).collect();
+                }
                 ensure!(
                     args.len() <= ARGS_MAX,
-                    "at most {ARGS_MAX} arguments are recorded; omit an --arg"
+                    "at most {ARGS_MAX} arguments are recorded, and these are {}; give only some with --arg",
+                    args.len()
                 );
-                let selection = who.selection()?;
-                let (args, names): (Vec<_>, Vec<_>) = args.into_iter().unzip();
                 let filter = Function {
-                    target: Target::find(&target, &selection.pids)?,
+                    target,
                     selection,
                     latency_min: min.map_or(Duration::ZERO, |Span(time)| time),
                     args,
@@ -405,11 +411,13 @@ impl What {
             What::Tcp {
                 ports,
                 pids,
+                group,
                 source,
                 ..
             } => {
                 let selection = Selection {
                     pids,
+                    cgroup: group.find()?,
                     ..Selection::default()
                 };
                 tcp(&Tcp { selection, ports }, source)

@@ -1,6 +1,6 @@
-//! The share of a core that rules may take. They pay for more by waiting; windows that are too late by then are missed.
+//! The share of a core that rules may take. After they took more, they wait, and windows that are too late by then are missed.
 //!
-//! The rules of the configuration and those that clients added have a budget each, so that no client can keep a configured rule from its windows.
+//! The rules of the configuration have one budget and those that clients added another, so that no client can keep a configured rule from its windows.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 const CONFIGURED: u32 = 4;
 /// All rules that were added together may take a tenth.
 const ADDED: u32 = 10;
-/// Time that was not taken in this span may be taken at once.
+/// Time that was not taken in the latest span of this length may be taken at once.
 const SAVED: Duration = Duration::from_secs(2);
 
 pub(super) struct Budgets {
@@ -38,7 +38,7 @@ impl Budgets {
 /// One n-th of a core.
 pub(super) struct Budget {
     part: u32,
-    /// The budget is used up until then.
+    /// The rules wait until then.
     paid_until: Instant,
 }
 
@@ -55,7 +55,7 @@ impl Budget {
         self.paid_until.saturating_duration_since(now)
     }
 
-    /// Takes so much time of a core.
+    /// Counts time of a core that rules took.
     pub(super) fn take(&mut self, cpu: Duration, now: Instant) {
         let saved = now.checked_sub(SAVED).unwrap_or(now);
         self.paid_until = self.paid_until.max(saved) + cpu * self.part;

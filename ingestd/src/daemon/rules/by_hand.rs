@@ -1,4 +1,4 @@
-//! A pin that a person asks for, and the way to answer.
+//! A pin that a person asks for, and the answer to that person.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::output::pins::Kept;
 use crate::protocol::{ErrorCode, Reply, RequestId, Within};
 use crate::rfc3339;
 
-/// The records of these sources, or of all, are to be kept.
+/// A request to keep the records of some sources, or of all.
 #[derive(Clone)]
 pub(in crate::daemon) struct ByHand {
     pub(in crate::daemon) name: String,
@@ -45,10 +45,8 @@ impl ByHand {
         }
         Ok(())
     }
-}
 
-impl ByHand {
-    /// The end of its span, and the length. `now` is the end of the records that have arrived.
+    /// Returns the end of its span, and the length. `now` is the end of the records that have arrived.
     pub(super) fn span(&self, now: Timestamp) -> Result<(Timestamp, Duration), String> {
         match self.within {
             Within::Last(ns) => Ok((now, Duration::from_nanos(ns))),

@@ -28,7 +28,7 @@ use crate::protocol::ErrorCode;
 use crate::rules::file::{self, RuleFile};
 use crate::rules::judge::{self, Known};
 use crate::rules::records::{
-    Alert, AlertState, Stopped, alerts_source, rules_source, stopped, unpinned,
+    Alert, AlertState, RuleState, alerts_source, rules_source, stopped, unpinned,
 };
 use crate::rules::watch::{Pause, Watch, nanos};
 use crate::wall_clock;
@@ -58,7 +58,7 @@ pub(in crate::daemon) struct Keeper {
     progressed: Instant,
     /// The error of the last read of the directory.
     trouble: Option<String>,
-    /// A time that all records which are published later follow, and when it was asked for.
+    /// A time before the arrival of every record that is published later, and the moment at which the writer thread gave it.
     edge: (Timestamp, Instant),
 }
 
@@ -112,7 +112,7 @@ impl Keeper {
         for alert in unpinned {
             keeper.pin_again(alert);
         }
-        // A daemon that is killed at any time has recorded the begin of each of its rules.
+        // It is stored before any evaluation, so that a daemon that is killed at any time has recorded the begin of each rule.
         keeper.record_progress();
         keeper.store()?;
         for note in keeper.notes() {
@@ -122,7 +122,7 @@ impl Keeper {
     }
 
     /// Begins each rule where it stopped, unless it has changed since. Returns the rules that are gone.
-    fn resume(&mut self, snapshot: &Snapshot) -> Result<Vec<(String, Stopped)>, DaemonError> {
+    fn resume(&mut self, snapshot: &Snapshot) -> Result<Vec<(String, RuleState)>, DaemonError> {
         let mut found = stopped(snapshot).unwrap_or_else(|error| {
             tracing::error!("cannot read where the rules stopped: {error}; they begin now");
             Default::default()
@@ -132,7 +132,7 @@ impl Keeper {
             to: self.edge.0,
         });
         for (def, added) in self.all() {
-            let is_same = |known: &&Stopped| known.definition == def.definition();
+            let is_same = |known: &&RuleState| known.definition == def.definition();
             let Some(known) = found.get(&def.name).filter(is_same).cloned() else {
                 self.watched.push(Watched::begin(def, added, self.edge.0));
                 continue;
@@ -148,7 +148,7 @@ impl Keeper {
         Ok(found.into_iter().collect())
     }
 
-    /// All rules to evaluate, and for each whether it was added.
+    /// Returns all rules to evaluate, each with `true` if it was added.
     fn all(&self) -> Vec<(RuleDef, bool)> {
         let configured = self.configured.iter().map(|def| (def.clone(), false));
         let added = self.file.rules().map(|def| (def.clone(), true));
@@ -344,7 +344,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the span around an alert of a daemon that was killed before it had.
+    /// Keeps the span around an alert of a daemon that was killed before its pin was written.
     fn pin_again(&mut self, alert: Alert) {
         let mut rules = self.watched.iter();
         let rule = rules.find(|rule| rule.def.name == alert.rule);
@@ -378,7 +378,7 @@ impl Keeper {
         }
     }
 
-    /// Arrival time minus wall clock, now.
+    /// Returns the present arrival time minus the wall clock.
     fn ahead_ns(&self) -> i64 {
         let (edge, asked) = self.edge;
         let now = edge.0.saturating_add(nanos(asked.elapsed()));
@@ -498,18 +498,18 @@ impl Keeper {
 
     fn record(&mut self, alert: &Alert) {
         if let Some(sources) = self.sources {
-            self.wait(sources.alerts, alert.encode());
+            self.enqueue(sources.alerts, alert.encode());
         }
     }
 
-    /// Ends rules that are gone, before the progress of the others.
-    fn record_closed(&mut self, closed: &[(String, Stopped)]) {
+    /// Records the end of rules that are gone. The caller then records the progress of the others.
+    fn record_closed(&mut self, closed: &[(String, RuleState)]) {
         let Some(sources) = self.sources else { return };
         for (name, stopped) in closed {
             if let Some(alert) = stopped.closed(name) {
                 self.record(&alert);
             }
-            self.wait(sources.rules, stopped.last(name).encode());
+            self.enqueue(sources.rules, stopped.last(name).encode());
         }
     }
 
@@ -518,11 +518,11 @@ impl Keeper {
         let Some(sources) = self.sources else { return };
         let records = self.watched.iter().map(|rule| rule.progress().encode());
         for record in records.collect::<Vec<_>>() {
-            self.wait(sources.rules, record);
+            self.enqueue(sources.rules, record);
         }
     }
 
-    fn wait(&mut self, source: SourceId, payload: Result<Vec<u8>, Error>) {
+    fn enqueue(&mut self, source: SourceId, payload: Result<Vec<u8>, Error>) {
         let payload = payload.expect("a record of a rule fits its source");
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((source, payload));
@@ -540,7 +540,7 @@ impl Keeper {
             .ask(|answer| Request::LoseOwn(source, records, answer));
     }
 
-    /// Hands the waiting records to the writer thread, as far as buffers are free: rules go on while the log is full.
+    /// Passes the waiting records to the writer thread, as far as buffers are free: rules are evaluated while the log is full.
     fn store(&mut self) -> Result<(), Gone> {
         while let Some((source, payload)) = self.waiting.front()
             && self.inlet.add_own(*source, payload)?
@@ -565,7 +565,7 @@ impl Keeper {
         self.notes()
     }
 
-    /// Goes on with the present rules: one that is the same as before keeps its progress.
+    /// Begins to evaluate the present rules. A rule that is the same as before keeps its progress.
     fn take_over(&mut self) {
         // A rule that is added begins at the present time.
         if let Ok(now) = self.inlet.ask(Request::Publish) {
@@ -584,7 +584,7 @@ impl Keeper {
         }
         let closed = before.iter();
         let closed = closed.map(|rule| (rule.def.name.clone(), rule.stopped()));
-        let closed: Vec<(String, Stopped)> = closed.collect();
+        let closed: Vec<(String, RuleState)> = closed.collect();
         if let Err(error) = self.define(false) {
             tracing::error!("cannot define loom_alerts: {error}");
         }

@@ -1,7 +1,7 @@
 //! The thread that evaluates rules, and the orders to it.
 //!
-//! It reads as every reader does, from snapshots of the live logs, and never holds the writer thread up: that publishes for it, gives it a time
-//! that all later records follow, and stores its alerts.
+//! It reads snapshots of the live logs, as every reader does. The writer thread never waits for it: it publishes, returns a time before the arrival
+//! of all later records, and stores alerts.
 
 mod action;
 mod budget;
@@ -28,7 +28,7 @@ use keeper::Keeper;
 
 pub(super) use by_hand::{Asker, ByHand};
 
-/// Warnings about the action of a rule before it runs.
+/// Returns warnings about the action of a rule before it runs.
 pub(super) fn doubts(def: &RuleDef) -> Vec<String> {
     let doubts = def.action.as_ref().map(action::doubts);
     let doubts = doubts.into_iter().flatten();

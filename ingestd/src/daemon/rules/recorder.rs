@@ -1,5 +1,5 @@
-//! The flight recorder: spans that alerts and people ask to keep, until each has passed and is written. One pin is written at a time, at the lowest
-//! priority.
+//! The flight recorder: the spans that alerts and people ask to keep. Each waits until it has passed, and is then written as a pin, one at a time and at the
+//! lowest priority.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,7 +53,7 @@ impl Asked {
         Timestamp(self.at.0.saturating_add(nanos(self.pin.after)))
     }
 
-    /// Its spans. The time of a forward step of the clock has not passed, so the span begins earlier.
+    /// Returns its spans. `pin` counts elapsed time, so a forward step of the clock moves the begin of the span further back.
     fn wanted(&self, snapshot: &Snapshot) -> Wanted {
         let (at, end) = (self.at, self.end());
         let (steps, unknown) = match clock_steps(snapshot) {
@@ -97,7 +97,7 @@ impl Asked {
 }
 
 impl FlightRecorder {
-    /// Keeps the span around an alert, once it has passed. An error says why not.
+    /// Keeps the span around an alert, once it has passed. An error is the reason against it.
     pub(super) fn want(
         &mut self,
         alert: &Alert,
@@ -113,7 +113,7 @@ impl FlightRecorder {
         Ok(())
     }
 
-    /// Keeps the records that arrived within a length of time before another. An error says why not.
+    /// Keeps the records that arrived within `before` until `at`. An error is the reason against it.
     pub(super) fn want_by_hand(
         &mut self,
         asked: ByHand,
@@ -151,7 +151,7 @@ impl FlightRecorder {
         });
     }
 
-    /// The end of the next span, unless a pin is being written. The outcome of that one, an order of the keeper, comes first.
+    /// Returns the end of the next span, if one waits. While a pin is being written, `None`: its outcome wakes the keeper.
     pub(super) fn next(&self) -> Option<Timestamp> {
         match &self.writing {
             Some(_) => None,
@@ -159,7 +159,7 @@ impl FlightRecorder {
         }
     }
 
-    /// The outcome of the pin that was being written is known.
+    /// Notes that the pin that was being written has an outcome.
     pub(super) fn written(&mut self) {
         self.writing = None;
     }

@@ -9,7 +9,7 @@ use loom_engine::{Error, TimeRange, Timestamp};
 use crate::config::RuleDef;
 use crate::rules::RuleStatus;
 use crate::rules::judge::{self, Judged, Known};
-use crate::rules::records::{Alert, AlertState, Progress, Stopped};
+use crate::rules::records::{Alert, AlertState, Progress, RuleState};
 use crate::rules::watch::{Change, Phase, Watch};
 
 /// An alert waits at most so long for the exact value of a quantile.
@@ -30,9 +30,9 @@ pub(super) struct Watched {
     begun: Timestamp,
     pub(super) acted: Option<Instant>,
     pub(super) is_acting: bool,
-    /// The state in its latest action.
+    /// The state that its latest action reported.
     pub(super) told: Option<AlertState>,
-    /// An alert of the other state, for its next action.
+    /// An alert of the other state, which its next action reports.
     pub(super) untold: Option<Alert>,
     evaluations: u64,
     failures: u64,
@@ -58,7 +58,7 @@ impl Watched {
         }
     }
 
-    /// The same progress, with another action or origin.
+    /// Keeps the progress, with another action or origin.
     pub(super) fn redefined(self, def: RuleDef, added: bool) -> Watched {
         Watched { def, added, ..self }
     }
@@ -68,7 +68,7 @@ impl Watched {
         Watched::new(def, added, watch, now)
     }
 
-    /// The time until its next action may begin; `None` while one runs.
+    /// Returns the time until its next action may begin; `None` while one runs.
     pub(super) fn rest(&self) -> Option<Duration> {
         let acted = self.acted.map(|at| at.elapsed());
         let rest = acted.map_or(Duration::ZERO, |ago| ACTION_EVERY.saturating_sub(ago));
@@ -168,9 +168,9 @@ impl Watched {
         })
     }
 
-    /// Its state, for a restart.
-    pub(super) fn stopped(&self) -> Stopped {
-        Stopped {
+    /// Returns its state, which a restart continues.
+    pub(super) fn stopped(&self) -> RuleState {
+        RuleState {
             definition: self.def.definition(),
             begun: self.begun,
             evaluated_to: self.watch.evaluated_to(),

@@ -1,4 +1,4 @@
-//! Data points over OTLP, into the groups of their senders.
+//! Stores data points that come over OTLP in the groups of their senders.
 
 mod points;
 mod senders;

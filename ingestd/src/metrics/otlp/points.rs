@@ -1,4 +1,4 @@
-//! The data points of a request by sender, and those that are refused before a look at their series.
+//! Sorts the data points of a request by sender. It refuses some before a look at their series.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Request {
     now_ms: i64,
 }
 
-/// A job and an instance, as a target of a scrape is.
+/// The job and the instance, which also identify the target of a scrape.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Sender {
     pub(super) job: String,
@@ -30,7 +30,7 @@ pub(super) struct Sender {
 /// The part of a request that belongs to one sender.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// With the number of the point that each belongs to.
+    /// Each has the number of its point and its time.
     pub(super) samples: Vec<(usize, i64, loom_otlp::Sample)>,
     pub(super) points: usize,
     /// Labels of `target_info`, and the latest time: a Collector may repeat a resource for each of its points.
@@ -87,7 +87,7 @@ impl Request {
         }
     }
 
-    /// Counts the bytes of a thing, or refuses it if they are too many.
+    /// Counts the bytes of a point or a target, or refuses it if they are too many.
     fn has_room(&mut self, bytes: usize) -> bool {
         let Some(left) = self.bytes_left.checked_sub(bytes) else {
             let why = "the samples take more than 4 times body_max; send fewer at once";

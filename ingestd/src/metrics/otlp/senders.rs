@@ -34,7 +34,7 @@ pub(crate) struct Senders {
     /// The limit of the catalog file with the series of all senders.
     catalog_bytes_max: u64,
     stores: HashMap<Sender, GroupStore>,
-    /// They outlive these senders: a handler that panics must not give its senders another day's share.
+    /// They outlive this: a handler that panics, and so begins with new `Senders`, must not give them another day's share.
     shares: Arc<Mutex<Shares>>,
     /// The greatest lateness of samples.
     out_of_order: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Senders {
 }
 
 /// The outcome of storing the data points of one sender.
-struct Became {
+struct Outcome {
     /// Refused points, and why.
     refused: Option<(String, u64)>,
     is_limited: bool,
@@ -69,8 +69,7 @@ impl Senders {
         }
     }
 
-    /// Takes a request. It is not taken if nothing of it is stored because all of it is new and a limit is reached: its sender is to
-    /// come again.
+    /// Stores a request. `NotTaken::Limited` asks the sender to send again: nothing was stored, because all series are new and a limit is reached.
     pub(crate) fn take(
         &mut self,
         from: IpAddr,
@@ -108,8 +107,8 @@ impl Senders {
         sender: &Sender,
         sent: &Sent,
         record_bytes_left: &mut usize,
-    ) -> Result<Became, Gone> {
-        let all = |why: &str, is_limited| Became {
+    ) -> Result<Outcome, Gone> {
+        let all = |why: &str, is_limited| Outcome {
             refused: Some((why.to_owned(), sent.points as u64)),
             is_limited,
         };
@@ -121,7 +120,7 @@ impl Senders {
             self.lose(why, sent);
             return Ok(all(why, true));
         }
-        // The writer thread changes it, and would have to copy it.
+        // The writer thread would have to copy the catalog to change it.
         drop(known);
         let store = self.stores.get_mut(sender);
         let store = store.expect("it is there, or was just inserted");
@@ -145,7 +144,7 @@ impl Senders {
             Ok(stored) => {
                 *record_bytes_left = stored.record_bytes_left;
                 self.shares().add_catalog_bytes(from, stored.catalog_bytes);
-                Ok(Became {
+                Ok(Outcome {
                     refused: of_points(&stored, sent),
                     is_limited: stored.is_limited,
                 })
@@ -164,7 +163,7 @@ impl Senders {
         Refused::unread(sent.points as u64, why).enter(&mut self.inlet, None);
     }
 
-    /// Ensures that a sender has a store, or says why a new one gets none. A sender in the catalog is not new.
+    /// Ensures that a sender has a store. The error is the reason why a new sender gets none; a sender in the catalog is not new.
     fn find(
         &mut self,
         from: IpAddr,
@@ -239,7 +238,7 @@ fn of_points(stored: &Stored, sent: &Sent) -> Option<(String, u64)> {
         .collect();
     let mut words: Vec<String> = stored.refused.causes().cloned().collect();
     words.extend(stored.trouble.clone());
-    // The words may be of `target_info` alone, which is not a data point.
+    // All refused samples may be of `target_info`, which is no data point: then the count is 0.
     (stored.refused.count() > 0).then(|| (words.join("; "), points.len() as u64))
 }
 

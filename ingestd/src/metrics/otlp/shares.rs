@@ -1,4 +1,4 @@
-//! The additions to the catalog of the senders at one address within a day: one address cannot use up the room of all.
+//! Limits what the senders at one address add to the catalog within a day, so that one address cannot use up the room of all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::config::OtlpDef;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// New senders at one address within a day: each has a source, for ever.
+/// The most new senders at one address within a day: each gets a source that stays.
 pub(super) const NEW_MAX: usize = 1000;
-/// Addresses that may add something within a day.
+/// The most addresses that may add something within a day.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The additions of each address today.
@@ -74,7 +74,7 @@ impl Shares {
     }
 }
 
-/// Stands for all addresses that one host may choose from: its network of 64 bits in IPv6, and all of loopback.
+/// Returns one address for all that a host may choose from: its network of 64 bits in IPv6, and all of loopback.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),

@@ -1,7 +1,6 @@
 //! The threads that scrape targets, one for each: a slow target delays no other.
 //!
-//! A scrape is one record of each group of its target's series (Heracles §3: the series of a target share a timestamp), which
-//! [`series`](super::series) stores. [`Target`] is a thread's loop.
+//! A scrape is one record of each group of its target's series, which [`series`](super::series) stores. [`Target`] is a thread's loop.
 
 mod fetch;
 mod target;
@@ -111,7 +110,7 @@ impl Scrapers {
     }
 }
 
-/// Ends threads, and waits for those that do not wait for their target.
+/// Ends threads, and waits for them at most `STOP_WAIT`, because a target may take longer.
 fn end(running: Vec<Running>) {
     let threads = running.into_iter().map(|Running { until, thread, .. }| {
         drop(until);

@@ -173,7 +173,7 @@ impl Target {
             catalog_bytes_max: u64::MAX,
         };
         let stored = self.store.store(&mut self.inlet, &arrived);
-        // No target is asked for the same again.
+        // Nobody repeats a scrape, so refused samples are lost.
         self.inlet.count_losses()?;
         self.inlet.flush()?;
         stored

@@ -18,14 +18,14 @@ use crate::metrics::names::{Series, holds_series, shown};
 const DAY: Duration = Duration::from_secs(86_400);
 /// The longest name of a field, so that a number still fits behind it.
 const FIELD_NAME_BYTES: usize = NAME_BYTES_MAX - 8;
-/// The size of a record: its time and the rest of its last byte of null bits; for each field a number and a null bit.
+/// The size of a record: `TIME_BYTES` has its time and the padding of the null bits; each field takes a number and a null bit.
 const TIME_BYTES: usize = 16;
 const FIELD_BITS: usize = 65;
 /// The approximate room of a group's series in the catalog, which keeps it while one of them goes on.
 const GROUP_BYTES: u64 = 512 << 10;
-/// The layouts of a group: the catalog holds all fields of each, and has a limit.
+/// The most layouts of a group: the catalog holds all fields of each layout, and has a limit.
 const LAYOUTS_MAX: usize = 32;
-/// The groups of a target, now and later.
+/// The most groups of a target.
 const GROUPS_MAX: usize = 10_000;
 
 /// The place of a series' values.
@@ -46,7 +46,7 @@ pub(in crate::metrics) enum NoPlace {
 }
 
 pub(in crate::metrics) struct Groups {
-    /// The name of the first; the others have a number behind it.
+    /// The name of the first group; the others have a number behind it.
     name: String,
     groups: Vec<Group>,
     slots: HashMap<Series, Slot>,
@@ -54,7 +54,7 @@ pub(in crate::metrics) struct Groups {
     new_max: usize,
     /// The labels that all series of the target have.
     shared: Vec<String>,
-    /// The fate of records that find the log full.
+    /// The treatment of records while the log is full.
     on_overload: Overload,
     /// The begin of the count of new series, and the count.
     day: Option<(Instant, usize)>,
@@ -62,7 +62,7 @@ pub(in crate::metrics) struct Groups {
 
 pub(in crate::metrics) struct Group {
     pub(in crate::metrics) def: SourceDef,
-    /// In lower case, because SQL ignores case.
+    /// The names of the fields in lower case, because SQL ignores case.
     names: HashSet<String>,
     /// The approximate room of its series in the catalog.
     bytes: u64,
@@ -169,7 +169,7 @@ impl Groups {
         groups.filter_map(|(at, group)| group.is_growing.then_some(at))
     }
 
-    /// The place of a series; a new one takes a free place.
+    /// Returns the slot of a series; a new series gets a free one.
     pub(in crate::metrics) fn place(
         &mut self,
         series: &Series,

@@ -1,6 +1,6 @@
-//! Stores samples of series in the groups of one target: scraped, or received over OTLP.
+//! Stores the samples of one target or sender in its groups ([`GroupStore`]).
 //!
-//! [`Groups`] knows the source and the field of each series.
+//! [`Groups`] gives each series its slot, `Windows` compares a sample with earlier ones of its series, and `Taken` collects the records.
 
 mod groups;
 mod storing;

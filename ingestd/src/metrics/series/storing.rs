@@ -1,4 +1,4 @@
-//! The groups of one target: stores its samples in them, or refuses them.
+//! Stores the samples of one target in its groups, or refuses them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
@@ -29,7 +29,7 @@ const BEHIND_MS_MAX: i64 = 86_400_000;
 const CHURN: &str = "more than series_max series are new within a day";
 const NOT_NOW: &str = "the catalog takes no new series";
 
-/// Samples that come of a target together.
+/// Samples of a target that come together.
 pub(in crate::metrics) struct Arrived<'a> {
     /// The time, in milliseconds, of samples that have none of their own.
     pub(in crate::metrics) time_ms: i64,
@@ -37,9 +37,9 @@ pub(in crate::metrics) struct Arrived<'a> {
     pub(in crate::metrics) reported: &'a [Sample<'a>],
     /// `None` if the target gave nothing that can be stored.
     pub(in crate::metrics) samples: Option<&'a [Sample<'a>]>,
-    /// Refused before.
+    /// The samples that were refused before.
     pub(in crate::metrics) refused: Refused,
-    /// The room for its records: each time makes one in each group, which has a place for all series of the group.
+    /// The room for its records. Each time makes a record in each group, with a field for every series of the group.
     pub(in crate::metrics) record_bytes_max: usize,
     /// The greatest length of the catalog file with new series.
     pub(in crate::metrics) catalog_bytes_max: u64,
@@ -51,7 +51,7 @@ pub(in crate::metrics) struct Stored {
     pub(in crate::metrics) refused: Refused,
     /// The places of refused samples among those that came.
     pub(in crate::metrics) refused_at: BTreeSet<usize>,
-    /// Some are refused because they are new, and would not be at another time.
+    /// Some are refused because their series are new and a limit is reached; they may be stored later.
     pub(in crate::metrics) is_limited: bool,
     /// The growth of the catalog file.
     pub(in crate::metrics) catalog_bytes: u64,
@@ -84,7 +84,7 @@ pub(in crate::metrics) struct GroupStore {
     honors_labels: bool,
     series_max: usize,
     on_overload: Overload,
-    /// Read from the catalog when they are first needed, after a definition was refused, and after the catalog forgot some of any target.
+    /// `None` before the first samples, after a failure, and after the catalog forgot sources: then the catalog is read again.
     groups: Option<Groups>,
     /// The catalog forgot sources below this address when the groups were read.
     forgotten_below: Address,
@@ -97,7 +97,7 @@ pub(in crate::metrics) struct GroupStore {
     windows: Windows,
 }
 
-/// True if a sample may have this time of its own.
+/// Reports whether a sample may bring this time.
 fn is_near(time_ms: i64, now_ms: i64) -> bool {
     let ahead_ms = time_ms.saturating_sub(now_ms);
     (-BEHIND_MS_MAX..=AHEAD_MS_MAX).contains(&ahead_ms)
@@ -149,7 +149,7 @@ impl GroupStore {
         }
     }
 
-    /// A failure drops the groups, because they may know more than is stored. So does a catalog that forgot some since.
+    /// A failure drops the groups, because they may contain series that are not stored. A catalog that has forgotten sources since drops them too.
     fn try_store(
         &mut self,
         inlet: &mut Inlet,
@@ -292,7 +292,7 @@ impl GroupStore {
         }
     }
 
-    /// Makes room in memory: series that got nothing since the previous call must come in order.
+    /// Makes room in memory. Series that got nothing since the previous call take samples only in order from now on.
     pub(in crate::metrics) fn forget_idle(&mut self) {
         self.windows.forget_idle();
     }
@@ -330,7 +330,7 @@ impl GroupStore {
         series
     }
 
-    /// The places of samples, or why they have none.
+    /// Returns the slots of samples, or the reasons why they have none.
     fn places(
         &self,
         groups: &mut Groups,
@@ -364,7 +364,7 @@ impl GroupStore {
         samples.iter().map(place).collect()
     }
 
-    /// Takes a sample, or says why not.
+    /// Takes a sample; the error is the reason for refusing it.
     fn take(
         &mut self,
         groups: &Groups,
@@ -389,8 +389,8 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Gives the writer thread everything that was taken: definitions, refusals, and records. A group that was forgotten meanwhile is defined
-    /// again as it was.
+    /// Passes everything that was taken to the writer thread: definitions, refusals, and records. A group that was forgotten meanwhile is
+    /// defined again.
     fn hand_over(
         &mut self,
         inlet: &mut Inlet,
@@ -399,7 +399,7 @@ impl GroupStore {
         catalog_bytes_max: u64,
     ) -> Result<Defined, Failed> {
         let used = taken.records.keys().map(|(_, group)| *group);
-        // A restart finds a group only behind those before it.
+        // Growing groups are defined even without records, because a restart finds a group only behind those before it.
         let used: BTreeSet<usize> = used.chain(groups.growing()).collect();
         let defs = used.iter().map(|group| groups.group(*group).def.clone());
         let growth = Growth {

@@ -1,4 +1,4 @@
-//! The samples that were taken together, and the refused ones.
+//! The records of the samples that were taken together, and the refused samples.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};

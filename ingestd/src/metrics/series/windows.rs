@@ -1,9 +1,9 @@
 //! Compares new samples with the latest ones: a sender with several connections sends a series in any order, and each
 //! sample is stored once.
 //!
-//! A series takes a sample that is no more than a window older than its newest. Samples are forgotten when they are older, or when memory
-//! is full; a series refuses samples as old as those, so nothing is stored twice. [`super::GroupStore`] owns the windows of a target, and
-//! first adds the samples that an earlier run has stored.
+//! A series takes a sample that is at most a window older than its newest. Older samples are forgotten, and further ones when memory is full. A series
+//! refuses every sample that is as old as a forgotten one, so nothing is stored twice. [`super::GroupStore`] owns the windows of a target, and first adds the
+//! samples that an earlier run has stored.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -203,7 +203,7 @@ impl Window {
         self.from_ms = self.from_ms.max(from_ms);
     }
 
-    /// Forgets so many samples, but never the newest.
+    /// Forgets `count` samples, but never the newest.
     fn forget_oldest(&mut self, count: usize) {
         let count = count.min(self.samples.len().saturating_sub(1));
         if let Some((last_ms, _)) = self.samples.drain(..count).next_back() {

@@ -13,6 +13,7 @@ mod devops_questions;
 mod figures;
 mod flush;
 mod ingest;
+mod keys;
 mod large;
 mod live;
 mod load;
@@ -79,6 +80,8 @@ fn main() -> Result<ExitCode> {
     };
     part(Part::Columns, &|| columns::of_units(folder, &sizes));
     part(Part::Plain, &|| plain::questions(folder, &sizes));
+    part(Part::Keys, &|| keys::one_key(folder, &sizes));
+    part(Part::Words, &|| keys::words(folder, &sizes));
     part(Part::Flush, &|| flush::of_the_demo(folder, &sizes));
     part(Part::Live, &|| live::live_against_idle(folder, &sizes));
     part(Part::Charts, &|| charts::live_beside_a_view(folder, &sizes));

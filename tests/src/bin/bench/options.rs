@@ -74,6 +74,10 @@ pub enum Part {
     Columns,
     /// Questions as a person types them, beside DuckDB's own table and Parquet
     Plain,
+    /// F7: one key among many records
+    Keys,
+    /// Words in the lines of logs, beside a text index and grep
+    Words,
     /// F3 to F5: what a daemon writes at a steady rate, and questions about its newest rows
     Flush,
     /// P9: live against idle
@@ -114,6 +118,10 @@ pub struct Sizes {
     pub column_records: u64,
     /// Records of the demo for plain SQL; a third as many lines of a log come to them.
     pub plain_records: u64,
+    /// Records of which one key is looked up.
+    pub key_records: u64,
+    /// Lines in which words are looked for.
+    pub word_lines: u64,
     pub live_rate: u64,
     /// How long the demo records before it is asked.
     pub flush_seconds: u64,
@@ -156,6 +164,8 @@ const SMALL: Sizes = Sizes {
     query_rate: 1_000_000,
     column_records: 4_000_000,
     plain_records: 4_000_000,
+    key_records: 2_000_000,
+    word_lines: 1_000_000,
     live_rate: 2_000_000,
     flush_seconds: 8,
     chart_seconds: 5,
@@ -184,6 +194,8 @@ const FULL: Sizes = Sizes {
     query_rate: 4_000_000,
     column_records: 60_000_000,
     plain_records: 60_000_000,
+    key_records: 100_000_000,
+    word_lines: 10_000_000,
     live_rate: 8_000_000,
     flush_seconds: 60,
     chart_seconds: 60,

@@ -28,6 +28,8 @@ pub enum System {
     Prometheus,
     Sqlite,
     Lmdb,
+    /// Looks for a text in a file of lines.
+    Grep,
 }
 
 impl System {
@@ -40,6 +42,7 @@ impl System {
             System::Prometheus => "Prometheus",
             System::Sqlite => "SQLite",
             System::Lmdb => "LMDB",
+            System::Grep => "grep",
         }
     }
 
@@ -51,6 +54,7 @@ impl System {
             System::Prometheus => "prometheus",
             System::Sqlite => "sqlite",
             System::Lmdb => "lmdb",
+            System::Grep => "grep",
         }
     }
 }

@@ -3,10 +3,8 @@
 //! The rows are the demo's three sources, and `logs`: texts, ids and NULLs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use loom_tests::machine;
 
 use super::cache::drop_cached;
 use super::columns::make_demo;
@@ -161,32 +159,10 @@ impl Data {
                 ['cart', 'checkout', 'search', 'login'][(1 + hash(i) % 4)::INTEGER] AS service, (hash(i, 1) % 90000)::UINTEGER AS took_us,
                 CASE WHEN i % 1000003 = 5 THEN 'write failed: disk quota exceeded for volume ' || i % 77
                     ELSE 'GET /items/' || hash(i, 2) % 100000 || ' done, ' || hash(i, 3) % 900 || ' rows of ' || hash(i, 4) % 5 || ' tables' END AS line
-                FROM range({}) AS rows(i)) TO '{}' (FORMAT loom, SOURCE 'logs', TS 'ts', INDEX 'took_us')",
+                FROM range({}) AS rows(i)) TO '{}' (FORMAT loom, SOURCE 'logs', TS 'ts', INDEX 'took_us', LOOKUP 'trace_id', WORDS 'line')",
             records / 3,
             logs.display()
         ))?;
-        for options in [["--lookup", "trace_id"], ["--words", "line"]] {
-            let added = Command::new(machine::ingestd()?)
-                .args(["index", "add"])
-                .arg(&logs)
-                .args(["--source", "logs"])
-                .args(options)
-                .output()?;
-            ensure!(
-                added.status.success(),
-                "{}",
-                String::from_utf8_lossy(&added.stderr)
-            );
-        }
-        let built = Command::new(machine::ingestd()?)
-            .args(["index", "rebuild"])
-            .arg(&logs)
-            .output()?;
-        ensure!(
-            built.status.success(),
-            "{}",
-            String::from_utf8_lossy(&built.stderr)
-        );
         data.share(&mut loom)?;
         Ok(data)
     }

@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import secrets
+import signal
 import socket
 import sys
 import webbrowser
@@ -70,6 +71,8 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"explore: {url}", flush=True)
     if not arguments.no_browser:
         webbrowser.open(url)
+    # uvicorn raises the signal again that ended it. Like Ctrl-C, it must not end the process before the workers are cleared away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
     return 0
 

@@ -9,7 +9,6 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
 from typing import Any
 
 import duckdb
@@ -37,7 +36,7 @@ class Answer:
         return json.dumps(self.__dict__, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
 
 
-def collect(relation: duckdb.DuckDBPyRelation, stopped: threading.Event | Event) -> Answer:
+def collect(relation: duckdb.DuckDBPyRelation, stopped: threading.Event) -> Answer:
     """Read a result until it ends, meets a limit or is stopped."""
     answer = Answer(list(relation.columns), [str(kind) for kind in relation.types])
     answer.columns = [[] for _ in answer.names]

@@ -6,7 +6,6 @@ is interrupted when its caller gives up. `workers` has one in each of its proces
 
 import threading
 import time
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import duckdb
@@ -16,7 +15,7 @@ from loom_duckdb.connection import quoted
 from loom_duckdb.explore import limits
 from loom_duckdb.explore.answer import Answer, collect
 
-_INTERRUPT_EVERY_S = 0.05
+_INTERRUPT_EVERY_S = 0.01
 
 
 class RefusedError(Exception):
@@ -39,7 +38,7 @@ class Database:
             self._connection.execute(f"SET {setting}")
         self._connection.execute(loom_duckdb.lock_sql(directories))
 
-    def run(self, sql: str, stop: threading.Event | Event) -> Answer:
+    def run(self, sql: str, stop: threading.Event) -> Answer:
         """Run one SELECT, until `stop` is set. Raises RefusedError, or duckdb.Error as DuckDB words it."""
         cursor = self._connection.cursor()
         ended = threading.Event()
@@ -69,7 +68,7 @@ def _check(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise RefusedError(f"a query only reads, and {kind.name} is refused; send a SELECT")
 
 
-def _interrupt_when_stopped(stop: threading.Event | Event, ended: threading.Event, cursor: duckdb.DuckDBPyConnection) -> None:
+def _interrupt_when_stopped(stop: threading.Event, ended: threading.Event, cursor: duckdb.DuckDBPyConnection) -> None:
     # An interrupt that comes between two steps of a query is lost, so it is repeated.
     while not ended.wait(_INTERRUPT_EVERY_S):
         if stop.is_set():

@@ -66,15 +66,20 @@ class Asker:
         answer = self._run(f"FROM loom_scan({quoted(dir)}, {quoted(source)}, t_to := '1970-01-01 00:00:00+00') LIMIT 0")
         return list(zip(answer["names"], answer["types"], strict=True))
 
-    def answer(self, sql: str, n: int = ROWS_MAX) -> dict[str, Any]:
-        """Run a SELECT, and return at most `n` of its rows with the SQL and the time that it took."""
+    def answer(self, sql: str, n: int = ROWS_MAX, lists: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Run a SELECT, and return at most `n` of its rows with the SQL and the time that it took. Columns of `lists` have JSON."""
         found = self._run(sql)
-        shown = [_shown(kind, column[:n]) for kind, column in zip(found["types"], found["columns"], strict=True)]
+        named = zip(found["names"], found["types"], found["columns"], strict=True)
+        # A list is read before anything is cut, because a part of it is no JSON.
+        shown = [
+            [json.loads(value or "[]") for value in column[:n]] if name in lists else _shown(kind, column[:n])
+            for name, kind, column in named
+        ]
         rows = [list(row) for row in zip(*shown, strict=True)]
         total = len(found["columns"][0]) if found["columns"] else 0
         kept, size = 0, 0
         for row in rows:
-            size += len(json.dumps(row, ensure_ascii=False).encode())
+            size += len(written(row).encode()) + len(",")
             if size > ANSWER_BYTES_MAX:
                 break
             kept += 1
@@ -150,8 +155,8 @@ class Asker:
             clock.cancel()
 
 
-def written(answer: dict[str, Any]) -> str:
-    """Write an answer as short JSON."""
+def written(answer: object) -> str:
+    """Write an answer, or a part of it, as short JSON."""
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -24,11 +24,14 @@ Loom directories hold complete telemetry: every record of every source (requests
 Start with `sources`, then `describe` a source. `quantiles` and `heat` answer from summaries; `top` returns the slowest records;
 `why` says in which fields a selection differs from the rest; `near` shows what other sources saw at the times of some records;
 `trace` collects a trace. `sql` runs a SELECT in DuckDB with Loom's functions. Retention removes old records; `pin` keeps those of a time.
-Each answer has the SQL that made it, what it cost, and what is known to be lost in its window. Times are UTC; a window is half open."""
+Each answer has the SQL that made it and the ms that it took; one with a window has what is known to be lost in it.
+Times are UTC; a window is half open."""
 
 _NOT_FIELDS = ("source", "ts", "ts_ns", "addr", "dir")
 _TIMES_MAX = 1000
 _TRACE_SPANS_MAX = 150
+# `why` shows so many even if fewer rows are wanted: the sources of metrics may be many.
+_OTHER_SOURCES_MAX = 50
 
 Dir = Annotated[str | None, Field(description="the path of the directory; may be omitted if one directory is served")]
 Source = Annotated[str, Field(description="the name of a source, as `sources` lists it")]
@@ -55,15 +58,17 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
 
     def about(answer: dict[str, Any], window: Window, source: str, cost: dict[str, Any] | None = None) -> str:
         """Add the cost and the losses to an answer."""
-        return answer | ({} if cost is None else {"estimate": cost}) | {"losses": asker.losses(window, source)}
+        return written(answer | ({} if cost is None else {"estimate": cost}) | {"losses": asker.losses(window, source)})
 
     @tool
     def sources(dir: Dir = None) -> str:
         """List the sources of a directory: their records, their first and last times, and their indexes."""
         path = quoted(asker.directory(dir))
         answer = asker.answer(
-            f"SELECT name AS source, records, first_ts, last_ts, (SELECT list(index ORDER BY index) FROM loom_indexes({path}) AS i "
-            f"WHERE i.source = s.name AND i.state = 'open') AS indexes FROM loom_sources({path}) AS s ORDER BY name"
+            f"SELECT name AS source, records, first_ts, last_ts, (SELECT to_json(list(index ORDER BY index))::VARCHAR "
+            f"FROM loom_indexes({path}) AS i WHERE i.source = s.name AND i.state = 'open') AS indexes "
+            f"FROM loom_sources({path}) AS s ORDER BY name",
+            lists=("indexes",),
         )
         return written(answer | {"dir": asker.directory(dir), "dirs": asker.directories})
 
@@ -73,14 +78,22 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         path = asker.directory(dir)
         window = asker.window(path, source, None, None, None)
         columns = [column for column in asker.columns(path, source) if column[0] not in _NOT_FIELDS]
-        recent = ", ".join(f"approx_top_k(left({identifier(name)}::VARCHAR, 40), 5)" for name, _ in columns)
-        sql = f"SELECT {recent} FROM loom_tail({quoted(path)}, {quoted(source)}, 2000)"
-        values = asker.answer(sql)["rows"][0] if columns else []
+        recent = f"COLUMNS(* EXCLUDE ({', '.join(_NOT_FIELDS)}))::VARCHAR"
+        # A row for each field, so that an answer about a wide source loses its last fields and not its only row.
+        sql = (
+            f'FROM (SELECT to_json(approx_top_k(left({recent}, 40), 5))::VARCHAR AS "\\0" '
+            f"FROM loom_tail({quoted(path)}, {quoted(source)}, 2000)) "
+            f"UNPIVOT INCLUDE NULLS (frequent FOR field IN (COLUMNS(*)))"
+        )
+        values = asker.answer(sql, lists=("frequent",))["rows"] if columns else []
         own = f"source = {quoted(source)} AND state = 'open'"
         indexes = asker.answer(f"SELECT index, value, filter FROM loom_indexes({quoted(path)}) WHERE {own} ORDER BY index")
-        fields = [[name, kind, most] for (name, kind), most in zip(columns, values, strict=True)]
+        fields = [[name, kind, most] for (name, kind), (_, most) in zip(columns, values, strict=False)]
         answer = {"columns": ["field", "type", "frequent values of the newest 2000 records"], "rows": fields}
         answer["indexes"] = [dict(zip(indexes["columns"], row, strict=True)) for row in indexes["rows"]]
+        if len(fields) < len(columns):
+            all_of_them = f"SELECT column_name, column_type FROM (DESCRIBE FROM loom_scan({quoted(path)}, {quoted(source)}))"
+            answer["more"] = f"{len(fields)} of {len(columns)} fields are shown; `sql` lists all: {all_of_them}"
         times = {"first": instant(window.from_us), "end": instant(window.to_us)}
         return about(answer | times | {"sql": sql, "ms": indexes["ms"]}, window, source)
 
@@ -159,19 +172,29 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         A score of 0 may be coincidence. `filter` of a row selects its records. Rows of kind `source` compare the other sources with before.
         """
         window = asker.window(asker.directory(dir), source, t_from, t_to, None)
-        bounds = {"index": index, "v_min": _number(v_min), "v_max": _number(v_max)} if index else {}
-        cost = asker.cost(window, source, "scan", filter=filter, **(bounds if against == "before" else {}))
+        length = window.to_us - window.from_us if against == "before" else 0
+        cost = asker.cost(Window(window.dir, window.from_us - length, window.to_us), source, "scan", filter=filter)
         ends = [Typed(f"{quoted(instant(us))}::TIMESTAMPTZ") for us in (window.from_us, window.to_us)]
         arguments = [window.dir, source, index, *ends, _number(v_min), _number(v_max)]
         call = ", ".join("NULL" if value is None else constant(value) for value in arguments)
         options = parameters({"against": against, "filter": filter})
-        found = f"loom_why({call}{options})"
+        # The other sources come first, because an answer that is too large loses its last rows.
         sql = (
+            f"WITH found AS MATERIALIZED (FROM loom_why({call}{options})), fields AS (FROM found WHERE kind <> 'source') "
             f"SELECT source, field, kind, value, selected, round(selected_share, 4) AS selected_share, other, "
-            f"round(other_share, 4) AS other_share, round(score, 1) AS score, filter, rate, rate_before, p99, p99_before FROM {found}"
+            f"round(other_share, 4) AS other_share, round(score, 1) AS score, filter, rate, rate_before, p99, p99_before, "
+            f"(SELECT count(DISTINCT field) FROM fields) AS fields_compared, (SELECT count(*) FROM found) AS rows_found FROM found "
+            f"QUALIFY row_number() OVER (PARTITION BY kind = 'source' ORDER BY score DESC) "
+            f"<= CASE kind WHEN 'source' THEN {_OTHER_SOURCES_MAX} ELSE {n} END ORDER BY kind <> 'source', score DESC"
         )
-        fields = asker.rows(f"SELECT count(DISTINCT field) FILTER (kind <> 'source') AS compared FROM {found}")[0]
-        return about(asker.answer(sql, n) | {"fields_compared": fields["compared"]}, window, source, cost)
+        answer = asker.answer(sql)
+        del answer["columns"][-2:]
+        answer["rows"].sort(key=lambda row: row[2] == "source")
+        totals = [(row.pop(-2), row.pop()) for row in answer["rows"]]
+        compared, found = totals[0] if totals else (0, 0)
+        if len(totals) < found:
+            answer["more"] = f"{len(totals)} of {found} rows are shown: the greatest scores of the fields, and of the other sources"
+        return about(answer | {"fields_compared": compared}, window, source, cost)
 
     @tool
     def near(
@@ -190,6 +213,10 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
     ) -> str:
         """Return records of a source near some times: `hit` is the time, and `near_hit` counts all records near it."""
         path = asker.directory(dir)
+        known = [name for name, _ in asker.columns(path, source)]
+        if unknown := [name for name in rare or [] if name not in known]:
+            fields = ", ".join(name for name in known if name not in _NOT_FIELDS)
+            raise ToolError(f"the source '{source}' has no field '{unknown[0]}'; its fields are: {fields}")
         hits = f"[{', '.join(map(quoted, times))}]::TIMESTAMPTZ[]"
         ends = asker.rows(
             f"SELECT epoch_us(list_min(t) - {quoted(width)}::INTERVAL) AS first, epoch_us(list_max(t) + {quoted(width)}::INTERVAL) AS end "

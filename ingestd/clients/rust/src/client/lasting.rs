@@ -17,7 +17,7 @@ use loom_engine::{SourceId, TimeRange};
 use super::absence::{Absence, PATIENCE};
 use super::kept::{Batch, Kept, hull};
 use super::source_ring::{now, with_slack};
-use super::{Client, ClientError, ClientOptions, first_of};
+use super::{Client, ClientError, ClientOptions, Define, define_at_next, first_of};
 use crate::protocol::{Counts, Depth, LostCause, Shape, Synced, Welcome};
 
 /// The client syncs when so many bytes are not acknowledged.
@@ -342,7 +342,7 @@ impl LastingClient {
             absence.looked_in_vain();
             let is_over = absence.is_longer_than(self.options.patience);
             let is_stopped = self.options.stop.load(Ordering::Relaxed);
-            match self.connect_next() {
+            match define_at_next(|define| self.connect_next(define)) {
                 Ok(client) => {
                     self.link = Link::To(client);
                     self.successors += 1;
@@ -375,13 +375,13 @@ impl LastingClient {
         }
     }
 
-    fn connect_next(&mut self) -> Result<Client, ClientError> {
+    fn connect_next(&mut self, define: Define) -> Result<Client, ClientError> {
         let client = connect(&self.dir, &self.options.name)?;
         if client.welcome().uuid != self.welcome.uuid {
             return Err(ClientError::Replaced(self.dir.clone()));
         }
         for (toml, before) in &self.documents {
-            if client.define_again(toml)? != *before {
+            if define(&client, toml)? != *before {
                 return Err(ClientError::Protocol(
                     "the next daemon gives the sources other ids".to_owned(),
                 ));

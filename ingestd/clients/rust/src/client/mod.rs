@@ -71,6 +71,23 @@ pub struct Client {
     opener: Opener,
 }
 
+/// A way to define the sources of a document.
+type Define = fn(&Client, &str) -> Result<Vec<(SourceId, String)>, ClientError>;
+
+/// Connects to the next daemon and defines there what was defined before. What was closed since stays closed, unless the daemon is older than the
+/// request for that: it ends the connection, and gets plain definitions over another.
+fn define_at_next<T>(
+    mut connect: impl FnMut(Define) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    match connect(Client::define_again) {
+        Err(ClientError::Daemon {
+            code: ErrorCode::Malformed,
+            ..
+        }) => connect(Client::define),
+        connected => connected,
+    }
+}
+
 /// The parts that the client's threads share: the outgoing buffer, and the replies to the current request.
 struct Shared {
     outgoing: Mutex<Outgoing>,

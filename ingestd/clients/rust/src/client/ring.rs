@@ -28,7 +28,7 @@ use loom_engine::SourceId;
 use super::absence::{Absence, PATIENCE};
 use super::source_ring::{LOOK_AGAIN, SourceRing, now};
 use super::watch::Watch;
-use super::{Client, ClientError, ClientOptions, first_of};
+use super::{Client, ClientError, ClientOptions, Define, define_at_next, first_of};
 use crate::protocol::Synced;
 use crate::ring::{Opener, Producer, PushError};
 
@@ -252,7 +252,7 @@ impl RingClient {
 
     /// Looks for the next daemon. Returns whether it runs and has taken the waiting records.
     fn look(&mut self) -> Result<bool, ClientError> {
-        let found = self.connect_next();
+        let found = define_at_next(|define| self.connect_next(define));
         if let Link::Gone(absence) = &mut self.link {
             absence.looked_in_vain();
         }
@@ -263,13 +263,13 @@ impl RingClient {
         }
     }
 
-    fn connect_next(&mut self) -> Result<(), ClientError> {
+    fn connect_next(&mut self, define: Define) -> Result<(), ClientError> {
         let connected = Connected::to(&self.dir, &self.options.name)?;
         if connected.client.welcome.uuid != self.uuid {
             return Err(ClientError::Replaced(self.dir.clone()));
         }
         for toml in &self.documents {
-            connected.client.define_again(toml)?;
+            define(&connected.client, toml)?;
         }
         let mut opened = Vec::with_capacity(self.rings.len());
         for ring in &self.rings {
@@ -323,7 +323,7 @@ impl Drop for RingClient {
         }
         if matches!(self.link, Link::Gone(_)) && self.untaken() > 0 {
             // Only a sync shows whether the records arrive.
-            let _ = self.connect_next();
+            let _ = define_at_next(|define| self.connect_next(define));
         }
     }
 }

@@ -1,20 +1,25 @@
-//! The operating system's files: the storage of every directory outside the simulator.
+//! The files of Linux, where Loom writes and reads.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
-use super::access::Access;
-use super::lock;
-use super::storage::{DirLock, FileId, OpenMode, Storage, StorageFile, is_link, write_at};
+use super::{names, not_a_file};
 use crate::error::{Error, IoContext, Result};
+use crate::log::files::access::Access;
+use crate::log::files::storage::{
+    DirLock, FileId, OpenMode, Storage, StorageFile, is_link, write_at,
+};
 use crate::log::sync::{AtomicU64, Ordering};
 use crate::proven;
 
@@ -76,14 +81,7 @@ impl Storage for OsStorage {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(path).at(path)? {
-            // A name that is not UTF-8 is none of Loom's.
-            if let Ok(name) = entry.at(path)?.file_name().into_string() {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        names(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -116,7 +114,7 @@ impl Storage for OsStorage {
             }
             result => {
                 result.at(path)?;
-                Ok(Some(DirLock { _dir: Some(dir) }))
+                Ok(Some(DirLock::of(File::from(dir))))
             }
         }
     }
@@ -146,7 +144,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
 }
 
 /// Returns the error of a file that could not be opened: damage, if something else has taken its place.
-pub fn not_opened(path: &Path, source: io::Error) -> Error {
+fn not_opened(path: &Path, source: io::Error) -> Error {
     let is_link = || matches!(is_link(path), Ok(true));
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         // A path with a cycle of links gives the same error.
@@ -155,16 +153,6 @@ pub fn not_opened(path: &Path, source: io::Error) -> Error {
         }
         Some(Errno::ISDIR) => not_a_file(path, "a folder"),
         _ => Error::io(path, source),
-    }
-}
-
-/// Reports something else in a file's place, which Loom does not touch.
-fn not_a_file(path: &Path, found: &str) -> Error {
-    Error::Damaged {
-        path: path.to_owned(),
-        what: format!(
-            "{found} is in place of the file: move it away, and restore the file if you have it"
-        ),
     }
 }
 
@@ -266,13 +254,13 @@ impl StorageFile for OsFile {
             Err(Errno::WOULDBLOCK) => Ok(false),
             result => {
                 result.at(&self.path)?;
-                lock::mark(&self.file).at(&self.path)
+                mark(&self.file).at(&self.path)
             }
         }
     }
 
     fn is_locked(&self) -> Result<bool> {
-        lock::is_marked(&self.file).at(&self.path)
+        is_marked(&self.file).at(&self.path)
     }
 
     fn map(&self, bytes: usize) -> Result<Arc<MmapRaw>> {
@@ -303,4 +291,53 @@ impl OsFile {
         }
         Ok(())
     }
+}
+
+/// Takes the lock that readers query; `false` if another open file holds it.
+fn mark(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_WRLCK);
+    match fcntl(file, libc::F_OFD_SETLK, &mut lock) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
+        result => result.map(|()| true),
+    }
+}
+
+/// Reports whether another open file holds the lock that `mark` takes.
+fn is_marked(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_RDLCK);
+    fcntl(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+fn fcntl(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor stays open while `file` is borrowed, and `lock` is a valid, exclusive `struct flock`, as both commands require.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns the path of these bytes.
+pub fn path_of(bytes: &[u8]) -> PathBuf {
+    OsStr::from_bytes(bytes).into()
+}
+
+/// Reports whether a process runs; `None` if no process has this number.
+pub fn runs(pid: u32) -> Option<bool> {
+    let process = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    Some(test_kill_process(process) != Err(Errno::SRCH))
 }
