@@ -27,7 +27,8 @@ fn record_packets(receiving: &Receiving) -> Result<u64> {
     let mut recording = Command::new(machine::ingestd()?)
         .arg("record")
         .arg(receiving.dir())
-        .args(["packets", "-i", "lo", "port", &to.port().to_string()])
+        // The port belongs to this test as a port of UDP; as one of TCP it may be anybody's.
+        .args(["packets", "-i", "lo", "udp", "port", &to.port().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
