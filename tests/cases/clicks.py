@@ -1,8 +1,8 @@
 """The explorer finds the cause of a case in five clicks or fewer, and an agent with as many calls.
 
-    .clients-venv/bin/python tests/cases/clicks.py redis DIR        # DIR is the directory of run.py --keep
+    .clients-venv/bin/python tests/cases/clicks.py redis DIR 0      # DIR is the directory of run.py --keep
 
-`run.py` of a case calls it in the environment that has the wheel. Each click's screenshot goes to `target/screenshots`. Prints what was
+`run.py` of a case calls it in the environment that has the wheel. The number is that of the row to open in the list of slow records. Each click's screenshot goes to `target/screenshots`. Prints what was
 found, as JSON.
 """
 
@@ -29,9 +29,9 @@ SLOWEST = 0.25
 class Explorer:
     """The page of a directory, and the clicks so far. A drag and a choice in a list count as clicks."""
 
-    def __init__(self, page: Page, case: str) -> None:
+    def __init__(self, page: Page, case: str, row: int) -> None:
         """Keep a picture of the page as it opens."""
-        self.page, self.case, self.clicks = page, case, 0
+        self.page, self.case, self.row, self.clicks = page, case, row, 0
         expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
         self._keep()
 
@@ -54,6 +54,10 @@ class Explorer:
         self.page.mouse.up()
         self._clicked("#selection[data-state=shown] .why[data-state=shown]")
 
+    def open_row(self) -> None:
+        """Open the neighbourhood of a slow record."""
+        self.click(f"#selection .records tbody tr >> nth={self.row}", then="#near[data-state=shown]")
+
     def _clicked(self, then: str) -> None:
         self.clicks += 1
         self.page.wait_for_selector(then, state="attached")
@@ -70,7 +74,7 @@ STARTED = "#near[data-state=shown] [aria-pressed=true]:text('Its start')"
 def redis_clicks(explorer: Explorer) -> None:
     """From the slow requests to the packet that went astray."""
     explorer.drag_over_the_slowest()
-    explorer.click("#selection .records tbody tr", then="#near[data-state=shown]")
+    explorer.open_row()
     explorer.click("#near button:text('Its start')", then=STARTED)
     explorer.click("#near .record button:text('client_port')", then="#near .record [aria-pressed=true]")
 
@@ -79,12 +83,12 @@ def rocksdb_clicks(explorer: Explorer) -> None:
     """From the slow reads to the pages that the slowest of them waited for."""
     explorer.choose("pread64", in_list="#index", then="#heat[data-state=shown] h2:text('pread64')")
     explorer.drag_over_the_slowest()
-    explorer.click("#selection .records tbody tr", then="#near[data-state=shown]")
+    explorer.open_row()
     explorer.click("#near button:text('Its start')", then=STARTED)
     explorer.click("#near .record button:text('pid')", then="#near .record [aria-pressed=true]")
 
 
-def look(case: str, directory: str, clicks: Callable[[Explorer], None]) -> dict[str, Any]:
+def look(case: str, directory: str, row: int, clicks: Callable[[Explorer], None]) -> dict[str, Any]:
     """Open the explorer, click, and return the rows of the neighbourhood at the end."""
     command = [sys.executable, "-m", "loom_duckdb.explore", "--no-browser", "--port", "0", "--timeout", "60", directory]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
@@ -93,7 +97,7 @@ def look(case: str, directory: str, clicks: Callable[[Explorer], None]) -> dict[
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             page.set_default_timeout(PATIENCE_MS)
             page.goto(server.stdout.readline().removeprefix("explore: ").strip())
-            explorer = Explorer(page, case)
+            explorer = Explorer(page, case, row)
             clicks(explorer)
             rows = page.locator("#near > .table tbody tr").all_inner_texts()
             return {"clicks": explorer.clicks, "record": page.locator("#near .record").inner_text(), "near": rows}
@@ -163,9 +167,9 @@ CASES = {"redis": (redis_clicks, redis_calls), "rocksdb": (rocksdb_clicks, rocks
 
 def main() -> None:
     """Look at a case and print what was found."""
-    case, directory = sys.argv[1:]
+    case, directory, row = sys.argv[1:]
     clicks, calls = CASES[case]
-    print(json.dumps(look(case, directory, clicks) | asyncio.run(call(directory, calls))))
+    print(json.dumps(look(case, directory, int(row), clicks) | asyncio.run(call(directory, calls))))
 
 
 if __name__ == "__main__":

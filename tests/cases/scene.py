@@ -150,9 +150,9 @@ def command_line(*arguments: str) -> str:
     return done.stdout
 
 
-def clicks(case: str, directory: Path) -> dict:
-    """Look at a case as a person with the explorer and as an agent do, and return what `clicks.py` found."""
-    command = [CLIENTS, Path(__file__).with_name("clicks.py"), case, directory]
+def clicks(case: str, directory: Path, row: int = 0) -> dict:
+    """Look at a case as a person, who opens a row of the slow records, and as an agent do, and return what `clicks.py` found."""
+    command = [CLIENTS, Path(__file__).with_name("clicks.py"), case, directory, str(row)]
     done = subprocess.run(command, capture_output=True, text=True)
     holds(done.returncode == 0, f"clicks.py ended with {done.returncode}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout)

@@ -134,18 +134,22 @@ def compare(directory: Path, asked: list[dict]) -> None:
 
 def click(directory: Path) -> None:
     """Find the pages for which slow reads wait in the explorer and by an agent's calls."""
-    found = scene.clicks("rocksdb", directory)
+    slow = "SELECT *, ts_ns - latency_ns::BIGINT AS began FROM loom_top(getvariable('dir'), 'syscall', 'pread64', 20)"
+    added = "SELECT * FROM loom_scan(getvariable('dir'), 'pagecache') WHERE op = 'add'"
+    near = "p.pid = s.pid AND abs(p.ts_ns - began) <= 1_000_000"
     with scene.connect() as db:
-        slowest = "SELECT pid, ts_ns - latency_ns::BIGINT AS began FROM loom_top(getvariable('dir'), 'syscall', 'pread64', 1)"
-        added = "FROM loom_scan(getvariable('dir'), 'pagecache') WHERE op = 'add'"
         db.execute(f"SET VARIABLE dir = '{directory}'")
-        near = "abs(ts_ns - began) <= 1_000_000 AND p.pid = s.pid"
-        ((pages,),) = db.execute(f"SELECT count(*) FROM (SELECT * {added}) AS p, ({slowest}) AS s WHERE {near}").fetchall()
-    shown = sum("pagecache" in row and " op add " in row for row in found["near"])
-    holds(0 < shown <= pages, f"{shown} insertions are shown at the start of the slowest read, {pages} are in the records")
+        began_with = f"SELECT count(p.pid) FROM ({slow}) AS s LEFT JOIN ({added}) AS p ON {near} GROUP BY s.id, latency_ns ORDER BY latency_ns DESC"
+        insertions = [count for (count,) in db.execute(began_with).fetchall()]
+    # On a busy machine a read may wait for a processor alone, so the row is opened that waited for the disk.
+    row = next((row for row, count in enumerate(insertions) if count > 0), None)
+    holds(row is not None, "none of the slowest reads began with an insertion")
+    found = scene.clicks("rocksdb", directory, row)
+    shown = sum("pagecache" in line and " op add " in line for line in found["near"])
+    holds(0 < shown <= insertions[row], f"{shown} insertions are shown at the start of slow read {row}, {insertions[row]} are in the records")
     (called,) = found["found"]
     holds(2 * called["with_pages"] > called["slow"], f"only {called['with_pages']} of {called['slow']} slow reads began with an insertion")
-    print(f"\nexplorer: {found['clicks']} clicks to {shown} insertions within a millisecond of the start of the slowest read")
+    print(f"\nexplorer: {found['clicks']} clicks to {shown} insertions within a millisecond of the start of a slow read")
     print(f"agent: {found['calls']} calls; {called['with_pages']} of the {called['slow']} slowest reads began with insertions")
 
 
