@@ -21,3 +21,4 @@ pub mod unit_appender;
 pub mod unit_cache;
 pub mod unit_file;
 pub mod unit_places;
+mod unit_prefetch;

@@ -83,6 +83,10 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// Reads up to `buffer.len()` bytes; 0 means the end of the file.
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Reads as `pread` does, but only what is cached; `None` if it would wait for a disk.
+    fn pread_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        self.pread(buffer, offset).map(Some)
+    }
     /// Announces that these bytes are read soon, so that they are fetched. This is a hint: it changes no answer and cannot fail.
     fn will_read(&self, _offset: u64, _bytes: u64) {}
     /// Writes a part of `bytes`, or all, and returns the number of bytes.

@@ -2,6 +2,7 @@
 //!
 //! Every chunk comes back byte for byte, with its own checksum. Units are read and decoded on demand; the latest unit and chunk are kept.
 
+use std::cell::Cell;
 use std::iter;
 use std::ops::Range;
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use super::storage::{FileId, StorageFile, read_at, write_at};
 use super::unit_cache::{UnitCache, UnitKey};
 use super::unit_places::UnitPlaces;
+use super::unit_prefetch::UnitPrefetch;
 use crate::error::{Error, Result};
 use crate::format::{
     Buffers, FormatError, PartColumns, SegmentDirectory, SegmentZones, SourceZones, Template,
@@ -24,6 +26,9 @@ use crate::types::{Address, SourceId};
 const HEAD_BYTES: usize = 4096;
 /// A segment of more units has no zones at its end, because they would be too long.
 const ZONES_UNITS_MOST: usize = 4096;
+
+/// Units that have no more bytes on average are fetched whole: their parts in one column are closer together than a disk's latency is long.
+const SHORT_UNIT_BYTES: u64 = 128 << 10;
 
 #[derive(Debug)]
 pub struct UnitFile {
@@ -48,17 +53,17 @@ pub struct HeldUnit {
     buffers: Buffers,
     /// A buffer for the bytes of the next unit.
     spare: Vec<u8>,
+    /// The ways through the heads, and through the units of which more was read.
+    of_heads: UnitPrefetch,
+    of_units: UnitPrefetch,
 }
 
 impl HeldUnit {
     /// Holds no unit yet; units come from a cache and return there.
     pub fn of(cache: Arc<UnitCache>) -> HeldUnit {
-        HeldUnit {
-            unit: None,
-            cache: Some(cache),
-            buffers: Buffers::default(),
-            spare: Vec::new(),
-        }
+        let mut held = HeldUnit::default();
+        held.cache = Some(cache);
+        held
     }
 
     fn put_back(&mut self) {
@@ -116,6 +121,24 @@ pub enum UnitWanted<'a> {
 }
 
 impl<'a> UnitWanted<'a> {
+    /// The same part of all chunks of a unit.
+    fn in_whole_units(self) -> UnitWanted<'a> {
+        match self {
+            UnitWanted::Columns {
+                source,
+                columns,
+                addresses,
+                ..
+            } => UnitWanted::Columns {
+                source,
+                chunks: UNIT_CHUNKS as usize,
+                columns,
+                addresses,
+            },
+            wanted => wanted,
+        }
+    }
+
     /// Returns the part of a unit in which the chunk has number `nth`.
     fn part(self, nth: usize, unit: &Unit) -> UnitPart<'a> {
         match self {
@@ -225,7 +248,7 @@ impl UnitFile {
         if let Some(found) = cache.look(key, &mut look) {
             return Ok(found);
         }
-        let unit = self.open_unit(nth)?;
+        let unit = self.open_unit(nth, &Cell::new(false))?;
         let found = look(&unit);
         cache.put_head(key, unit);
         Ok(found)
@@ -237,7 +260,7 @@ impl UnitFile {
         if starts.len() <= ZONES_UNITS_MOST {
             let mut zones = ZonesBuilder::default();
             for nth in 0..starts.len() - 1 {
-                zones.add(self.open_unit(nth).ok().as_ref());
+                zones.add(self.open_unit(nth, &Cell::new(false)).ok().as_ref());
             }
             zones.encode(&self.uuid, self.first, &mut bytes);
         }
@@ -293,13 +316,25 @@ impl UnitFile {
         let place = self.place_of(nth)?;
         let room = memory::resize(bytes, (place.end - place.start) as usize);
         room.map_err(|refused| refused.of(self.path()))?;
-        self.read_whole(nth, place.start, 0, bytes)?;
+        self.read_whole(nth, place.start, 0, bytes, &Cell::new(false))?;
         Ok(place.start)
     }
 
-    /// Fills `bytes` from `offset` of a unit, which begins at `start`.
-    fn read_whole(&self, nth: usize, start: u64, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let read = read_at(&*self.file, bytes, start + offset as u64)?;
+    /// Fills `bytes` from `offset` of a unit, which begins at `start`. `waits` becomes true if not all of them were cached.
+    fn read_whole(
+        &self,
+        nth: usize,
+        start: u64,
+        offset: usize,
+        bytes: &mut [u8],
+        waits: &Cell<bool>,
+    ) -> Result<()> {
+        let from = start + offset as u64;
+        let mut read = self.file.pread_cached(bytes, from)?.unwrap_or(0);
+        if read < bytes.len() {
+            waits.set(true);
+            read += read_at(&*self.file, at_mut(bytes, read..), from + read as u64)?;
+        }
         if read < bytes.len() {
             let what = FormatError::Short {
                 what: "a unit",
@@ -312,19 +347,19 @@ impl UnitFile {
     }
 
     /// Reads the head of a unit.
-    fn open_unit(&self, nth: usize) -> Result<Unit> {
+    fn open_unit(&self, nth: usize, waits: &Cell<bool>) -> Result<Unit> {
         let address = self.address_of(nth);
         let damaged = |error| self.damaged(address, &error);
         let place = self.place_of(nth)?;
         let length = (place.end - place.start) as usize;
         let no_memory = |refused: NoMemory| refused.of(self.path());
         let mut head = memory::zeroed(HEAD_BYTES.min(length)).map_err(no_memory)?;
-        self.read_whole(nth, place.start, 0, &mut head)?;
+        self.read_whole(nth, place.start, 0, &mut head, waits)?;
         let header = UnitHeader::decode(&head, self.chunk_bytes).map_err(damaged)?;
         let have = head.len();
         if header.head_bytes > have {
             memory::resize(&mut head, header.head_bytes.min(length)).map_err(no_memory)?;
-            self.read_whole(nth, place.start, have, at_mut(&mut head, have..))?;
+            self.read_whole(nth, place.start, have, at_mut(&mut head, have..), waits)?;
         }
         let unit = Unit::of_head(&self.uuid, address, self.chunk_bytes, &head, length);
         let unit = unit.map_err(damaged)?;
@@ -357,12 +392,13 @@ impl UnitFile {
         let in_segment = (chunk.0 - self.first.0) / u64::from(self.chunk_bytes);
         let nth = (in_segment / UNIT_CHUNKS) as usize;
         let key = (self.id, self.address_of(nth));
+        let waits = Cell::new(false);
         let mut unit = match held.unit.take_if(|(of, _)| *of == key) {
             Some((_, unit)) => unit,
             None => {
                 held.put_back();
                 let kept = held.cache.as_ref().and_then(|cache| cache.take(key));
-                let mut unit = kept.map_or_else(|| self.open_unit(nth), Ok)?;
+                let mut unit = kept.map_or_else(|| self.open_unit(nth, &waits), Ok)?;
                 unit.lend(std::mem::take(&mut held.buffers));
                 unit
             }
@@ -370,12 +406,41 @@ impl UnitFile {
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
         let start = self.place_of(nth)?.start;
-        let read = |offset, bytes: &mut [u8]| self.read_whole(nth, start, offset, bytes);
+        let read = |offset, bytes: &mut [u8]| self.read_whole(nth, start, offset, bytes, &waits);
         unit.fill(&part, &mut held.spare, read, |refused| {
             refused.of(self.path())
         })?;
+        if let Some(cache) = &held.cache {
+            let prefetch = match wanted {
+                UnitWanted::Head => &mut held.of_heads,
+                _ => &mut held.of_units,
+            };
+            let ahead = prefetch.after(self.id, nth, waits.get());
+            self.will_read_units(ahead, wanted, cache);
+        }
         let (_, unit) = held.unit.insert((key, unit));
         Ok((unit, in_unit))
+    }
+
+    /// Prefetches the wanted part of some units, as far as they exist: short units whole, of others first all heads, which give the places of the rest.
+    fn will_read_units(&self, units: Range<usize>, wanted: UnitWanted<'_>, cache: &UnitCache) {
+        let count = SegmentDirectory::units_of(self.segment_bytes, self.chunk_bytes);
+        let units = units.start..units.end.min(count);
+        let Some(last) = units.clone().last() else {
+            return;
+        };
+        let heads = (wanted != UnitWanted::Head).then_some(UnitWanted::Head);
+        if heads.is_some()
+            && let (Ok(first), Ok(last)) = (self.place_of(units.start), self.place_of(last))
+            && last.end - first.start <= units.len() as u64 * SHORT_UNIT_BYTES
+        {
+            return self.file.will_read(first.start, last.end - first.start);
+        }
+        for wanted in heads.into_iter().chain([wanted.in_whole_units()]) {
+            for nth in units.clone() {
+                self.will_read_unit(self.address_of(nth), wanted, cache);
+            }
+        }
     }
 
     /// Prefetches the wanted part of a chunk's unit, unless it is kept: first the head, which locates the rest.

@@ -338,3 +338,46 @@ fn false_heads_are_not_read_again_and_again() {
     let read = reader.bytes_read() - before;
     assert!(read < 200 * BLOCK, "{read}");
 }
+
+#[test]
+fn a_scan_of_what_is_not_cached_waits_once_for_several_units_and_one_unit_fetches_no_other() {
+    const UNITS: u64 = 64;
+    let machine = Machine::new();
+    let options = LogOptions {
+        segment_bytes: [UNITS * BLOCK; 3].into(),
+        ..machine.options(Durability::None)
+    };
+    let mut logs = machine.start_with(&options);
+    for _ in 0..UNITS {
+        append(&mut logs, LogKind::Records, BLOCK as usize);
+    }
+    logs.close().unwrap();
+    let read = |wanted, units: &[u64]| {
+        machine.disk.drop_cached();
+        let reader = machine.reader();
+        assert_eq!(reader.tails().unwrap().tail.records, Address(UNITS * BLOCK));
+        let cache = UnitCache::of(Keeper::unique(), Arc::new(SharedUnits::of_bytes(0)));
+        let mut held = HeldUnit::of(Arc::new(cache));
+        machine.disk.take_waits();
+        for unit in units {
+            let at = Address(unit * BLOCK);
+            let found = reader.column_unit(at, wanted, &mut held).unwrap();
+            let (unit, _) = found.expect("a unit holds the chunk");
+            if wanted == UnitWanted::All {
+                let mut chunk = vec![0; CHUNK as usize];
+                unit.chunk(0, &mut chunk).unwrap();
+                assert_whole(LogKind::Records, at, &chunk);
+            }
+        }
+        machine.disk.take_waits()
+    };
+    let all: Vec<u64> = (0..UNITS).collect();
+    let distant: Vec<u64> = (0..UNITS).step_by(8).collect();
+    for wanted in [UnitWanted::Head, UnitWanted::All] {
+        // Two units show that it is a scan. Each may wait for its head and for the rest.
+        let waits = read(wanted, &all);
+        assert!((1..=4).contains(&waits), "{wanted:?}: {waits}");
+        let waits = read(wanted, &distant);
+        assert!(waits >= distant.len(), "{wanted:?}: {waits}");
+    }
+}

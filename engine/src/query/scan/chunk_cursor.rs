@@ -78,8 +78,7 @@ impl ChunkCursor {
         }
     }
 
-    /// Announces the parts of ascending chunks that are read soon. The system fetches isolated chunks at once; it reads neighbours ahead by itself, in larger
-    /// pieces than on request.
+    /// Announces the parts of ascending chunks that are read soon. Neighbours are fetched when the first of their units had to be waited for.
     pub fn expect(&self, chunks: impl Iterator<Item = ChunkNo>, wanted: UnitWanted<'_>) {
         let mut alone = Vec::new();
         let mut chunks = chunks.peekable();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Pid, test_kill_process};
 
 use super::{names, not_a_file};
@@ -178,6 +178,19 @@ impl StorageFile for OsFile {
                     return Ok(bytes);
                 }
             }
+        }
+    }
+
+    fn pread_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        let bytes = IoSliceMut::new(buffer);
+        match rustix::io::preadv2(&self.file, &mut [bytes], offset, ReadWriteFlags::NOWAIT) {
+            Ok(bytes) => {
+                self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+                Ok(Some(bytes))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            // A file system that cannot say so is read as if all were cached. An error is that of the second read.
+            Err(_) => self.pread(buffer, offset).map(Some),
         }
     }
 

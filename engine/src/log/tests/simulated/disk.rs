@@ -98,6 +98,10 @@ struct State {
     refused: BTreeSet<Inode>,
     /// Files that were synced again after a failure.
     synced_again: Vec<PathBuf>,
+    /// The pages that a read does not wait for; `None`: all.
+    cached: Option<BTreeSet<(Inode, u64)>>,
+    /// Reads that waited.
+    waits: usize,
 }
 
 /// All clones share one disk. Later operations of a killed process do not affect the disks that its boundaries gave.
@@ -126,6 +130,8 @@ impl Disk {
             ops: Vec::new(),
             refused: BTreeSet::new(),
             synced_again: Vec::new(),
+            cached: None,
+            waits: 0,
         })))
     }
 
@@ -185,6 +191,16 @@ impl Disk {
     /// Returns files that were synced again after a failed sync.
     pub fn synced_again(&self) -> Vec<PathBuf> {
         self.state().synced_again.clone()
+    }
+
+    /// From now on a read waits for pages that were neither read nor announced.
+    pub fn drop_cached(&self) {
+        self.state().cached = Some(BTreeSet::new());
+    }
+
+    /// Returns the number of reads that waited since the last call.
+    pub fn take_waits(&self) -> usize {
+        std::mem::take(&mut self.state().waits)
     }
 
     pub fn exists(&self, path: &Path) -> bool {
@@ -440,6 +456,21 @@ impl Drop for DiskFile {
     }
 }
 
+impl DiskFile {
+    /// Caches bytes, and reports whether they were cached before.
+    fn cache(&self, offset: u64, bytes: u64) -> bool {
+        let page = PAGE_BYTES as u64;
+        let pages = offset / page..(offset + bytes).div_ceil(page);
+        match &mut self.disk.state().cached {
+            Some(cached) => {
+                let new = pages.filter(|page| cached.insert((self.inode, *page)));
+                new.count() == 0
+            }
+            None => true,
+        }
+    }
+}
+
 impl StorageFile for DiskFile {
     fn path(&self) -> &Path {
         &self.path
@@ -460,6 +491,18 @@ impl StorageFile for DiskFile {
             *place = words[at / 8].load(Ordering::Acquire).to_ne_bytes()[at % 8];
         }
         Ok(most)
+    }
+
+    fn pread_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        if self.cache(offset, buffer.len() as u64) {
+            return self.pread(buffer, offset).map(Some);
+        }
+        self.disk.state().waits += 1;
+        Ok(None)
+    }
+
+    fn will_read(&self, offset: u64, bytes: u64) {
+        self.cache(offset, bytes);
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<usize> {
