@@ -4,7 +4,7 @@
 
 use super::bytes::{FormatError, array, i64_at, invalid, u32_at, u64_at};
 use super::checksum::checksum;
-use crate::types::{Address, ChunkNo, LogKind, Timestamp};
+use crate::types::{Address, ChunkNo, LogKind, TimeRange, Timestamp};
 
 /// The number of nodes of one level in a node of the next.
 pub const FANOUT: u64 = 64;
@@ -27,6 +27,14 @@ pub struct TimeEntry {
 }
 
 impl TimeEntry {
+    /// The arrival of the first and the last record below the node.
+    pub fn arrivals(&self) -> TimeRange {
+        TimeRange {
+            first: self.first_arrival,
+            last: self.last_arrival,
+        }
+    }
+
     /// `address` is the entry's own place in the timestamp index.
     pub fn encode(&self, uuid: &[u8; 16], address: Address) -> [u8; TIME_ENTRY_BYTES] {
         let fields = [

@@ -19,7 +19,7 @@ use crate::format::{
 use crate::log::storage::{OpenMode, OsStorage, Storage, StorageFile, is_not_found, read_at};
 use crate::memory;
 use crate::nodes::NodeId;
-use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, TimeRange, lookup_of_name};
+use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, lookup_of_name};
 
 /// A look-up whose table is longer is damaged.
 const TABLE_BYTES_MOST: usize = 1 << 25;
@@ -111,10 +111,7 @@ pub(super) fn written(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Result
     Ok(is_there.then(|| LookupOf {
         first: span.start.address(logs.chunk_bytes()),
         units: (span.end.0 - span.start.0).div_ceil(UNIT_CHUNKS) as usize,
-        last: TimeRange {
-            first: entry.first_arrival,
-            last: entry.last_arrival,
-        },
+        last: entry.arrivals(),
     }))
 }
 

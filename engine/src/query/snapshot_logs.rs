@@ -155,6 +155,11 @@ impl SnapshotLogs {
         Ok(origin)
     }
 
+    /// As [`LogReader::will_read`].
+    pub fn will_read(&self, log: LogKind, address: Address, bytes: u64) {
+        self.reader.will_read(log, address, bytes);
+    }
+
     /// The unit that holds a chunk, and the chunk's number in it; `None` if the chunk must be read whole.
     pub fn column_unit<'a>(
         &self,

@@ -7,6 +7,7 @@
 
 mod check;
 mod client;
+mod cold;
 mod crashes;
 mod encoders;
 mod failures;

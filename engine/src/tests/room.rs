@@ -198,7 +198,7 @@ fn on_a_full_disk_a_damaged_time_entry_stops_no_start() {
 }
 
 /// A writer with this many sources, each with an index, and the push of a record of the next source that does not wait.
-fn with_sources(
+pub fn with_sources(
     disk: &Disk,
     sources: u64,
     durability: Durability,

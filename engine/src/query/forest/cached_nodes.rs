@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::TimeEntry;
 use crate::nodes::{NodeId, NodeReader, OpenNode};
 use crate::query::snapshot_logs::SnapshotLogs;
-use crate::types::LogKind;
+use crate::types::{LogKind, TimeRange};
 
 pub(crate) struct CachedNodes {
     logs: Arc<SnapshotLogs>,
@@ -28,6 +28,27 @@ impl CachedNodes {
         CachedNodes {
             keeps_summaries: false,
             ..CachedNodes::new(logs)
+        }
+    }
+
+    /// Fetches roll-ups that are opened soon. They are far apart, so no read of one reaches the next. If the first is cached, the others are, too.
+    pub fn expect(&mut self, ids: impl Iterator<Item = NodeId>, arrivals: TimeRange) {
+        let mut ids = ids.filter(|id| id.level > 0).peekable();
+        if ids
+            .peek()
+            .is_none_or(|id| self.logs.cache().get(*id).is_some())
+        {
+            return;
+        }
+        for id in ids {
+            // The read of the node reports an error.
+            if let Ok(entry) = self.entry(id)
+                && entry.node_bytes > 0
+                && arrivals.overlaps(entry.arrivals())
+            {
+                let bytes = u64::from(entry.node_bytes);
+                self.logs.will_read(LogKind::Chunks, entry.node, bytes);
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! A node that does not verify costs time but no answer: its children are opened one by one, or its chunk is scanned, as if the node did
 //! not exist.
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -68,6 +69,7 @@ pub(crate) struct Walk {
     order: Order,
     /// Roots that remain, the next one last.
     roots: Vec<NodeId>,
+    roots_are_expected: bool,
     stack: Vec<Frame>,
     /// Chunks past the last summary that remain.
     tail: Range<u64>,
@@ -109,6 +111,7 @@ impl Walk {
             reader,
             order,
             roots,
+            roots_are_expected: false,
             stack: Vec::new(),
             tail: summarised.max(first)..end,
             lead,
@@ -187,15 +190,15 @@ impl Walk {
 
     /// The times of a root come from its entry, because it has no parent.
     fn visit_root(&mut self, id: NodeId, visitor: &mut impl Visitor) -> Result<Option<u64>> {
+        if !std::mem::replace(&mut self.roots_are_expected, true) {
+            let roots = self.roots.iter().rev().copied();
+            (self.reader).expect(iter::once(id).chain(roots), visitor.arrivals());
+        }
         let entry = match self.reader.entry(id) {
             Ok(entry) => entry,
             Err(error) => return self.pass_over(id, visitor, error),
         };
-        let arrivals = TimeRange {
-            first: entry.first_arrival,
-            last: entry.last_arrival,
-        };
-        if entry.node_bytes == 0 || !visitor.arrivals().overlaps(arrivals) {
+        if entry.node_bytes == 0 || !visitor.arrivals().overlaps(entry.arrivals()) {
             return Ok(None);
         }
         // Larger roots cost less to open than what else is known of their chunks, and often their times suffice.
@@ -261,6 +264,13 @@ impl Walk {
         }
         if id.level == 0 {
             return Some(id.ordinal);
+        }
+        if id.level > 1 {
+            let is_chosen = |child: &u32| children >> child & 1 == 1;
+            let ids = (0..64)
+                .filter(is_chosen)
+                .filter_map(|child| id.child(child));
+            self.reader.expect(ids, TimeRange::ALL);
         }
         self.stack.push(Frame {
             id,

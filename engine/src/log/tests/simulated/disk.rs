@@ -457,17 +457,17 @@ impl Drop for DiskFile {
 }
 
 impl DiskFile {
-    /// Caches bytes, and reports whether they were cached before.
-    fn cache(&self, offset: u64, bytes: u64) -> bool {
+    /// Caches bytes, and returns the number of pages that were not cached before.
+    fn cache(&self, offset: u64, bytes: u64) -> usize {
         let page = PAGE_BYTES as u64;
         let pages = offset / page..(offset + bytes).div_ceil(page);
-        match &mut self.disk.state().cached {
-            Some(cached) => {
-                let new = pages.filter(|page| cached.insert((self.inode, *page)));
-                new.count() == 0
-            }
-            None => true,
-        }
+        let cached = &mut self.disk.state().cached;
+        let new = |cached: &mut BTreeSet<(Inode, u64)>| {
+            pages
+                .filter(|page| cached.insert((self.inode, *page)))
+                .count()
+        };
+        cached.as_mut().map_or(0, new)
     }
 }
 
@@ -478,7 +478,9 @@ impl StorageFile for DiskFile {
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.disk.judge(Kind::Read, &self.path)?;
-        let state = self.disk.state();
+        let waits = self.cache(offset, buffer.len() as u64) > 0;
+        let mut state = self.disk.state();
+        state.waits += usize::from(waits);
         let Some(map) = state.maps.get(&self.inode) else {
             return Ok(state.medium.content(self.inode).read(offset, buffer));
         };
@@ -494,11 +496,10 @@ impl StorageFile for DiskFile {
     }
 
     fn pread_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
-        if self.cache(offset, buffer.len() as u64) {
-            return self.pread(buffer, offset).map(Some);
-        }
-        self.disk.state().waits += 1;
-        Ok(None)
+        let waits = self.disk.state().waits;
+        let bytes = self.pread(buffer, offset)?;
+        let is_cached = self.disk.state().waits == waits;
+        Ok(is_cached.then_some(bytes))
     }
 
     fn will_read(&self, offset: u64, bytes: u64) {
