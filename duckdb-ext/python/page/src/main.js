@@ -360,7 +360,7 @@ function chosenBy(frame, { x, y }, values) {
   if (!values) return box;
   if (frame.bands) {
     const where = conditionOf(drawn.bands.of, frame.bands.filter(({ top, bottom }) => top < y[1] && bottom > y[0]).map(({ group }) => group));
-    return where === null ? box : { ...box, where };
+    return { ...box, index: state.index, vMin: null, vMax: null, where };
   }
   // Bounds are rounded outward, and an edge of the picture is no bound, so the box contains everything that it covers.
   const vMin = y[1] >= frame.bottom ? null : rounded(frame.y.invert(y[1]), Math.floor);

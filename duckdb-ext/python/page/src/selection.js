@@ -157,7 +157,7 @@ export class Selection {
     const span = chosen.to - chosen.from;
     const exact = Math.max(places(span / 100), 0);
     const parts = [listed, fromTo(chosen.from, chosen.to, exact), duration(span)];
-    if (chosen.index !== undefined) {
+    if (chosen.index !== undefined && !chosen.where) {
       const value = valueFormat(world.field(state.source, chosen.index));
       const { vMin, vMax } = chosen;
       const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;

@@ -2,7 +2,8 @@
 //
 //   last       the length of the window before the newest record, in seconds; 0 shows everything
 //   span       { from, to } of a fixed window; null while the window follows the newest record
-//   selection  { from, to } and, if values are selected, { index, vMin, vMax }, where null is an open bound, or { where }, a filter; null without a selection
+//   selection  { from, to } and, if values are selected, { index, vMin, vMax }, where null is an open bound, and { where }, a filter, if they are categories; null
+//              without a selection
 //   zoomed     whether the user chose `span`; false if it is only fixed for a selection
 //   filter     the filter of the source, in the grammar of Loom's functions; empty without one
 //   group      the field by which the source is grouped; null without one
