@@ -377,7 +377,8 @@ function rounded(value, round) {
 
 /** Moves the crosshair of a window, and that of the other one to the same distance from its start. */
 function hover(own, frame, us, y, values) {
-  own.hover(us === null ? null : { us, y, value: values && y !== null && !frame.bands ? frame.y.invert(y) : null });
+  const at = values ? y : null;
+  own.hover(us === null ? null : { us, y: at, value: at !== null && !frame.bands ? frame.y.invert(at) : null });
   const other = own === pictures ? beside : pictures;
   if (other.shown) other.hover(us === null ? null : { us: us - own.shown.span.from + other.shown.span.from, y: null, value: null });
 }
