@@ -160,19 +160,38 @@ def test_the_estimate_of_why_covers_the_time_before(shop: Path) -> None:
 
 def test_the_estimates_of_top_and_near_cover_what_they_may_read(ingestd: str, tmp_path: Path) -> None:
     duckdb.connect().execute(
-        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 1000) AS ts, i::UINTEGER AS n, (i % 100)::UTINYINT AS kind
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 1000) AS ts, i::UINTEGER AS n, (i % 100)::UTINYINT AS kind,
+                make_timestamp_ns(i + 1) AS due, 1_000_000_000_000 + i AS serial
             FROM range(300_000) AS numbers(i)) TO '{tmp_path}/rising.parquet'"""
     )
     directory = tmp_path / "rising.loom"
-    load = [ingestd, "load", str(directory), "--source", "rising", "--ts", "ts", "--index", "n", "--index", "kind"]
+    load = [
+        ingestd,
+        "load",
+        str(directory),
+        "--source",
+        "rising",
+        "--ts",
+        "ts",
+        "--index",
+        "n",
+        "--index",
+        "kind",
+        "--index",
+        "due",
+        "--index",
+        "serial",
+    ]
     subprocess.run([*load, str(tmp_path / "rising.parquet")], check=True, capture_output=True)
     begin, middle, end = (f"2026-03-01T00:0{minute}:00Z" for minute in (1, 2, 4))
     top = {"source": "rising", "index": "n", "n": 3}
     near = {"source": "rising", "width": "5 ms"}
-    greatest, least, filtered, everywhere, one, other, both, twice = answers(
+    greatest, least, latest, single, filtered, everywhere, one, other, both, twice = answers(
         served(directory),
         ("top", top),
         ("top", top | {"least": True}),
+        ("top", top | {"index": "due"}),
+        ("top", top | {"index": "serial", "n": 1}),
         ("top", top | {"filter": "kind = 1"}),
         ("top", top | {"index": "kind"}),
         ("near", near | {"times": [begin]}),
@@ -184,7 +203,7 @@ def test_the_estimates_of_top_and_near_cover_what_they_may_read(ingestd: str, tm
         # Several threads may read a chunk more than once.
         db.execute("SET threads = 1")
         ((chunks,),) = db.execute(f"SELECT chunks FROM loom_estimate('{directory}', 'rising')").fetchall()
-        for answer in (greatest, least, filtered, everywhere, one, other, both, twice):
+        for answer in (greatest, least, latest, single, filtered, everywhere, one, other, both, twice):
             db.execute(answer["sql"]).fetchall()
             ((read,),) = db.execute("SELECT chunks_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1").fetchall()
             estimate = answer["estimate"]["chunks"]
@@ -192,8 +211,7 @@ def test_the_estimates_of_top_and_near_cover_what_they_may_read(ingestd: str, tm
             assert read <= (2 * estimate + 3 if "loom_top" in answer["sql"] else estimate), answer
     assert chunks > 20
     assert [row[greatest["columns"].index("n")] for row in greatest["rows"]] == [299_999, 299_998, 299_997]
-    assert 0 < greatest["estimate"]["chunks"] <= chunks / 10
-    assert 0 < least["estimate"]["chunks"] <= chunks / 10
+    assert all(0 < answer["estimate"]["chunks"] <= chunks / 10 for answer in (greatest, least, latest, single))
     assert filtered["estimate"]["chunks"] == chunks, "each chunk has records that match"
     assert everywhere["estimate"]["chunks"] == chunks, "each chunk has the greatest value"
     assert both["estimate"]["chunks"] == one["estimate"]["chunks"] + other["estimate"]["chunks"] <= chunks / 10

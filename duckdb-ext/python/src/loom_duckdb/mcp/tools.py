@@ -148,7 +148,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         """Return the n records with the greatest values of an index, such as the slowest requests, the greatest first."""
         window = asker.window(asker.directory(dir), source, t_from, t_to, last)
         options = {"filter": filter, "least": True if least else None}
-        # Without a filter, summaries know the bin of the last of the n values, and only chunks with values as great are read.
+        # Without a filter, summaries have the bin of the last of the n values, and only chunks with values as great are read.
         bound = {} if filter is not None else _edge(asker, window, source, index, n, least=least)
         cost = asker.cost([window], source, "scan", index=index, filter=filter, **bound)
         sql = f"SELECT * EXCLUDE (source, addr, dir) FROM loom_top({_call(window, source, index, Typed(str(n)), **options)})"
@@ -330,14 +330,20 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
 
 
 def _edge(asker: Asker, window: Window, source: str, index: str, n: int, *, least: bool) -> dict[str, Any]:
-    """Return the bound of an index that its n greatest or least values keep, as a parameter: an end of a bin of the histogram."""
-    bound, end, order = ("v_max", "upper", "bin") if least else ("v_min", "lower", "bin DESC")
-    found = asker.rows(
-        f"SELECT {end}::DOUBLE::VARCHAR AS edge FROM loom_histogram({_call(window, source, index)}) "
-        f"QUALIFY sum(count) OVER (ORDER BY {order}) >= least({n}, sum(count) OVER ()) ORDER BY {order} LIMIT 1"
-    )
-    edge = found[0]["edge"] if found else None
-    return {} if edge is None else {bound: Typed(f"{quoted(edge)}::DOUBLE")}
+    """Return the bound of an index that its n greatest or least values keep, as a parameter: the value itself, or an end of its bin."""
+    bound, value, end, order = ("v_max", "min", "upper", "bin") if least else ("v_min", "max", "lower", "bin DESC")
+    call = _call(window, source, index)
+    if n == 1:
+        sql = f"SELECT {value}::VARCHAR AS edge, typeof({value}) AS kind FROM loom_aggregate({call})"
+    else:
+        sql = (
+            f"SELECT {end}::VARCHAR AS edge, typeof({end}) AS kind FROM loom_histogram({call}) "
+            f"QUALIFY sum(count) OVER (ORDER BY {order}) >= least({n}, sum(count) OVER ()) ORDER BY {order} LIMIT 1"
+        )
+    found = asker.rows(sql)
+    if not found or found[0]["edge"] is None:
+        return {}
+    return {bound: Typed(f"{quoted(found[0]['edge'])}::{found[0]['kind']}")}
 
 
 def _joined(dir: str, spans: list[tuple[int, int]]) -> list[Window]:
