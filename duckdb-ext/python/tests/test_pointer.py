@@ -50,6 +50,7 @@ def point(page: Page, part: float, top: float = 0) -> int:
     """Point to the first cell below `top` at a part of the window, and check where its text is; return the time under the pointer in µs."""
     canvas = page.locator("#heat canvas.over")
     canvas.scroll_into_view_if_needed()
+    before = canvas.bounding_box()
     found = canvas.evaluate(
         """(canvas, [part, top, [left, right]]) => {
             const box = canvas.getBoundingClientRect();
@@ -65,6 +66,7 @@ def point(page: Page, part: float, top: float = 0) -> int:
     x, y, exactly = found
     page.mouse.move(x, y)
     expect(page.locator("#heat .tip")).to_be_visible()
+    assert canvas.bounding_box() == before, "the picture moved under the pointer"
     cell, tip, figure = (page.locator(name).bounding_box() for name in ("#heat .cell", "#heat .tip", "#heat"))
     assert cell["x"] - 1 <= x <= cell["x"] + cell["width"] + 1
     assert cell["y"] - 1 <= y <= cell["y"] + cell["height"] + 1

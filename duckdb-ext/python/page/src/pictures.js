@@ -190,6 +190,8 @@ export class Pictures {
   drawLegends() {
     const us = this.hovered?.us ?? null;
     const at = us === null ? "" : when(us, places((this.shown.span.to - this.shown.span.from) / 300));
+    // On a narrow page this has a row of its own, also without text, so that no picture moves under the pointer.
+    const read = (text) => make("span", { className: "read" }, text);
     const rates = this.shown.names.map((name) => {
       const value = us === null ? this.shown.rates.mean(name) : this.shown.rates.at(name, us);
       const button = make("button", { type: "button", onclick: () => this.choose.source(name) });
@@ -197,13 +199,13 @@ export class Pictures {
       button.append(key(seriesColour(this.orderOf(name)), name, " ", make("b", {}, value === undefined ? "–" : perSecond(value))));
       return button;
     });
-    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perSecond) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), at && make("span", {}, at)]);
+    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perSecond) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), read(at)]);
     const hint = this.follows || state.selection ? "" : "drag to read the records behind an area";
     const bar = make("i", { className: "ramp" });
     bar.style.background = ramp();
     const scale = make("span", {}, "1", bar, plural(this.all.heat.frame.peak ?? 1));
     const value = this.hovered?.value ?? null;
-    replace(this.all.heat.legend, [scale, make("span", {}, [at, value !== null && this.format()(value)].filter(Boolean).join(", ") || hint)]);
+    replace(this.all.heat.legend, [scale, read([at, value !== null && this.format()(value)].filter(Boolean).join(", ") || hint)]);
     if (this.shown.quantiles === null) return;
     const row = us === null ? this.shown.quantiles.rows.at(-1) : this.shown.quantileOf(us);
     const write = this.format();
