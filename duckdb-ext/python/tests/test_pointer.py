@@ -6,13 +6,13 @@ from datetime import datetime
 
 import duckdb
 import pytest
-from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser
+from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, drag, page
 from conftest import Explorer
 from playwright.sync_api import Browser, Page, expect
 
 import loom_duckdb
 
-__all__ = ["browser"]
+__all__ = ["browser", "page"]
 
 WINDOW = "from=2026-03-01T00:00:00Z&to=2026-03-01T00:00:20Z&zone=utc"
 DASH = "\N{EN DASH}"
@@ -129,3 +129,14 @@ def test_a_cell_of_a_band_has_its_category_its_time_and_its_count(shown: Page, s
     scheme = shown.locator("html").get_attribute("data-theme")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     shown.screenshot(path=SCREENSHOTS / f"band-{shown.viewport_size['width']}-{scheme}.png")
+
+
+def test_a_drag_hides_the_cell_until_it_ends(page: Page, steps: Explorer) -> None:
+    page.goto(f"{steps.url}#source=packet&index=kind&{WINDOW}")
+    expect(page.locator("#heat h2")).to_have_text("packet, records by kind")
+    point(page, 0.2, 0.05)
+    assert lines(page)[0] == "1"
+    drag(page, 0.3, 0.2, 0.8, 0.7, release=False)
+    expect(page.locator("#heat .tip")).to_be_hidden()
+    page.mouse.up()
+    expect(page.locator("#heat .tip div").first).to_have_text("2")

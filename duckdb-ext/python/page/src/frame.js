@@ -202,6 +202,9 @@ export class Frame {
       if (start && moved) brush(box(at(event)), true);
       else if (start) click();
       start = null;
+      // During a drag the pointer went on.
+      const here = at(event);
+      if (this.x) hover(this.x.invert(here.x), here.y);
     });
     this.over.addEventListener("pointercancel", () => {
       if (start && moved) click();

@@ -173,10 +173,11 @@ export class Pictures {
     return valueFormat(this.world.field(state.source, state.index));
   }
 
+  /** Draws the selection, or the `box` that is dragged, and what is under the pointer. */
   drawOverlays(box = state.selection) {
     const only = (frame) => (frame === this.all.heat.frame ? box && { ...box, groups: this.chosenGroups(box) } : box && { from: box.from, to: box.to });
     for (const { figure, frame } of Object.values(this.all)) {
-      if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame ? this.pointed() : null);
+      if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame && box === state.selection ? this.pointed() : null);
     }
     this.overlaid(box, this.hovered?.us ?? null);
     this.drawLegends();
