@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from conftest import RECORDS
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.server import MCPServer
 
 import loom_duckdb
+from loom_duckdb.explore.workers import Workers
+from loom_duckdb.mcp import asking
+from loom_duckdb.mcp.tools import server
 
 READING = {"sources", "describe", "quantiles", "heat", "top", "near", "trace", "why", "sql"}
 
@@ -24,11 +29,11 @@ def served(*directories: Path, options: tuple[str, ...] = ()) -> StdioServerPara
     return StdioServerParameters(command=sys.executable, args=["-m", "loom_duckdb.mcp", *options, *map(str, directories)])
 
 
-def with_client(server: StdioServerParameters, use: Callable[[Ask], Any]) -> Any:
+def with_client(server: StdioServerParameters | MCPServer, use: Callable[[Ask], Any]) -> Any:
     """Start a server and use it: `ask(tool, **arguments)` returns the answer, or a text that begins with `error: `."""
 
     async def run() -> Any:
-        async with Client(stdio_client(server)) as client:
+        async with Client(stdio_client(server) if isinstance(server, StdioServerParameters) else server) as client:
 
             async def ask(name: str, /, **arguments: Any) -> Any:
                 result = await client.call_tool(name, arguments)
@@ -44,7 +49,7 @@ def with_client(server: StdioServerParameters, use: Callable[[Ask], Any]) -> Any
     return asyncio.run(run())
 
 
-def answers(server: StdioServerParameters, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
+def answers(server: StdioServerParameters | MCPServer, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
     async def use(ask: Ask) -> list[Any]:
         return [await ask(name, **arguments) for name, arguments in questions]
 
@@ -92,7 +97,7 @@ def test_each_answer_is_right_and_has_its_sql_its_cost_and_its_losses(shop: Path
         for answer in (quantiles, heat, top, near):
             assert answer["losses"].startswith("none")
             assert len(db.execute(answer["sql"]).fetchall()) == len(answer["rows"])
-    assert all(answer["estimate"]["chunks"] > 0 for answer in (quantiles, heat))
+    assert all(answer["estimate"]["chunks"] > 0 for answer in (quantiles, heat, top, near))
 
 
 def test_answers_are_small(shop: Path) -> None:
@@ -151,6 +156,81 @@ def test_the_estimate_of_why_covers_the_time_before(shop: Path) -> None:
     )
     assert before["estimate"] == both["estimate"]
     assert before["estimate"]["chunks"] > rest["estimate"]["chunks"]
+
+
+def test_the_estimates_of_top_and_near_cover_what_they_may_read(ingestd: str, tmp_path: Path) -> None:
+    duckdb.connect().execute(
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 1000) AS ts, i::UINTEGER AS n, (i % 100)::UTINYINT AS kind,
+                make_timestamp_ns(i + 1) AS due, 1_000_000_000_000 + i AS serial
+            FROM range(300_000) AS numbers(i)) TO '{tmp_path}/rising.parquet'"""
+    )
+    directory = tmp_path / "rising.loom"
+    load = [
+        ingestd,
+        "load",
+        str(directory),
+        "--source",
+        "rising",
+        "--ts",
+        "ts",
+        "--index",
+        "n",
+        "--index",
+        "kind",
+        "--index",
+        "due",
+        "--index",
+        "serial",
+    ]
+    subprocess.run([*load, str(tmp_path / "rising.parquet")], check=True, capture_output=True)
+    begin, middle, end = (f"2026-03-01T00:0{minute}:00Z" for minute in (1, 2, 4))
+    top = {"source": "rising", "index": "n", "n": 3}
+    near = {"source": "rising", "width": "5 ms"}
+    greatest, least, latest, single, filtered, everywhere, one, other, both, twice = answers(
+        served(directory),
+        ("top", top),
+        ("top", top | {"least": True}),
+        ("top", top | {"index": "due"}),
+        ("top", top | {"index": "serial", "n": 1}),
+        ("top", top | {"filter": "kind = 1"}),
+        ("top", top | {"index": "kind"}),
+        ("near", near | {"times": [begin]}),
+        ("near", near | {"times": [end]}),
+        ("near", near | {"times": [end, begin]}),
+        ("near", near | {"times": [begin, middle, begin[:-1] + ".004Z"]}),
+    )
+    with loom_duckdb.connect() as db:
+        # Several threads may read a chunk more than once.
+        db.execute("SET threads = 1")
+        ((chunks,),) = db.execute(f"SELECT chunks FROM loom_estimate('{directory}', 'rising')").fetchall()
+        for answer in (greatest, least, latest, single, filtered, everywhere, one, other, both, twice):
+            db.execute(answer["sql"]).fetchall()
+            ((read,),) = db.execute("SELECT chunks_read FROM loom_scan_stats() ORDER BY scan DESC LIMIT 1").fetchall()
+            estimate = answer["estimate"]["chunks"]
+            # `loom_top` finds the values, and then reads the three records.
+            assert read <= (2 * estimate + 3 if "loom_top" in answer["sql"] else estimate), answer
+    assert chunks > 20
+    assert [row[greatest["columns"].index("n")] for row in greatest["rows"]] == [299_999, 299_998, 299_997]
+    assert all(0 < answer["estimate"]["chunks"] <= chunks / 10 for answer in (greatest, least, latest, single))
+    assert filtered["estimate"]["chunks"] == chunks, "each chunk has records that match"
+    assert everywhere["estimate"]["chunks"] == chunks, "each chunk has the greatest value"
+    assert both["estimate"]["chunks"] == one["estimate"]["chunks"] + other["estimate"]["chunks"] <= chunks / 10
+
+
+def test_a_question_that_would_read_too_much_is_refused(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "READ_BYTES_MAX", 1)
+    of = {"source": "request", "index": "latency_us"}
+    questions = (
+        ("quantiles", of | {"filter": "id > 0"}),
+        ("heat", of | {"filter": "id > 0"}),
+        ("top", of),
+        ("why", of | {"t_from": "2026-03-01T00:00:05Z", "t_to": "2026-03-01T00:00:10Z"}),
+        ("near", {"source": "request", "times": ["2026-03-01T00:00:07Z"]}),
+    )
+    in_process = server(asking.Asker(Workers([shop]), 30), allow_pins=False)
+    for (tool, _), answer in zip(questions, answers(in_process, *questions), strict=True):
+        assert isinstance(answer, str), (tool, answer)
+        assert "the question would read" in answer, (tool, answer)
 
 
 def test_hostile_inputs_are_refused_and_the_server_lives(shop: Path, other: Path) -> None:

@@ -93,17 +93,3 @@ def test_keys_move_the_window_and_explain_themselves(page: Page, watching: Explo
     page.keyboard.press("l")
     expect(page.locator("#live")).to_contain_text("Live")
     assert "from=" not in page.url
-
-
-def test_the_cell_under_the_pointer_has_its_bounds_and_count(page: Page, watching: Explorer) -> None:
-    page.goto(f"{watching.url}#last=0")
-    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
-    page.keyboard.press("ArrowLeft")
-    refreshed(page)
-    box = page.locator("#heat canvas.over").bounding_box()
-    # Somewhere in this column are cells.
-    for part in range(2, 18):
-        page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * part / 20)
-        if "record" in page.locator("#heat .legend span").last.inner_text():
-            break
-    expect(page.locator("#heat .legend span").last).to_contain_text("µs: ")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from chromium import SCREENSHOTS, Start, browser, counted, page, selected
+from chromium import SCREENSHOTS, Start, browser, counted, drag, page, selected
 from conftest import Explorer
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -89,6 +89,64 @@ def test_a_selection_of_time_is_compared_with_the_time_before(page: Page, cache:
         "fields were compared with the records before. No difference is more than coincidence"
     )
     expect(page.locator(".why select")).to_be_disabled()
+
+
+@pytest.fixture(scope="module")
+def calls(explore: Start, ingestd: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Explorer, Path]:
+    """Show 10 s of calls: each second one is `read`; of the others, those with the number 1 are all of host 9."""
+    place = tmp_path_factory.mktemp("calls")
+    fields = [
+        """{ name = "number", type = "u16", labels = { 0 = "read", 1 = "it's, in", 7 = "poll" } }""",
+        """{ name = "host", type = "u8" }""",
+        """{ name = "pid", type = "u8" }""",
+    ]
+    indexes = ["""{ name = "number", value = "number" }""", """{ name = "some", value = "number", where = "pid = 1" }"""]
+    (place / "calls.toml").write_text(
+        f"[[source]]\nname = 'calls'\ntime = 'own'\nfield = [{', '.join(fields)}]\nindex = [{', '.join(indexes)}]\n"
+    )
+    duckdb.connect().execute(
+        f"""COPY (SELECT TIMESTAMP '2026-03-01' + to_microseconds(i * 500) AS ts,
+                (CASE i % 4 WHEN 1 THEN 1 WHEN 3 THEN 7 ELSE 0 END)::USMALLINT AS number,
+                (CASE i % 4 WHEN 1 THEN 9 ELSE i % 5 END)::UTINYINT AS host, (i // 4 % 2)::UTINYINT AS pid
+            FROM range(20_000) AS numbers(i)) TO '{place}/calls.parquet'"""
+    )
+    directory = place / "calls.loom"
+    load = [ingestd, "load", str(directory), "--source", "calls", "--fields", str(place / "calls.toml"), "--ts", "ts"]
+    subprocess.run([*load, str(place / "calls.parquet")], check=True, capture_output=True)
+    return explore(directory), directory
+
+
+@pytest.mark.parametrize(("index", "only"), [("number", "true"), ("some", "pid = 1")])
+def test_a_category_is_compared_with_the_rest_of_its_time(page: Page, calls: tuple[Explorer, Path], index: str, only: str) -> None:
+    explorer, directory = calls
+    page.goto(f"{explorer.url}#last=0&source=calls&index={index}")
+    expect(page.locator("#heat h2")).to_have_text("calls, records by number")
+    drag(page, 0.3, 0.4, 0.6, 0.5)
+    chosen = selected(page)
+    assert chosen["sel_where"] == "number IN ('it''s, in')"
+    why, choice = page.locator(".why"), page.locator(".why select")
+    expect(why).to_have_attribute("data-state", "shown")
+    expect(choice).to_be_enabled()
+    expect(choice).to_have_value("rest")
+    expect(why.locator("> .said")).to_contain_text("2 fields were compared with the other records of this time")
+    assert differences(page)[0] == "host 9"
+    why.locator(".head .quiet").click()
+    with loom_duckdb.connect() as db:
+        found = db.execute(f"SELECT value, selected, other FROM ({why.locator('pre').inner_text()}) WHERE field = 'host'").fetchall()
+        window = f"ts >= '{chosen['sel_from']}' AND ts < '{chosen['sel_to']}'"
+        is_chosen = "number = 'it''s, in'"
+        exact = db.execute(
+            f"""SELECT host::VARCHAR, count(*) FILTER ({is_chosen}), count(*) FILTER (NOT {is_chosen})
+                FROM loom_scan('{directory}', 'calls') WHERE {window} AND {only} GROUP BY ALL"""
+        ).fetchall()
+    assert sorted(found) == sorted(exact)
+    assert counted(page) == sum(count for _, count, _ in exact) > 0
+    choice.select_option("before")
+    expect(why.locator("> .said")).to_contain_text("compared with the records before")
+    drag(page, 0.3, 0.2, 0.6, 0.5)
+    assert selected(page)["sel_where"] == "number IN ('read', 'it''s, in')"
+    expect(choice).to_be_disabled()
+    expect(choice).to_have_value("before")
 
 
 def test_the_first_rows_hold_only_the_clearest_three_bins_of_a_counter(page: Page, explore: Start, shop: Path) -> None:

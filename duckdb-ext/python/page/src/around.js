@@ -10,7 +10,7 @@ const CHOOSERS = ["window", "live", "zone", "filter", "beside"];
 
 const by = (id) => document.getElementById(id);
 
-/** Fills the header, the choosers and the notice; `misled` names parts of the address that the directory does not have. */
+/** Fills the header, the choosers and the notice; `misled` has sentences about parts of the address that cannot be used. */
 export function showHeader(world, misled, fields) {
   const mark = daemon(world);
   for (const id of [...CHOOSERS, "daemon"]) by(id).hidden = false;
@@ -31,7 +31,7 @@ export function showHeader(world, misled, fields) {
   const gone = state.span && world.span ? evicted(world, state.span) : null;
   const oldest = when(world.oldest ?? 0, 3);
   const removed = { all: `Retention has removed this window. The oldest record is from ${oldest}.`, part: `Retention has removed the records of this window before ${oldest}.` };
-  notify([misled, removed[gone]].filter(Boolean).join(" "));
+  notify([...misled, removed[gone]].filter(Boolean).join("\n"));
   document.title = `${state.source ?? "Loom"} · ${state.dir.split("/").at(-1)}`;
   document.documentElement.dataset.daemon = mark.state;
 }

@@ -1,14 +1,17 @@
-// The frame of a picture: a canvas in a figure, the time axis, grid, losses, crosshair and selection, and dragging a range.
+// The frame of a picture: a canvas in a figure, the time axis, grid, losses, crosshair, selection and the cell under the pointer, and dragging a range.
 //
 // A picture is { figure, draw(paint), height }. `Frame` draws everything under and over it. Coordinates are CSS pixels.
 
 import { scaleLinear, scaleTime, scaleUtc } from "d3-scale";
+import { make } from "./dom.js";
 import { state } from "./state.js";
 import { tick } from "./format.js";
 
 export const MARGIN = { left: 66, right: 18, top: 8, bottom: 6 };
 const AXIS = 22;
 const DRAG_MIN = 4;
+/** The distance of a cell's text from the cell, and from the edge of the figure. */
+const [TIP_GAP, TIP_EDGE] = [8, 4];
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -29,6 +32,8 @@ export class Frame {
     this.note = figure.appendChild(Object.assign(document.createElement("p"), { className: "note", hidden: true }));
     this.canvas = figure.appendChild(document.createElement("canvas"));
     this.over = figure.appendChild(Object.assign(document.createElement("canvas"), { className: "over" }));
+    this.cell = figure.appendChild(make("div", { className: "cell", hidden: true }));
+    this.tip = figure.appendChild(make("div", { className: "tip", hidden: true }));
     this.span = { from: 0, to: 1 };
     this.y = scaleLinear([0, 1], [0, 1]);
   }
@@ -127,7 +132,7 @@ export class Frame {
     return [[at(vMax, MARGIN.top), at(vMin, this.bottom)]];
   }
 
-  /** Draws the selection, the crosshair unless `us` is null, and a cell { x, y, width, height, text }. A value bound of null is the edge of the picture. */
+  /** Draws the selection, the crosshair unless `us` is null, and a cell { x, y, width, height, lines }. A value bound of null is the edge of the picture. */
   overlay(box, us, cell = null) {
     const context = fit(this.over, this.width, this.height);
     if (box) {
@@ -148,22 +153,23 @@ export class Frame {
       const x = Math.round(this.x(us)) + 0.5;
       line(context, x, MARGIN.top, x, this.bottom);
     }
-    if (cell) this.pointed(context, cell);
+    this.pointed(cell);
   }
 
-  /** Draws a frame around the cell under the pointer, and its text beside it. */
-  pointed(context, { x, y, width, height, text }) {
-    context.strokeStyle = colour("select");
-    context.lineWidth = 1.5;
-    context.strokeRect(x, y, width, height);
-    context.font = `11px ${colour("font")}`;
-    const wide = context.measureText(text).width + 12;
-    const left = x + width + 8 + wide < this.right ? x + width + 8 : Math.max(x - 8 - wide, MARGIN.left);
-    const top = Math.min(Math.max(y - 4, MARGIN.top), this.bottom - 20);
-    context.fillStyle = colour("ink");
-    context.fillRect(left, top, wide, 20);
-    Object.assign(context, { fillStyle: colour("card"), textAlign: "left", textBaseline: "middle" });
-    context.fillText(text, left + 6, top + 10);
+  /** Frames the cell under the pointer, with its text on the side that has more room; without a cell, hides both. */
+  pointed(cell) {
+    this.cell.hidden = this.tip.hidden = cell === null;
+    if (cell === null) return;
+    const above = this.figure.clientHeight - this.height;
+    const place = (element, left, top) => Object.assign(element.style, { left: `${left}px`, top: `${top}px` });
+    place(this.cell, cell.x, above + cell.y);
+    Object.assign(this.cell.style, { width: `${cell.width}px`, height: `${cell.height}px` });
+    this.tip.replaceChildren(...cell.lines.map((text) => make("div", {}, text)));
+    const end = cell.x + cell.width;
+    const isLeft = cell.x > this.width - end;
+    this.tip.style.maxWidth = `${(isLeft ? cell.x : this.width - end) - TIP_GAP - TIP_EDGE}px`;
+    const lowest = this.figure.clientHeight - TIP_EDGE - this.tip.offsetHeight;
+    place(this.tip, isLeft ? cell.x - TIP_GAP - this.tip.offsetWidth : end + TIP_GAP, Math.max(Math.min(above + cell.y - TIP_EDGE, lowest), TIP_EDGE));
   }
 
   /** Calls `hover(us, y)` under the pointer (null when it leaves), `brush(box, done)` during a drag, and `click` without one. */
@@ -196,6 +202,9 @@ export class Frame {
       if (start && moved) brush(box(at(event)), true);
       else if (start) click();
       start = null;
+      // During a drag the pointer went on.
+      const here = at(event);
+      if (this.x) hover(this.x.invert(here.x), here.y);
     });
     this.over.addEventListener("pointercancel", () => {
       if (start && moved) click();

@@ -61,6 +61,12 @@ const unquoted = (name) => (name.startsWith('"') ? name.slice(1, -1).replaceAll(
 /** The names of the fields in a condition. */
 export const fieldsIn = (condition) => tokens(condition).filter(({ kind, text }) => kind === "field" && text.toLowerCase() !== "like").map(({ text }) => unquoted(text));
 
+/** The literal of a condition `field IN (literal)`; null for every other condition. */
+export function onlyValue(condition, field) {
+  const [name, joint, , value, ...rest] = tokens(condition);
+  return joint?.kind === "in" && unquoted(name.text) === field && rest.length === 1 ? value.text : null;
+}
+
 /** Writes the name of a field, in quotes if the grammar needs them. */
 export const fieldName = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) && !KEYWORDS.includes(name.toLowerCase()) ? name : `"${name.replaceAll('"', '""')}"`);
 

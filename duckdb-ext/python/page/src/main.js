@@ -14,7 +14,7 @@ import { conditionOf, groupsOf, widthOf } from "./groups.js";
 import { MARGIN } from "./frame.js";
 import { Pictures } from "./pictures.js";
 import { ratesOf } from "./rates.js";
-import { Selection } from "./selection.js";
+import { hasColumn, Selection } from "./selection.js";
 import * as sql from "./sql.js";
 import { following, readAddress, state, writeAddress } from "./state.js";
 import { startTheme } from "./theme.js";
@@ -44,7 +44,7 @@ const filterBox = new FilterBox(by("filter"), {
   async check(filter) {
     const key = filterKey(filter);
     await query(sql.check(state.dir, state.source, filter));
-    checked = key;
+    checked.add(key);
   },
   apply: (filter) => change({ filter }),
   values: (name) => valuesOf(state.dir, state.source, fields.find((field) => field.name === name)),
@@ -72,8 +72,8 @@ let fields = []; // of the chosen source
 let drawn = null; // the answers that the pictures show, with the key of their queries
 let answers = new Map(); // those that the pictures show, by their SQL
 let answered = 0; // when the oldest of them was queried
-let checked = null; // the filter that the server accepted, with its source
-let misled = null; // a message about names in the address that do not exist
+const checked = new Set(); // the filters that the server accepted, with their sources
+let misled = new Set(); // sentences about parts of the address that cannot be used
 let brushing = false;
 let asked = null;
 let timer = null;
@@ -94,42 +94,62 @@ const filterKey = (filter) => JSON.stringify([state.dir, state.source, filter]);
 function settle() {
   const names = world.sources.map(({ name }) => name);
   if (!names.includes(state.source)) {
-    if (state.source !== null) mislead(`The source '${state.source}' is not in this directory.`);
-    state.source = world.indexes.find(({ source }) => names.includes(source))?.source ?? names[0] ?? null;
-    state.index = null;
+    const other = world.indexes.find(({ source }) => names.includes(source))?.source ?? names[0] ?? null;
+    if (state.source !== null) mislead(`The source '${state.source}' is not in this directory`, other);
+    Object.assign(state, { source: other, index: null });
   }
   const own = world.indexes.filter(({ source }) => source === state.source).map(({ index }) => index);
   if (!own.includes(state.index)) {
-    if (state.index !== null) mislead(`The source '${state.source}' has no open index '${state.index}'.`);
+    if (state.index !== null) mislead(`The source '${state.source}' has no open index '${state.index}'`, own[0] ?? null);
     state.index = own[0] ?? null;
   }
-  if (state.rows !== null && !names.includes(state.rows)) state.rows = null;
+  if (state.rows !== null && !names.includes(state.rows)) {
+    misled.add(`The source '${state.rows}', whose records the address lists, is not in this directory, so those of ${state.source} are listed.`);
+    state.rows = null;
+  }
+  const listed = state.rows ?? state.source;
+  if (state.sort !== null && listed !== null && !hasColumn(world, listed, state.sort.column)) {
+    misled.add(`The records of ${listed} have no field '${state.sort.column}' to sort by, so they are in the usual order.`);
+    state.sort = null;
+  }
+  if (state.at !== null && !neighbours().includes(state.at.source)) {
+    misled.add(`The source '${state.at.source}' has no record to open, so none is open.`);
+    state.at = null;
+  }
 }
 
-/** Learns the fields of the chosen source, and drops a filter that does not fit them. */
+/** Learns the fields of the chosen source, and drops filters that do not fit them. */
 async function settleFields(signal) {
   const source = world.sources.find(({ name }) => name === state.source);
   fields = source && !isSeries(source.name) ? await fieldsOf(state.dir, source, signal) : [];
-  const key = filterKey(state.filter);
-  if (state.filter !== "" && key !== checked) {
-    const { error } = await ask(sql.check(state.dir, state.source, state.filter), signal);
-    if (error) {
-      misled = `The filter of the address does not fit ${state.source}, so the page shows all records.`;
-      filterBox.refuse(state.filter, error);
-      state.filter = "";
-    }
-    checked = key;
+  const refused = async (filter) => {
+    const key = filterKey(filter);
+    if (filter === "" || checked.has(key)) return null;
+    const { error } = await ask(sql.check(state.dir, state.source, filter), signal);
+    if (!error) checked.add(key);
+    return error;
+  };
+  const wrong = await refused(state.filter);
+  if (wrong) {
+    misled.add(`The filter of the address does not fit ${state.source}, so the page shows all records.`);
+    filterBox.refuse(state.filter, wrong);
+    state.filter = "";
+  }
+  if (await refused(state.selection?.where ?? "")) {
+    misled.add(`The condition '${state.selection.where}' of the selection does not fit ${state.source}, so it is left out.`);
+    delete state.selection.where;
   }
   filterBox.show(state.filter, fields.map(({ name }) => name));
   if (state.group !== null && !fields.some(({ name, groups }) => groups && name === state.group)) {
-    misled = `The field '${state.group}' of ${state.source} cannot be grouped by.`;
+    misled.add(`The field '${state.group}' of ${state.source} cannot be grouped by, so the page shows no groups.`);
     state.group = null;
   }
 }
 
-/** Reports that a name in the address does not exist, and drops the selection in it. */
-function mislead(what) {
-  misled = `${what} The page shows an existing one instead.`;
+/** Reports that a name in the address does not exist, with the `other` that the page shows, and drops the selection in it. */
+function mislead(what, other) {
+  const dropped = state.selection === null ? "" : ", and nothing is selected";
+  misled.add(`${what}, so the page shows ${other === null ? "none" : `'${other}'`}${dropped}.`);
   Object.assign(state, { selection: null, rows: null, span: state.zoomed ? state.span : null });
 }
 
@@ -226,7 +246,7 @@ async function askBeside(compare, span, signal, answered) {
     return await askWindow({ dir, world: known, span: other, live: known.alive && compare.when !== "before" }, signal, answered);
   } catch (error) {
     if (signal.aborted || error instanceof Unreachable) throw error;
-    misled = `There is nothing to compare with: ${error.message}`;
+    misled.add(`There is nothing to compare with: ${error.message}`);
     return null;
   }
 }
@@ -269,7 +289,7 @@ function usualRates({ from, to }) {
 function change(changes) {
   const step = ["dir", "source", "index", "span", "last", "filter", "group", "compare"].some((name) => name in changes && JSON.stringify(changes[name]) !== JSON.stringify(state[name]));
   Object.assign(state, changes);
-  misled = null;
+  misled.clear();
   writeAddress(step);
   selection.show(world);
   refresh(true);
@@ -314,7 +334,11 @@ function zoomToSelection() {
   change({ span: { from, to: Math.max(to, from + SPAN_MIN_US) }, zoomed: true });
 }
 
+/** The sources whose records have a neighbourhood. */
+const neighbours = () => world.sources.filter(({ first_ts, name }) => first_ts !== null && !isSeries(name)).map(({ name }) => name);
+
 function openRow(source, row) {
+  if (!neighbours().includes(source)) return;
   setAt({ source, ns: String(row.ts_ns), addr: String(row.addr), side: null });
   showNear(row);
 }
@@ -326,8 +350,7 @@ function setAt(at) {
 
 /** Shows or closes the neighbourhood of a record, whose `row` the list has. */
 function showNear(row = null) {
-  const names = world.sources.filter(({ first_ts, name }) => first_ts !== null && !name.startsWith("metrics/")).map(({ name }) => name);
-  if (state.at && names.includes(state.at.source)) near.show(state.dir, state.at, state.width, names, row);
+  if (state.at) near.show(state.dir, state.at, state.width, neighbours(), row);
   else by("near").close();
 }
 
@@ -360,7 +383,7 @@ function chosenBy(frame, { x, y }, values) {
   if (!values) return box;
   if (frame.bands) {
     const where = conditionOf(drawn.bands.of, frame.bands.filter(({ top, bottom }) => top < y[1] && bottom > y[0]).map(({ group }) => group));
-    return where === null ? box : { ...box, where };
+    return { ...box, index: state.index, vMin: null, vMax: null, where };
   }
   // Bounds are rounded outward, and an edge of the picture is no bound, so the box contains everything that it covers.
   const vMin = y[1] >= frame.bottom ? null : rounded(frame.y.invert(y[1]), Math.floor);
@@ -377,7 +400,8 @@ function rounded(value, round) {
 
 /** Moves the crosshair of a window, and that of the other one to the same distance from its start. */
 function hover(own, frame, us, y, values) {
-  own.hover(us === null ? null : { us, y, value: values && y !== null && !frame.bands ? frame.y.invert(y) : null });
+  const at = values ? y : null;
+  own.hover(us === null ? null : { us, y: at, value: at !== null && !frame.bands ? frame.y.invert(at) : null });
   const other = own === pictures ? beside : pictures;
   if (other.shown) other.hover(us === null ? null : { us: us - own.shown.span.from + other.shown.span.from, y: null, value: null });
 }
@@ -463,21 +487,20 @@ function start() {
 /** Shows the state of the address. */
 async function restore() {
   const before = state.dir;
-  readAddress();
-  misled = null;
+  misled = new Set(readAddress());
   const [first, ...others] = [...by("dir").options].map(({ value }) => value);
   state.dir ??= first;
   if (![first, ...others].includes(state.dir)) {
-    mislead(`The explorer was not given the directory ${state.dir}.`);
+    mislead(`The explorer was not given the directory ${state.dir}`, first);
     Object.assign(state, { dir: first, source: null, index: null });
   }
   if (state.compare?.dir === state.dir) state.compare.dir = null;
   if (state.compare && ![null, first, ...others].includes(state.compare.dir)) {
-    misled = `The explorer was not given the directory ${state.compare.dir}, so it is not compared.`;
+    misled.add(`The explorer was not given the directory ${state.compare.dir}, so it is not compared.`);
     state.compare = null;
   }
   if (state.compare && !isOffered(state.compare)) {
-    misled = `'${nameOf(state.compare)}' compares with ${state.compare.dir === null ? "another" : "the shown"} directory, so the window is not compared. Choose from the list.`;
+    misled.add(`'${nameOf(state.compare)}' compares with ${state.compare.dir === null ? "another" : "the shown"} directory, so the window is not compared. Choose from the list.`);
     state.compare = null;
   }
   by("dir").value = state.dir;

@@ -6,8 +6,8 @@
 
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
-import { perSecond, places, plural, short, valueFormat, when, whole } from "./format.js";
-import { colour, Frame } from "./frame.js";
+import { fromTo, perSecond, places, plural, short, valueFormat, when, whole } from "./format.js";
+import { colour, Frame, MARGIN } from "./frame.js";
 import { chosenOf, drawBands, groupCondition } from "./groups.js";
 import { drawHeat, ramp } from "./heat.js";
 import { drawLines, seriesColour } from "./lines.js";
@@ -76,7 +76,7 @@ export class Pictures {
     this.drawOverlays();
   }
 
-  /** Moves the crosshair: to { us, value }, or away with null. */
+  /** Moves the crosshair: to { us, y, value }, with the height in the heat map and its value if the pointer is there, or away with null. */
   hover(at) {
     this.hovered = at;
     if (this.shown) this.drawOverlays();
@@ -173,10 +173,11 @@ export class Pictures {
     return valueFormat(this.world.field(state.source, state.index));
   }
 
+  /** Draws the selection, or the `box` that is dragged, and what is under the pointer. */
   drawOverlays(box = state.selection) {
     const only = (frame) => (frame === this.all.heat.frame ? box && { ...box, groups: this.chosenGroups(box) } : box && { from: box.from, to: box.to });
     for (const { figure, frame } of Object.values(this.all)) {
-      if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame ? this.pointed() : null);
+      if (!figure.hidden && frame.x) frame.overlay(only(frame), this.hovered?.us ?? null, frame === this.all.heat.frame && box === state.selection ? this.pointed() : null);
     }
     this.overlaid(box, this.hovered?.us ?? null);
     this.drawLegends();
@@ -190,6 +191,8 @@ export class Pictures {
   drawLegends() {
     const us = this.hovered?.us ?? null;
     const at = us === null ? "" : when(us, places((this.shown.span.to - this.shown.span.from) / 300));
+    // On a narrow page this has a row of its own, also without text, so that no picture moves under the pointer.
+    const read = (text) => make("span", { className: "read" }, text);
     const rates = this.shown.names.map((name) => {
       const value = us === null ? this.shown.rates.mean(name) : this.shown.rates.at(name, us);
       const button = make("button", { type: "button", onclick: () => this.choose.source(name) });
@@ -197,12 +200,13 @@ export class Pictures {
       button.append(key(seriesColour(this.orderOf(name)), name, " ", make("b", {}, value === undefined ? "–" : perSecond(value))));
       return button;
     });
-    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perSecond) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), at && make("span", {}, at)]);
+    replace(this.all.rate.legend, [...(this.shown.grouped ? this.groupKeys("rates", us, perSecond) : rates), ...this.lossKey(), ...alertKeys(this.shown.alerts, this.shown.pins), read(at)]);
     const hint = this.follows || state.selection ? "" : "drag to read the records behind an area";
     const bar = make("i", { className: "ramp" });
     bar.style.background = ramp();
     const scale = make("span", {}, "1", bar, plural(this.all.heat.frame.peak ?? 1));
-    if (this.shown.bands) replace(this.all.heat.legend, [scale, make("span", {}, this.bandUnder(us, at) || hint)]);
+    const value = this.hovered?.value ?? null;
+    replace(this.all.heat.legend, [scale, read([at, value !== null && this.format()(value)].filter(Boolean).join(", ") || hint)]);
     if (this.shown.quantiles === null) return;
     const row = us === null ? this.shown.quantiles.rows.at(-1) : this.shown.quantileOf(us);
     const write = this.format();
@@ -210,28 +214,28 @@ export class Pictures {
       this.all.quantiles.legend,
       this.shown.grouped ? this.groupKeys("quantiles", us, write) : QUANTILES.map(([column, name]) => key(colour(`q-${column}`), name, " ", make("b", {}, row ? write(number(row[column])) : "–"))),
     );
-    const cell = us === null ? null : this.cellUnder();
-    const read = us === null || this.hovered.value === null ? "" : `${at}, ${cell ? `${write(cell.lower)} – ${write(cell.upper)}: ${plural(cell.count)}` : write(this.hovered.value)}`;
-    replace(this.all.heat.legend, [scale, make("span", {}, read || hint)]);
   }
 
-  /** The cell or band under the pointer, as the frame draws it. */
+  /** The cell under the pointer, of a value or of a band, as the frame draws it. */
   pointed() {
     const { frame } = this.all.heat;
-    if (!this.hovered || this.hovered.y === null || this.hovered.y === undefined) return null;
-    const at = ({ from, to }, top, bottom, text) => ({ x: frame.x(from), y: top, width: frame.x(to) - frame.x(from), height: Math.max(bottom - top, 3), text });
+    const { us, y, value } = this.hovered ?? { y: null };
+    if (y === null) return null;
+    const cell = (t1, t2, top, bottom, ...texts) => {
+      const [left, right] = [t1, t2].map((us) => Math.min(Math.max(frame.x(us), MARGIN.left), frame.right));
+      return { x: left, y: top, width: right - left, height: Math.max(bottom - top, 3), lines: [...texts, fromTo(t1, t2, places(t2 - t1))] };
+    };
     if (frame.bands) {
-      const band = frame.bands.find(({ top, bottom }) => this.hovered.y >= top && this.hovered.y < bottom);
-      const from = this.shown.bands.of.bucketOf(this.hovered.us);
-      const count = band?.group.cells.get(from)?.count ?? 0;
-      return count ? at({ from, to: from + this.shown.bands.of.width }, band.top, band.bottom, `${band.group.name}: ${plural(count)}`) : null;
+      const { bucketOf, width } = this.shown.bands.of;
+      const band = frame.bands.find(({ top, bottom }) => y >= top && y < bottom);
+      const from = bucketOf(us);
+      return band ? cell(from, from + width, band.top, band.bottom, band.group.name, plural(band.group.cells.get(from)?.count ?? 0)) : null;
     }
-    const cell = this.cellUnder();
-    return cell ? at({ from: cell.t1, to: cell.t2 }, frame.y(cell.upper), frame.y(cell.lower), `${this.format()(cell.lower)} – ${this.format()(cell.upper)}: ${plural(cell.count)}`) : null;
-  }
-
-  cellUnder() {
-    return this.shown.heat?.cells.find(({ t1, t2, lower, upper }) => this.hovered.us >= t1 && this.hovered.us < t2 && this.hovered.value >= lower && this.hovered.value < upper);
+    const found = this.shown.heat?.cells.find(({ t1, t2, lower, upper }) => us >= t1 && us < t2 && value >= lower && value < upper);
+    if (!found) return null;
+    const { t1, t2, lower, upper, count } = found;
+    const write = this.format();
+    return cell(t1, t2, frame.y(upper), frame.y(lower), `${write(lower)} – ${write(upper)}`, plural(count));
   }
 
   /** The groups in a legend, with their value under the pointer, or else their mean rate or newest quantile. */
@@ -244,14 +248,6 @@ export class Pictures {
       const condition = groupCondition(grouped, group);
       return make("button", { type: "button", title: `Click to filter: ${condition}`, onclick: () => this.choose.filter(condition) }, key(group.colour, group.name, " ", make("b", {}, value === undefined || value === null ? "–" : write(value))));
     });
-  }
-
-  /** The band under the pointer, in words. */
-  bandUnder(us, at) {
-    const { frame } = this.all.heat;
-    const band = us === null || this.hovered.y === null ? null : frame.bands?.find(({ top, bottom }) => this.hovered.y >= top && this.hovered.y < bottom);
-    if (!band) return at;
-    return `${at}, ${band.group.name}: ${plural(band.group.cells.get(this.shown.bands.of.bucketOf(us))?.count ?? 0)}`;
   }
 
   /** Loss entries of the legend: the numbers of records that were lost and that a recording left out, and of gaps of unknown size. */

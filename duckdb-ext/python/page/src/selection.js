@@ -143,12 +143,9 @@ export class Selection {
     this.records.focus();
   }
 
-  /** The order of the rows: as chosen, if the address does not choose a column that is not there, or the greatest values of the index first; for a source whose index is not shown, by time. */
+  /** The order of the rows: as chosen, or the greatest values of the index first; for a source whose index is not shown, by time. */
   order(world, listed) {
-    // The fields of Loom's own sources are not known here.
-    const fields = world.sources.find(({ name }) => name === listed)?.fields;
-    const isThere = (column) => fields === undefined || LISTED.includes(column) || `, ${fields}`.includes(`, ${column} `);
-    if (state.sort && isThere(state.sort.column)) return state.sort;
+    if (state.sort) return state.sort;
     const own = listed === state.source && state.index !== null;
     return own ? { column: world.field(listed, state.index), down: true } : { column: "ts_ns", down: false };
   }
@@ -157,7 +154,7 @@ export class Selection {
     const span = chosen.to - chosen.from;
     const exact = Math.max(places(span / 100), 0);
     const parts = [listed, fromTo(chosen.from, chosen.to, exact), duration(span)];
-    if (chosen.index !== undefined) {
+    if (chosen.index !== undefined && !chosen.where) {
       const value = valueFormat(world.field(state.source, chosen.index));
       const { vMin, vMax } = chosen;
       const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;
@@ -192,6 +189,12 @@ export class Selection {
     });
     this.around.replaceChildren(make("span", {}, state.filter === "" ? "All records in this time" : "In this time"), ...chips);
   }
+}
+
+/** Whether the list of a source has a column. The fields of Loom's own sources are not known here. */
+export function hasColumn(world, source, column) {
+  const fields = world.sources.find(({ name }) => name === source)?.fields;
+  return fields === undefined || LISTED.includes(column) || `, ${fields}`.includes(`, ${column} `);
 }
 
 /** Returns "all" or "part" if retention has removed that of a window; null if it has removed nothing. */

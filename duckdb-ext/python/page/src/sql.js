@@ -117,7 +117,7 @@ export const rows = (dir, source, selection, filter, { column, down }) =>
 export const around = (dir, sources, { from, to }, filters = {}) =>
   sources.map((source) => `SELECT ${text(source)} AS source, count(*) AS records\n${scan(dir, source, { from, to }, filters[source])}`).join("\nUNION ALL\n");
 
-/** What separates a selection from other records: by value in its time, or, without an index, from as long a time before. */
+/** What separates a selection from other records: from the others of its time by bounds of an index, or from those of as long a time before. */
 export const why = (dir, source, index, { from, to, vMin, vMax, where: chosen }, against, filter) => {
   const bound = (value) => (index === null ? "NULL" : (value ?? "NULL"));
   return (

@@ -3,6 +3,7 @@
 import { number, query } from "./api.js";
 import { make, SqlDrawer } from "./dom.js";
 import { percent, perTime, plural, valueFormat, whole } from "./format.js";
+import { onlyValue } from "./grammar.js";
 import * as sql from "./sql.js";
 
 const SHOWN = 12;
@@ -33,11 +34,14 @@ export class Why {
   async show(asked) {
     this.asked = asked;
     const { dir, source, index, selection, filter, signal } = asked;
-    const hasValues = selection.index !== undefined && (selection.vMin !== null || selection.vMax !== null);
+    const category = index !== null && selection.where ? onlyValue(selection.where, asked.world.field(source, index)) : null;
+    const hasValues = category !== null || (index !== null && (selection.vMin !== null || selection.vMax !== null));
     const against = hasValues ? (this.against ?? "rest") : "before";
+    // Filters hold for both sides, so the rest of a category needs bounds.
+    const bounded = category !== null && against === "rest" ? { ...selection, vMin: category, vMax: category, where: null } : selection;
     this.choice.value = against;
     this.choice.disabled = !hasValues;
-    const text = sql.why(dir, source, hasValues ? index : null, selection, against, filter);
+    const text = sql.why(dir, source, index, bounded, against, filter);
     this.drawer.show(text);
     this.element.dataset.state = "asking";
     this.said.textContent = "Comparing …";

@@ -6,6 +6,7 @@ gives the same answer later, while records still arrive.
 
 import json
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from loom_duckdb.connection import quoted
 from loom_duckdb.explore.database import RefusedError
+from loom_duckdb.explore.limits import SQL_BYTES_MAX
 from loom_duckdb.explore.workers import Query, QueryError, Workers
 from loom_duckdb.parameters import parameters
 
@@ -118,18 +120,28 @@ class Asker:
             raise ToolError(f"the window is empty: it begins at {begins} and ends at {ends_at}")
         return Window(dir, from_us, to_us)
 
-    def cost(self, window: Window, source: str, operation: str, **options: Any) -> dict[str, Any]:
-        """Estimate what a question reads. Raises ToolError if it is too much."""
-        call = f"loom_estimate({quoted(window.dir)}, {quoted(source)}{window.parameters()}{parameters(options)})"
-        found = self.rows(f"SELECT operation, chunks, bytes FROM {call}")
-        (estimate,) = (row for row in found if row["operation"] == operation)
-        size = int(estimate["bytes"])
+    def cost(self, windows: Sequence[Window], source: str, operation: str, **options: Any) -> dict[str, Any]:
+        """Estimate what a question reads in some windows; a chunk of several counts for each. Raises ToolError if it is too much."""
+        calls = [
+            f"SELECT * FROM loom_estimate({quoted(window.dir)}, {quoted(source)}{window.parameters()}{parameters(options)})"
+            for window in windows
+        ]
+        chunks, size = 0, 0
+        at_once = max(1, SQL_BYTES_MAX // 2 // max(len(call.encode()) for call in calls))
+        for first in range(0, len(calls), at_once):
+            found = self.rows(
+                f"SELECT operation, sum(chunks)::BIGINT AS chunks, sum(bytes)::BIGINT AS bytes "
+                f"FROM ({' UNION ALL '.join(calls[first : first + at_once])}) GROUP BY operation"
+            )
+            (estimate,) = (row for row in found if row["operation"] == operation)
+            chunks += int(estimate["chunks"])
+            size += int(estimate["bytes"])
         if size > READ_BYTES_MAX:
             raise ToolError(
                 f"the question would read {size >> 20} MiB, more than {READ_BYTES_MAX >> 20} MiB; ask about a shorter window, or narrow "
                 f"it by a filter or an index"
             )
-        return {"chunks": int(estimate["chunks"]), "mib": round(size / 2**20, 1)}
+        return {"chunks": chunks, "mib": round(size / 2**20, 1)}
 
     def losses(self, window: Window, source: str) -> list[dict[str, Any]] | str:
         """List what is known to be missing in a window of a source."""

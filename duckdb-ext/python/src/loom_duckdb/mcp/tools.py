@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from loom_duckdb.connection import quoted
-from loom_duckdb.mcp.asking import ROWS_MAX, Asker, Window, instant, written
+from loom_duckdb.mcp.asking import FAR, ROWS_MAX, Asker, Window, instant, written
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
 from loom_duckdb.pinning import PinError
 from loom_duckdb.pinning import pin as keep
@@ -111,7 +111,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         """Count an index's values exactly, with min, max, average and quantiles up to p99.99, for a window or over time."""
         window = asker.window(asker.directory(dir), source, t_from, t_to, last)
         options = {"points": buckets if buckets > 1 else None, "quantiles": [0.5, 0.9, 0.99, 0.999, 0.9999], "filter": filter}
-        cost = asker.cost(window, source, "quantiles", index=index, **options)
+        cost = asker.cost([window], source, "quantiles", index=index, **options)
         return about(asker.answer(f"FROM loom_aggregate({_call(window, source, index, **options)})"), window, source, cost)
 
     @tool
@@ -129,7 +129,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         """Count an index's values in cells of time and value, exactly: from t1 to t2, from lower to upper. Empty cells are omitted."""
         window = asker.window(asker.directory(dir), source, t_from, t_to, last)
         options = {"points": points, "filter": filter}
-        cost = asker.cost(window, source, "aggregate", index=index, **options)
+        cost = asker.cost([window], source, "aggregate", index=index, **options)
         sql = f"FROM loom_heat({_call(window, source, index, **options, bands=bands)}) ORDER BY t1, lower"
         return about(asker.answer(sql), window, source, cost)
 
@@ -148,8 +148,11 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         """Return the n records with the greatest values of an index, such as the slowest requests, the greatest first."""
         window = asker.window(asker.directory(dir), source, t_from, t_to, last)
         options = {"filter": filter, "least": True if least else None}
+        # Without a filter, summaries have the bin of the last of the n values, and only chunks with values as great are read.
+        bound = {} if filter is not None else _edge(asker, window, source, index, n, least=least)
+        cost = asker.cost([window], source, "scan", index=index, filter=filter, **bound)
         sql = f"SELECT * EXCLUDE (source, addr, dir) FROM loom_top({_call(window, source, index, Typed(str(n)), **options)})"
-        return about(asker.answer(sql), window, source)
+        return about(asker.answer(sql), window, source, cost)
 
     @tool
     def why(
@@ -173,7 +176,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         """
         window = asker.window(asker.directory(dir), source, t_from, t_to, None)
         length = window.to_us - window.from_us if against == "before" else 0
-        cost = asker.cost(Window(window.dir, window.from_us - length, window.to_us), source, "scan", filter=filter)
+        cost = asker.cost([Window(window.dir, window.from_us - length, window.to_us)], source, "scan", filter=filter)
         ends = [Typed(f"{quoted(instant(us))}::TIMESTAMPTZ") for us in (window.from_us, window.to_us)]
         arguments = [window.dir, source, index, *ends, _number(v_min), _number(v_max)]
         call = ", ".join("NULL" if value is None else constant(value) for value in arguments)
@@ -218,11 +221,14 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
             fields = ", ".join(name for name in known if name not in _NOT_FIELDS)
             raise ToolError(f"the source '{source}' has no field '{unknown[0]}'; its fields are: {fields}")
         hits = f"[{', '.join(map(quoted, times))}]::TIMESTAMPTZ[]"
-        ends = asker.rows(
-            f"SELECT epoch_us(list_min(t) - {quoted(width)}::INTERVAL) AS first, epoch_us(list_max(t) + {quoted(width)}::INTERVAL) AS end "
-            f"FROM (SELECT {hits} AS t)"
-        )[0]
-        window = Window(path, ends["first"], ends["end"])
+        spans = asker.rows(
+            f"SELECT epoch_us(t - {quoted(width)}::INTERVAL) AS first, epoch_us(t + {quoted(width)}::INTERVAL) AS end "
+            f"FROM (SELECT unnest({hits}) AS t) ORDER BY t"
+        )
+        if any(None in span.values() for span in spans):
+            raise ToolError(FAR)
+        windows = _joined(path, [(int(span["first"]), int(span["end"])) for span in spans])
+        window = Window(path, windows[0].from_us, windows[-1].to_us)
         order = "abs(epoch_us(since_hit))"
         if index is not None:
             named = f"source = {quoted(source)} AND index = {quoted(index)} AND state = 'open'"
@@ -230,6 +236,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
             if not found:
                 raise ToolError(f"no open index '{index}' of the source '{source}'; `describe` lists the indexes")
             order = f"{identifier(found[0]['value'])} DESC"
+        cost = asker.cost(windows, source, "scan", filter=filter)
         call = f"loom_near({constant(path)}, {constant(source)}, {hits}, INTERVAL {quoted(width)}{parameters({'filter': filter})})"
         once = f" QUALIFY count(*) OVER (PARTITION BY {', '.join(map(identifier, rare))}) = 1" if rare else ""
         sql = (
@@ -237,7 +244,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
             f"FROM (SELECT *, count(*) OVER (PARTITION BY hit) AS near_hit FROM {call}{once}) "
             f"QUALIFY row_number() OVER (PARTITION BY hit ORDER BY {order}, ts_ns) <= {n} ORDER BY hit, {order}, ts_ns"
         )
-        return about(asker.answer(sql), window, source)
+        return about(asker.answer(sql), window, source, cost)
 
     @tool
     def trace(
@@ -251,7 +258,7 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         path = asker.directory(dir)
         window = asker.window(path, "spans", t_from, t_to, last)
         chosen = f"trace_id = {quoted(trace_id)}"
-        cost = asker.cost(window, "spans", "scan", filter=chosen)
+        cost = asker.cost([window], "spans", "scan", filter=chosen)
         spans = asker.answer(
             f"SELECT ts, ts_ns, duration_ns, service, name, kind, status, status_message, span_id, parent_span_id "
             f"FROM loom_scan({quoted(path)}, 'spans'{window.parameters()}, filter := {quoted(chosen)}) "
@@ -320,6 +327,33 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
             pin
         )
     return app
+
+
+def _edge(asker: Asker, window: Window, source: str, index: str, n: int, *, least: bool) -> dict[str, Any]:
+    """Return the bound of an index that its n greatest or least values keep, as a parameter: the value itself, or an end of its bin."""
+    bound, value, end, order = ("v_max", "min", "upper", "bin") if least else ("v_min", "max", "lower", "bin DESC")
+    call = _call(window, source, index)
+    if n == 1:
+        sql = f"SELECT {value}::VARCHAR AS edge, typeof({value}) AS kind FROM loom_aggregate({call})"
+    else:
+        sql = (
+            f"SELECT {end}::VARCHAR AS edge, typeof({end}) AS kind FROM loom_histogram({call}) "
+            f"QUALIFY sum(count) OVER (ORDER BY {order}) >= least({n}, sum(count) OVER ()) ORDER BY {order} LIMIT 1"
+        )
+    found = asker.rows(sql)
+    if not found or found[0]["edge"] is None:
+        return {}
+    return {bound: Typed(f"{quoted(found[0]['edge'])}::{found[0]['kind']}")}
+
+
+def _joined(dir: str, spans: list[tuple[int, int]]) -> list[Window]:
+    """Join spans that meet; they are in the order of time and have one length."""
+    joined: list[Window] = []
+    for first, end in spans:
+        meets = joined and first <= joined[-1].to_us
+        begin = joined.pop().from_us if meets else first
+        joined.append(Window(dir, begin, end))
+    return joined
 
 
 def _number(value: float | None) -> Typed | None:
