@@ -10,7 +10,7 @@ import sys
 
 from load import Pace
 from rings import NAMES
-from sockets import RECORD, SOURCE
+from sockets import RECORD, SOURCE, pack
 
 import loom_ring  # noqa: I001 - it is in a folder that `sockets` adds
 
@@ -28,8 +28,9 @@ def main():
     while os.read(0, 1):
         while not select.select([0], [], [], 0)[0]:
             for source in sources:
-                for n in range(seq, seq + burst):
-                    loom.push(source, RECORD.pack(source, n, b"x" * 20))
+                body = pack(source, range(seq, seq + burst))
+                for at in range(0, len(body), RECORD.size):
+                    loom.push(source, body[at:at + RECORD.size])
                 if bursts % BAD_EVERY == 0:
                     loom.push(source, b"bad")
             seq += burst

@@ -71,8 +71,11 @@ class Target:
         self.checked, self.checked_at = self.answers, time.time()
 
     def check(self, stored, losses, round):
-        """Checks that every answer since the last check is a whole record, once, except late ones and one that the end of the daemon cut off."""
-        if lost := losses.pop(self.source, None):
+        """Checks that every answer since the last check is a whole record, once, or counted as lost, except late ones and one that a restart cut."""
+        lost = losses.pop(self.source, {})
+        # A scrape does not wait for a log without room.
+        dropped = lost.pop("overload", 0)
+        if lost:
             raise Failed(f"scrapes: {lost} are lost")
         answered, now, deadline = self.answers, time.time(), time.monotonic() + 60
         while True:
@@ -88,7 +91,7 @@ class Target:
             if len(numbers) != len(set(numbers)):
                 raise Failed(f"scrapes, {round.action}: {len(numbers)} records, {len(set(numbers))} different ones")
             missing = set(range(self.checked + 1, answered + 1)) - set(numbers)
-            if numbers and len(missing) <= round.ends + late:
+            if numbers and len(missing) <= round.ends + late + dropped:
                 self.checked, self.checked_at = max(answered, *numbers), now
                 return
             if time.monotonic() > deadline:

@@ -150,6 +150,11 @@ class Soak:
         lost = sum(sum(reasons.values()) for reasons in losses.values())
         for each in self.checked:
             each.check(self.stored, losses, round)
+        if round.action == "stop":
+            # A daemon that stops does not wait for room for its own records. The next one decides again what they said.
+            for source in ("loom_alerts", "loom_metrics", "loom_rules"):
+                losses.get(source, {}).pop("overload", None)
+            losses = {source: reasons for source, reasons in losses.items() if reasons}
         if losses:
             raise Failed(f"{round.action}: losses that nobody was told of: {dict(losses)}")
         print(f"{number:4} {round.action:10} {sent:>12,} records in all, {lost:>9,} lost and told, "

@@ -1,5 +1,7 @@
 """Producers over the daemon's socket, which push numbered records. A kill of the daemon loses only records that were not acknowledged."""
 
+import os
+import random
 import struct
 import sys
 import time
@@ -29,6 +31,14 @@ value = "seq"
 """
 RECORD = struct.Struct("<IQ20s")
 BATCH = 2000
+# Bytes that do not compress, so that retention reaches its limit.
+NOISE = os.urandom(1 << 20)
+
+
+def pack(producer, seqs):
+    """The records of a range of numbers."""
+    at = random.randrange(len(NOISE) - len(seqs) - 20)
+    return b"".join(RECORD.pack(producer, seq, NOISE[at + n:at + n + 20]) for n, seq in enumerate(seqs))
 
 
 class Producer(Load):
@@ -61,8 +71,7 @@ class Producer(Load):
             seen = {"refused": 0, "dropped": 0}
             while True:
                 for _ in range(20 * batch // BATCH or 1):
-                    body = b"".join(RECORD.pack(self.number, self.seq + n, b"x" * 20) for n in range(batch))
-                    client.push(self.source, body)
+                    client.push(self.source, pack(self.number, range(self.seq, self.seq + batch)))
                     self.seq += batch
                     sent += batch
                     self.pace.passed(batch)
