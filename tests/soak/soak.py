@@ -20,7 +20,8 @@ from stored import Stored
 
 MAX_BYTES = 640 << 20
 PIN_MAX_BYTES = 128 << 20
-MEMORY_MAX = 160 << 20
+# The daemon's memory without staging: 64 MiB are its cache of what it reads for rules and pins, and 64 MiB the requests of OTLP at most.
+MEMORY_MAX = 288 << 20
 # What the file system may have lost besides the files: to readers, which keep files open, and without readers to one file that is being
 # removed.
 HELD_MAX = 512 << 20
