@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::machine;
 
 /// How long to wait for a condition that must become true, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub struct Daemon {
     process: Child,
@@ -157,7 +157,7 @@ pub fn ingestd<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Resul
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// Repeats `condition` until it holds. Returns false if it does not hold within a minute.
+/// Repeats `condition` until it holds. Returns false if it does not hold within three minutes, however busy the machine is.
 pub fn wait_until(mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {

@@ -12,7 +12,7 @@ use crate::rules::{
     Alert, FIRING, PIN_FAILED, PINNED, PINNING, RESOLVED, alerts, evaluated_past, first_alert,
     push, rule, states, until_states, with,
 };
-use crate::support::{Here, NUMBERS, Place, daemon, kill, stop};
+use crate::support::{Here, NUMBERS, Place, There, daemon, kill, stop};
 
 /// Adds records to a daemon, and waits until its rules have seen them.
 fn show(dir: &Path, numbers: &[u64]) {
@@ -98,16 +98,19 @@ fn settled(dir: &Path) -> Vec<Alert> {
 }
 
 #[test]
-fn a_pin_that_waits_when_the_daemon_is_killed_is_written_or_recorded_as_failed_later() {
-    for (pin, wanted) in [("pin = '10s'\npin_after = '2s'", PINNED), ("", PIN_FAILED)] {
+fn a_pin_that_waits_when_the_daemon_ends_is_written_or_recorded_as_failed_later() {
+    let pins = [("pin = '10s'\npin_after = '2s'", PINNED), ("", PIN_FAILED)];
+    let ends: [fn(There); 2] = [kill, stop];
+    for ((pin, wanted), end) in pins.into_iter().flat_map(|pin| ends.map(|end| (pin, end))) {
         let place = Place::new();
         let dir = &place.dir;
         let start = |pin: &str| place.start(&with(&rule("max > 100", "20ms", "10ms", pin)));
         let there = start("pin = '10s'\npin_after = '2s'");
         push(&there.client().unwrap(), &[1, 2, 4711]);
         until(|| states(dir).contains(&PINNING));
-        kill(there);
-        assert!(list(dir).unwrap().is_empty(), "the kill came too late");
+        end(there);
+        assert!(list(dir).unwrap().is_empty(), "the end came too late");
+        assert!(!states(dir).contains(&PIN_FAILED));
         for _ in 0..2 {
             let there = start(pin);
             let settled = settled(dir);

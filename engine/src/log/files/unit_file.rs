@@ -27,6 +27,8 @@ const HEAD_BYTES: usize = 4096;
 /// A segment of more units has no zones at its end, because they would be too long.
 const ZONES_UNITS_MOST: usize = 4096;
 
+/// A disk reads a gap of this length sooner than it begins another read.
+const FETCHED_GAP_BYTES: usize = 16 << 10;
 /// Units that have no more bytes on average are fetched whole: their parts in one column are closer together than a disk's latency is long.
 const SHORT_UNIT_BYTES: u64 = 128 << 10;
 
@@ -458,9 +460,11 @@ impl UnitFile {
         };
         // The read of the unit reports an error.
         if let (Ok(ranges), Ok(place)) = (ranges, self.place_of(nth)) {
-            for range in ranges {
-                let start = place.start + range.start as u64;
-                self.file.will_read(start, range.len() as u64);
+            let joined =
+                ranges.chunk_by(|before, next| next.start <= before.end + FETCHED_GAP_BYTES);
+            for (first, last) in joined.filter_map(|ranges| ranges.first().zip(ranges.last())) {
+                let start = place.start + first.start as u64;
+                self.file.will_read(start, (last.end - first.start) as u64);
             }
         }
     }

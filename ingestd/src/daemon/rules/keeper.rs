@@ -207,15 +207,10 @@ impl Keeper {
             self.watched.push(rule);
         }
         for by in self.recorder.stop() {
-            match by {
-                By::Alert(alert) => {
-                    let why = "the daemon stopped before pin_after had passed".to_owned();
-                    self.record(&not_pinned(alert, why));
-                }
-                By::Hand(asked) => {
-                    let why = "the daemon stopped before the pin was written".to_owned();
-                    asked.asker.fail(ErrorCode::Stopping, why);
-                }
+            // The next start writes the pins of alerts.
+            if let By::Hand(asked) = by {
+                let why = "the daemon stopped before the pin was written".to_owned();
+                asked.asker.fail(ErrorCode::Stopping, why);
             }
         }
         for order in orders.try_iter() {
@@ -344,14 +339,14 @@ impl Keeper {
         }
     }
 
-    /// Keeps the span around an alert of a daemon that was killed before its pin was written.
+    /// Keeps the span around an alert of a daemon that ended before its pin was written.
     fn pin_again(&mut self, alert: Alert) {
         let mut rules = self.watched.iter();
         let rule = rules.find(|rule| rule.def.name == alert.rule);
         match rule.and_then(|rule| rule.def.pin) {
             Some(pin) => self.recorder.resume(alert, pin, self.ahead_ns()),
             None => {
-                let why = "the daemon was killed before, and the rule is closed now or has no pin";
+                let why = "the daemon ended before, and the rule is closed now or has no pin";
                 self.record(&not_pinned(alert, why.to_owned()));
             }
         }
@@ -427,6 +422,9 @@ impl Keeper {
                     detail: Some(format!("{}{missing}", pinned.path.display())),
                     ..alert
                 });
+            }
+            Err(_) if self.stopping.load(Ordering::Relaxed) => {
+                tracing::info!("the next start writes the pin of rule '{}'", alert.rule);
             }
             Err(why) => {
                 tracing::warn!("the pin of rule '{}' failed: {why}", alert.rule);

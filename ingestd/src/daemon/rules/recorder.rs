@@ -141,7 +141,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Waits again for a pin that a killed daemon had not written.
+    /// Waits again for a pin that an earlier daemon had not written.
     pub(super) fn resume(&mut self, alert: Alert, pin: PinSpan, ahead_ns: i64) {
         self.waiting.push_back(Asked {
             at: alert.window.end(),
