@@ -27,6 +27,8 @@ const FAMILY_MEMBERS_LEAST: usize = 2;
 
 /// A part of a row group ends with the block that reaches this length, because the description of a part takes some 7 bytes.
 const PART_BYTES_LEAST: usize = 512;
+/// A block of this length is in no part with shorter ones before it: null bits and constants are read for many questions.
+const BLOCK_BYTES_ALONE: usize = 2048;
 
 /// Makes units and keeps its buffers.
 pub struct UnitEncoder {
@@ -194,7 +196,7 @@ impl UnitEncoder {
                 writer.encoder.put(of_chunk, None, &[], sections.body);
                 sections.body.extend_from_slice(&TAIL);
             }
-            tables.orders.push(sections.end());
+            tables.orders.push(sections.end(sections.body.len()));
         }
         let members: usize = families.iter().sum();
         let (alone, mut members) = split.streams.split_at(split.streams.len() - members);
@@ -318,6 +320,7 @@ impl GroupWriter {
         let mut parts = Parts {
             table: GroupTable::new(),
             blocks: 0,
+            blocks_end: sections.body.len(),
             left: template.blocks(),
         };
         let GroupWriter {
@@ -368,11 +371,19 @@ struct Parts {
     table: GroupTable,
     /// Blocks since the last part.
     blocks: usize,
+    /// The end of the last block in the body.
+    blocks_end: usize,
     left: usize,
 }
 
 impl Parts {
     fn end_block(&mut self, sections: &mut Sections<'_>) {
+        let block_bytes = sections.body.len() - self.blocks_end;
+        if self.blocks > 0 && block_bytes >= BLOCK_BYTES_ALONE {
+            self.table
+                .push((self.blocks, sections.end(self.blocks_end)));
+            self.blocks = 0;
+        }
         self.blocks += 1;
         self.left -= 1;
         if self.left == 0 {
@@ -380,9 +391,11 @@ impl Parts {
             sections.body.extend_from_slice(&TAIL);
         }
         if self.left == 0 || sections.grown() >= PART_BYTES_LEAST {
-            self.table.push((self.blocks, sections.end()));
+            self.table
+                .push((self.blocks, sections.end(sections.body.len())));
             self.blocks = 0;
         }
+        self.blocks_end = sections.body.len();
     }
 }
 
@@ -401,15 +414,15 @@ impl Sections<'_> {
         self.body.len() - self.begun
     }
 
-    /// Ends the section that began at the last call.
-    fn end(&mut self) -> SectionTable {
-        let bytes = at(self.body, self.begun..);
+    /// Ends the section that began at the last call, at a place of the body.
+    fn end(&mut self, end: usize) -> SectionTable {
+        let bytes = at(self.body, self.begun..end);
         let section = SectionTable {
             bytes: bytes.len(),
             checksum: section_checksum(self.uuid, self.first, self.ordinal, bytes),
         };
         self.ordinal += 1;
-        self.begun = self.body.len();
+        self.begun = end;
         section
     }
 }
