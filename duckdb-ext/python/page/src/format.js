@@ -58,7 +58,7 @@ const dayOf = parts({ day: "numeric", month: "short" });
 const yearOf = parts({ year: "numeric" });
 const monthOf = parts({ month: "short", year: "numeric" });
 
-const fraction = (us, places) => (places === 0 ? "" : `.${String(((us % 1e6) + 1e6) % 1e6).padStart(6, "0").slice(0, places)}`);
+const fraction = (us, places) => (places === 0 ? "" : `.${String(Math.floor(((us % 1e6) + 1e6) % 1e6)).padStart(6, "0").slice(0, places)}`);
 
 /** The time of day with `places` digits of the second. */
 const clock = (us, places = 0) => clockOf(us) + fraction(us, places);
