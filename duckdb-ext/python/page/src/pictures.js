@@ -7,7 +7,7 @@
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
 import { fromTo, perSecond, places, plural, short, valueFormat, when, whole } from "./format.js";
-import { colour, Frame, MARGIN } from "./frame.js";
+import { colour, Frame } from "./frame.js";
 import { chosenOf, drawBands, groupCondition } from "./groups.js";
 import { drawHeat, ramp } from "./heat.js";
 import { drawLines, seriesColour } from "./lines.js";
@@ -219,11 +219,14 @@ export class Pictures {
   /** The cell under the pointer, of a value or of a band, as the frame draws it. */
   pointed() {
     const { frame } = this.all.heat;
-    const { us, y, value } = this.hovered ?? { y: null };
+    const { y, value } = this.hovered ?? { y: null };
     if (y === null) return null;
+    const { span } = this.shown;
+    const us = Math.min(this.hovered.us, span.to - 1);
+    // Only records of the window are counted, also in a cell that it cuts.
     const cell = (t1, t2, top, bottom, ...texts) => {
-      const [left, right] = [t1, t2].map((us) => Math.min(Math.max(frame.x(us), MARGIN.left), frame.right));
-      return { x: left, y: top, width: right - left, height: Math.max(bottom - top, 3), lines: [...texts, fromTo(t1, t2, places(t2 - t1))] };
+      const [from, to] = [Math.max(t1, span.from), Math.min(t2, span.to)];
+      return { x: frame.x(from), y: top, width: frame.x(to) - frame.x(from), height: Math.max(bottom - top, 3), lines: [...texts, fromTo(from, to, places(t2 - t1))] };
     };
     if (frame.bands) {
       const { bucketOf, width } = this.shown.bands.of;
