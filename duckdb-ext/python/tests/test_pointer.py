@@ -6,13 +6,13 @@ from datetime import datetime
 
 import duckdb
 import pytest
-from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, drag, page
+from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, drag, drawn, page, refreshed, watching
 from conftest import Explorer
 from playwright.sync_api import Browser, Page, expect
 
 import loom_duckdb
 
-__all__ = ["browser", "page"]
+__all__ = ["browser", "page", "watching"]
 
 WINDOW = "from=2026-03-01T00:00:00Z&to=2026-03-01T00:00:20Z&zone=utc"
 DASH = "\N{EN DASH}"
@@ -172,6 +172,24 @@ def test_no_picture_moves_under_the_pointer(shown: Page, steps: Explorer, parts:
         for part in (0.3, 0.6, 0.999):
             shown.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
             assert shown.evaluate(heights) == before
+
+
+def test_the_cell_stays_under_a_pointer_that_rests_while_the_window_moves(page: Page, watching: Explorer) -> None:
+    page.goto(f"{watching.url}#source=redis_request&index=latency&last=10")
+    drawn(page)
+    box = page.locator("#heat canvas.over").bounding_box()
+    x = box["x"] + box["width"] / 2
+    page.mouse.move(x, box["y"] + box["height"] / 2)
+    under = page.locator("#heat .read").inner_text()
+    for _ in range(3):
+        refreshed(page)
+        after = page.locator("#heat .read").inner_text()
+        assert after != under, "the time under the pointer goes on"
+        under = after
+        cell = page.locator("#heat .cell")
+        if cell.is_visible():
+            place = cell.bounding_box()
+            assert place["x"] - 1 <= x <= place["x"] + place["width"] + 1
 
 
 def test_a_drag_hides_the_cell_until_it_ends(page: Page, steps: Explorer) -> None:
