@@ -93,6 +93,18 @@ def requests(explore: Start, shop: str) -> Explorer:
             "'width=7' of the address is not 10, 100, 1000, 10000 or 100000, so the neighbourhood has ± 1 ms.",
             (),
         ),
+        (
+            {"from": "2026-02-30T00:00:00Z"},
+            f"'from=2026-02-30T00:00:00Z' of the address {TIME}, so the window follows the newest record.",
+            ("window",),
+        ),
+        ({"form": "1"}, "'form=1' of the address is not a part that the page knows, so it is left out.", ()),
+        ({"at_side": "end"}, "'at_side=end' of the address needs 'at', so no record is open.", ()),
+        (
+            {"at": "1", "at_addr": "x", "at_source": "request"},
+            "'at_addr=x' of the address is not a whole number of at most 19 digits, so no record is open.",
+            (),
+        ),
         ({"last": "long"}, "'last=long' of the address is not a number from 0 to 1000000000, so the window has the last 60 seconds.", ()),
     ],
 )

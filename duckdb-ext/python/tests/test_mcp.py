@@ -304,6 +304,20 @@ def test_an_endless_query_is_stopped_and_two_directories_are_told_apart(shop: Pa
     assert named["dir"] == str(other)
 
 
+def test_memory_and_a_huge_bound_have_their_reason_and_their_answer(shop: Path) -> None:
+    times = {"t_from": "2026-03-01T00:00:05Z", "t_to": "2026-03-01T00:00:10Z"}
+    large, *bounded = answers(
+        served(shop),
+        ("sql", {"query": "SELECT list(range) FROM range(300_000_000)"}),
+        *(("why", {"source": "request", "index": "latency_us", "v_min": least} | times) for least in (1e308, 2.0**63, -1e308)),
+    )
+    assert "needed more memory than 1GiB; choose a shorter window" in large
+    assert "temp_directory" not in large, "the agent cannot change DuckDB's settings"
+    ids = [sum(row["selected"] for row in rows(answer) if row["field"] == "id") for answer in bounded]
+    assert ids[:2] == [0, 0]
+    assert ids[2] > 0
+
+
 def test_what_is_lost_is_said(ingestd: str, tmp_path: Path) -> None:
     (tmp_path / "gauge.toml").write_text('[[source]]\nname = "gauge"\nfield = [{ name = "v", type = "u8" }]\n')
     (tmp_path / "rows.csv").write_text("ts,v\n2026-03-01T00:00:00Z,1\n2026-03-01T00:00:01Z,wrong\n2026-03-01T00:00:02Z,3\n")

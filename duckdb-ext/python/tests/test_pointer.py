@@ -6,13 +6,13 @@ from datetime import datetime
 
 import duckdb
 import pytest
-from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, drag, page
+from chromium import PATIENCE_MS, SCREENSHOTS, Start, browser, drag, drawn, page, refreshed, watching
 from conftest import Explorer
 from playwright.sync_api import Browser, Page, expect
 
 import loom_duckdb
 
-__all__ = ["browser", "page"]
+__all__ = ["browser", "page", "watching"]
 
 WINDOW = "from=2026-03-01T00:00:00Z&to=2026-03-01T00:00:20Z&zone=utc"
 DASH = "\N{EN DASH}"
@@ -132,6 +132,67 @@ def test_a_cell_of_a_band_has_its_category_its_time_and_its_count(shown: Page, s
     scheme = shown.locator("html").get_attribute("data-theme")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     shown.screenshot(path=SCREENSHOTS / f"band-{shown.viewport_size['width']}-{scheme}.png")
+
+
+@pytest.mark.parametrize(("index", "values"), [("kind", "1"), ("size", f"296 {DASH} 304")])
+def test_a_cell_that_the_window_cuts_ends_with_it(page: Page, steps: Explorer, index: str, values: str) -> None:
+    page.goto(f"{steps.url}#source=packet&index={index}&from=2026-03-01T00:00:10.03Z&to=2026-03-01T00:00:14.97Z&zone=utc")
+    expect(page.locator("#heat")).to_have_attribute("data-state", "shown")
+    box = page.locator("#heat canvas.over").bounding_box()
+    found = []
+    for x in (box["x"] + 2, box["x"] + box["width"] - 2):
+        top = page.locator("#heat canvas.over").evaluate(
+            """(canvas, x) => {
+                const box = canvas.getBoundingClientRect();
+                for (let y = Math.ceil(box.top); y < box.bottom; y++) {
+                    canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, bubbles: true }));
+                    if (!document.querySelector('#heat .tip').hidden) return y;
+                }
+            }""",
+            x,
+        )
+        page.mouse.move(x, top + 1)
+        found.append(lines(page))
+    assert [first for first, _, _ in found] == [values] * 2
+    first, last = (times.rpartition(", ")[2].split(f" {DASH} ") for _, _, times in found)
+    assert first[0] == "00:00:10.030"
+    assert last[1] == "00:00:14.970"
+    for (_, records, _), times in zip(found, (first, last), strict=True):
+        start, end = (round(float(time.rpartition(":")[2]) * 1000) for time in times)
+        assert records == f"{end - start} records"
+
+
+@pytest.mark.parametrize("parts", ["index=size", "index=size&group=kind", "index=kind", "index=size&with=before"])
+def test_no_picture_moves_under_the_pointer(shown: Page, steps: Explorer, parts: str) -> None:
+    shown.goto(f"{steps.url}#source=packet&{parts}&from=2026-03-01T00:00:00.5Z&to=2026-03-01T00:00:20.5Z&zone=utc")
+    expect(shown.locator("#heat")).to_have_attribute("data-state", "shown")
+    heights = "[...document.querySelectorAll('figcaption')].map((head) => head.offsetHeight)"
+    before = shown.evaluate(heights)
+    for name in ("rate", "heat"):
+        canvas = shown.locator(f"#{name} canvas.over")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        for part in (0.3, 0.6, 0.999):
+            shown.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
+            assert shown.evaluate(heights) == before
+
+
+def test_the_cell_stays_under_a_pointer_that_rests_while_the_window_moves(page: Page, watching: Explorer) -> None:
+    page.goto(f"{watching.url}#source=redis_request&index=latency&last=10")
+    drawn(page)
+    box = page.locator("#heat canvas.over").bounding_box()
+    x = box["x"] + box["width"] / 2
+    page.mouse.move(x, box["y"] + box["height"] / 2)
+    under = page.locator("#heat .read").inner_text()
+    for _ in range(3):
+        refreshed(page)
+        after = page.locator("#heat .read").inner_text()
+        assert after != under, "the time under the pointer goes on"
+        under = after
+        cell = page.locator("#heat .cell")
+        if cell.is_visible():
+            place = cell.bounding_box()
+            assert place["x"] - 1 <= x <= place["x"] + place["width"] + 1
 
 
 def test_a_drag_hides_the_cell_until_it_ends(page: Page, steps: Explorer) -> None:

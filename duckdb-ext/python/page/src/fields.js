@@ -49,10 +49,9 @@ export function valuesOf(dir, source, field) {
   return values.get(text);
 }
 
-/** Writes a value of a field as the grammar of filters has it. */
+/** Writes a value of a field as the grammar of filters has it: one of a field with labels as a text, because a label may look like a number. */
 export function literalOf({ type, labelled }, value) {
-  const isNumber = /^[uif]\d+$/.test(type) && (!labelled || /^-?\d+$/.test(String(value)));
-  return isNumber ? String(value) : literal(type === "bool" ? String(value) === "true" : value);
+  return /^[uif]\d+$/.test(type) && !labelled ? String(value) : literal(type === "bool" ? String(value) === "true" : value);
 }
 
 /** The condition that a field has a value; null is the value NULL. */

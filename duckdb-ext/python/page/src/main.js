@@ -51,7 +51,7 @@ const filterBox = new FilterBox(by("filter"), {
 });
 
 const metrics = new Metrics(by("metrics"), {
-  hover: (us) => brushing || pictures.hover(us === null ? null : { us, y: null, value: null }),
+  hover: (us) => brushing || pictures.hover(us === null ? null : { us, y: null }),
   brush: (box, done, frame) => brushed(frame, null, box, done),
   click: clicked,
   changed: (changes) => change(changes),
@@ -399,11 +399,10 @@ function rounded(value, round) {
 }
 
 /** Moves the crosshair of a window, and that of the other one to the same distance from its start. */
-function hover(own, frame, us, y, values) {
-  const at = values ? y : null;
-  own.hover(us === null ? null : { us, y: at, value: at !== null && !frame.bands ? frame.y.invert(at) : null });
+function hover(own, us, y) {
+  own.hover(us === null ? null : { us, y });
   const other = own === pictures ? beside : pictures;
-  if (other.shown) other.hover(us === null ? null : { us: us - own.shown.span.from + other.shown.span.from, y: null, value: null });
+  if (other.shown) other.hover(us === null ? null : { us: us - own.shown.span.from + other.shown.span.from, y: null });
 }
 
 /** Discards the scales, which otherwise stay while data arrive. */
@@ -430,7 +429,7 @@ function start() {
     const values = name === "heat";
     frame.listen({
       hover(us, y) {
-        if (!brushing) hover(pictures, frame, us, y, values);
+        if (!brushing) hover(pictures, us, values ? y : null);
       },
       brush(box, done) {
         figure.dataset.brushing = String(!done);
@@ -440,7 +439,7 @@ function start() {
     });
   }
   for (const [name, { frame }] of Object.entries(beside.all)) {
-    frame.listen({ hover: (us, y) => hover(beside, frame, us, y, name === "heat"), brush() {}, click() {} });
+    frame.listen({ hover: (us, y) => hover(beside, us, name === "heat" ? y : null), brush() {}, click() {} });
   }
   by("window").append(...WINDOWS.map(([last, text]) => Object.assign(make("button", { type: "button", onclick: () => chooseWindow(last) }, text))));
   WINDOWS.forEach(([last], at) => (by("window").children[at].dataset.last = last));

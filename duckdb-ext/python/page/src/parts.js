@@ -5,7 +5,9 @@ function parseTime(text) {
   const found = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/.exec(text);
   if (!found) return undefined;
   const ms = Date.parse(`${found[1]}Z`);
-  return Number.isNaN(ms) ? undefined : ms * 1000 + Number((found[2] ?? "").padEnd(6, "0"));
+  // 30 February would be a day in March.
+  const exists = !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(found[1]);
+  return !exists ? undefined : ms * 1000 + Number((found[2] ?? "").padEnd(6, "0"));
 }
 
 // Each reader returns undefined for a text that it cannot read.
@@ -27,14 +29,17 @@ export class Parts {
   constructor(text) {
     this.given = new URLSearchParams(text);
     this.problems = [];
+    this.known = new Set();
   }
 
   has(name) {
+    this.known.add(name);
     return this.given.has(name);
   }
 
   /** The text of a part; null without one. */
   text(name) {
+    this.known.add(name);
     return this.given.get(name);
   }
 
@@ -62,6 +67,11 @@ export class Parts {
     const missing = this.has(name) ? others.filter((other) => !this.has(other)) : [];
     if (missing.length) this.wrong(name, `needs ${missing.map((other) => `'${other}'`).join(" and ")}`, instead);
     return missing.length === 0;
+  }
+
+  /** Reports the parts for which nobody asked. */
+  rest() {
+    for (const name of this.given.keys()) if (!this.known.has(name)) this.wrong(name, "is not a part that the page knows", "it is left out");
   }
 
   wrong(name, why, instead) {

@@ -7,7 +7,7 @@
 import { alertKeys, drawAlerts } from "./alerts.js";
 import { key, make, SqlDrawer } from "./dom.js";
 import { fromTo, perSecond, places, plural, short, valueFormat, when, whole } from "./format.js";
-import { colour, Frame, MARGIN } from "./frame.js";
+import { colour, Frame } from "./frame.js";
 import { chosenOf, drawBands, groupCondition } from "./groups.js";
 import { drawHeat, ramp } from "./heat.js";
 import { drawLines, seriesColour } from "./lines.js";
@@ -73,13 +73,22 @@ export class Pictures {
     if (this.shown.quantiles) this.drawQuantiles();
     if (this.shown.bands) this.drawCategories();
     else if (indexed) this.drawHeatMap();
+    // The window moves under a pointer that rests.
+    if (this.hovered) this.hovered.us = this.all.rate.frame.x.invert(this.hovered.x);
     this.drawOverlays();
   }
 
-  /** Moves the crosshair: to { us, y, value }, with the height in the heat map and its value if the pointer is there, or away with null. */
+  /** Moves the crosshair: to { us, y }, with the height in the heat map if the pointer is there, or away with null. */
   hover(at) {
-    this.hovered = at;
+    this.hovered = at && this.shown && { ...at, x: this.all.rate.frame.x(at.us) };
     if (this.shown) this.drawOverlays();
+  }
+
+  /** The value under the pointer; null if it is not in a heat map. */
+  get value() {
+    const { frame } = this.all.heat;
+    const y = this.hovered?.y ?? null;
+    return y === null || frame.bands ? null : frame.y.invert(y);
   }
 
   /** Draws on the scale of the pictures beside them. */
@@ -205,7 +214,7 @@ export class Pictures {
     const bar = make("i", { className: "ramp" });
     bar.style.background = ramp();
     const scale = make("span", {}, "1", bar, plural(this.all.heat.frame.peak ?? 1));
-    const value = this.hovered?.value ?? null;
+    const { value } = this;
     replace(this.all.heat.legend, [scale, read([at, value !== null && this.format()(value)].filter(Boolean).join(", ") || hint)]);
     if (this.shown.quantiles === null) return;
     const row = us === null ? this.shown.quantiles.rows.at(-1) : this.shown.quantileOf(us);
@@ -219,11 +228,14 @@ export class Pictures {
   /** The cell under the pointer, of a value or of a band, as the frame draws it. */
   pointed() {
     const { frame } = this.all.heat;
-    const { us, y, value } = this.hovered ?? { y: null };
+    const y = this.hovered?.y ?? null;
     if (y === null) return null;
+    const { value, shown: { span } } = this;
+    const us = Math.min(this.hovered.us, span.to - 1);
+    // Only records of the window are counted, also in a cell that it cuts.
     const cell = (t1, t2, top, bottom, ...texts) => {
-      const [left, right] = [t1, t2].map((us) => Math.min(Math.max(frame.x(us), MARGIN.left), frame.right));
-      return { x: left, y: top, width: right - left, height: Math.max(bottom - top, 3), lines: [...texts, fromTo(t1, t2, places(t2 - t1))] };
+      const [from, to] = [Math.max(t1, span.from), Math.min(t2, span.to)];
+      return { x: frame.x(from), y: top, width: frame.x(to) - frame.x(from), height: Math.max(bottom - top, 3), lines: [...texts, fromTo(from, to, places(t2 - t1))] };
     };
     if (frame.bands) {
       const { bucketOf, width } = this.shown.bands.of;

@@ -154,14 +154,14 @@ export class Selection {
     const span = chosen.to - chosen.from;
     const exact = Math.max(places(span / 100), 0);
     const parts = [listed, fromTo(chosen.from, chosen.to, exact), duration(span)];
-    if (chosen.index !== undefined && !chosen.where) {
-      const value = valueFormat(world.field(state.source, chosen.index));
-      const { vMin, vMax } = chosen;
+    const { index, vMin, vMax, where } = chosen;
+    if (index !== undefined && (!where || vMin !== null || vMax !== null)) {
+      const value = valueFormat(world.field(state.source, index));
       const range = vMin === null ? (vMax === null ? "with any value" : `up to ${value(vMax)}`) : vMax === null ? `from ${value(vMin)}` : `${value(vMin)} – ${value(vMax)}`;
-      parts.push(`${chosen.index} ${range}`);
+      parts.push(`${index} ${range}`);
     }
-    if (chosen.where) parts.push(chosen.where.length > WHERE_MOST ? `${chosen.where.slice(0, WHERE_MOST)}…` : chosen.where);
-    this.what.title = chosen.where ?? "";
+    if (where) parts.push(where.length > WHERE_MOST ? `${where.slice(0, WHERE_MOST)}…` : where);
+    this.what.title = where ?? "";
     if (listed === state.source && state.filter !== "") parts.push(state.filter);
     this.what.textContent = parts.join("  ·  ");
   }

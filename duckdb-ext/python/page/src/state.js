@@ -50,13 +50,16 @@ export function readAddress() {
   state.find = parts.text("find") ?? "";
   state.split = parts.text("split");
   const ns = parts.value("at", digits, null, "no record is open");
+  const addr = parts.value("at_addr", digits, null, "no record is open");
   const side = parts.value("at_side", oneOf(["start", "end"]), null, "the time of the record is in the middle");
   const isWhole = parts.needs("at", ["at_addr", "at_source"], "no record is open");
-  state.at = ns !== null && isWhole ? { source: parts.text("at_source"), ns, addr: parts.text("at_addr"), side } : null;
+  for (const name of ["at_addr", "at_source", "at_side"]) parts.needs(name, ["at"], "no record is open");
+  state.at = ns !== null && addr !== null && isWhole ? { source: parts.text("at_source"), ns, addr, side } : null;
   state.width = parts.value("width", oneOf(WIDTHS.map(([us]) => us)), WIDTH, `the neighbourhood has ${WIDTHS.find(([us]) => us === WIDTH)[1]}`);
   const sort = parts.text("sort");
   state.sort = sort === null ? null : { column: sort.replace(/^-/, ""), down: sort.startsWith("-") };
   state.utc = parts.value("zone", oneOf(["utc"]), null, "times are in the zone of the browser") !== null;
+  parts.rest();
   return parts.problems;
 }
 

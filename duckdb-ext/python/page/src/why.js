@@ -34,8 +34,9 @@ export class Why {
   async show(asked) {
     this.asked = asked;
     const { dir, source, index, selection, filter, signal } = asked;
-    const category = index !== null && selection.where ? onlyValue(selection.where, asked.world.field(source, index)) : null;
-    const hasValues = category !== null || (index !== null && (selection.vMin !== null || selection.vMax !== null));
+    const isOfValues = index !== null && (selection.vMin !== null || selection.vMax !== null);
+    const category = index !== null && !isOfValues && selection.where ? onlyValue(selection.where, asked.world.field(source, index)) : null;
+    const hasValues = isOfValues || category !== null;
     const against = hasValues ? (this.against ?? "rest") : "before";
     // Filters hold for both sides, so the rest of a category needs bounds.
     const bounded = category !== null && against === "rest" ? { ...selection, vMin: category, vMax: category, where: null } : selection;

@@ -178,7 +178,10 @@ def _reply(database: Database, sql: str, stop: threading.Event) -> _Reply:
         answer = database.run(sql, stop).json()
     except RefusedError as refused:
         error = refused
-    except (duckdb.Error, OSError, MemoryError, ValueError, OverflowError, RecursionError) as failed:
+    except (duckdb.OutOfMemoryException, MemoryError):
+        # DuckDB advises settings that a query cannot change.
+        error = QueryError(f"the query needed more memory than {limits.DUCKDB_MEMORY}; choose a shorter window")
+    except (duckdb.Error, OSError, ValueError, OverflowError, RecursionError) as failed:
         error = QueryError(str(failed) or type(failed).__name__)
     return _Reply(error, answer, is_last=_data_bytes() > limits.WORKER_BYTES_MAX // 2)
 

@@ -3,7 +3,6 @@
 The descriptions here are what an agent reads.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -357,10 +356,10 @@ def _joined(dir: str, spans: list[tuple[int, int]]) -> list[Window]:
 
 
 def _number(value: float | None) -> Typed | None:
-    """Write a bound of an index, whole if it is."""
+    """Write a bound of an index, whole if it is and fits into 64 bits."""
     if value is None:
         return None
-    return Typed(str(int(value)) if math.isfinite(value) and value == int(value) else constant(value))
+    return Typed(str(int(value)) if abs(value) < 2**63 and value == int(value) else constant(value))
 
 
 def _call(window: Window, source: str, index: str, *more: Any, **options: Any) -> str:
