@@ -2,8 +2,8 @@
 
     .clients-venv/bin/python tests/cases/clicks.py redis DIR 0      # DIR is the directory of run.py --keep
 
-`run.py` of a case calls it in the environment that has the wheel. The number is that of the row to open in the list of slow records. Each click's screenshot goes to `target/screenshots`. Prints what was
-found, as JSON.
+`run.py` of a case calls it in the environment that has the wheel. The number is that of the row to open in the list of slow records. Each
+click's screenshot goes to `target/screenshots`. Prints what was found, as JSON.
 """
 
 import asyncio

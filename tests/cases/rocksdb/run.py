@@ -139,14 +139,16 @@ def click(directory: Path) -> None:
     near = "p.pid = s.pid AND abs(p.ts_ns - began) <= 1_000_000"
     with scene.connect() as db:
         db.execute(f"SET VARIABLE dir = '{directory}'")
-        began_with = f"SELECT count(p.pid) FROM ({slow}) AS s LEFT JOIN ({added}) AS p ON {near} GROUP BY s.id, latency_ns ORDER BY latency_ns DESC"
-        insertions = [count for (count,) in db.execute(began_with).fetchall()]
+        joined = f"({slow}) AS s LEFT JOIN ({added}) AS p ON {near}"
+        counted = f"SELECT count(p.pid) FROM {joined} GROUP BY s.id, latency_ns ORDER BY latency_ns DESC"
+        insertions = [count for (count,) in db.execute(counted).fetchall()]
     # On a busy machine a read may wait for a processor alone, so the row is opened that waited for the disk.
     row = next((row for row, count in enumerate(insertions) if count > 0), None)
     holds(row is not None, "none of the slowest reads began with an insertion")
     found = scene.clicks("rocksdb", directory, row)
     shown = sum("pagecache" in line and " op add " in line for line in found["near"])
-    holds(0 < shown <= insertions[row], f"{shown} insertions are shown at the start of slow read {row}, {insertions[row]} are in the records")
+    said = f"{shown} insertions are shown at the start of slow read {row}, {insertions[row]} are in the records"
+    holds(0 < shown <= insertions[row], said)
     (called,) = found["found"]
     holds(2 * called["with_pages"] > called["slow"], f"only {called['with_pages']} of {called['slow']} slow reads began with an insertion")
     print(f"\nexplorer: {found['clicks']} clicks to {shown} insertions within a millisecond of the start of a slow read")

@@ -34,7 +34,7 @@ const KILLS: usize = 4;
 const RESTART_EVERY: usize = 4;
 
 /// Calls that neither change nor lock anything.
-const ASKS: [&str; 12] = [
+const ASKS: [&str; 13] = [
     "access",
     "close",
     "fadvise64",
@@ -43,6 +43,7 @@ const ASKS: [&str; 12] = [
     "lseek",
     "newfstatat",
     "pread64",
+    "preadv2",
     "read",
     "readahead",
     "readlink",
