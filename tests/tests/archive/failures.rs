@@ -225,7 +225,8 @@ fn a_read_that_fails_for_a_while_is_no_gap() -> Result<()> {
         Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-P"])
             .arg(place.dir.join("records").join(segment))
-            .args(["-e", "trace=pread64", "-e", "inject=pread64:error=EIO"])
+            .args(["-e", "trace=pread64,preadv2"])
+            .args(["-e", "inject=pread64,preadv2:error=EIO"])
             .arg(command.get_program())
             .args(command.get_args())
             .output()?,

@@ -64,10 +64,7 @@ impl Stream {
     fn advance(&self, records: u64) -> Result<()> {
         let wanted = self.acknowledged.load(Ordering::Acquire) + records;
         let reached = wait_until(|| Ok(self.acknowledged.load(Ordering::Acquire) >= wanted))?;
-        ensure!(
-            reached,
-            "{records} records are not acknowledged within a minute"
-        );
+        ensure!(reached, "{records} records are not acknowledged");
         Ok(())
     }
 
