@@ -140,7 +140,7 @@ def click(directory: Path) -> None:
     with scene.connect() as db:
         db.execute(f"SET VARIABLE dir = '{directory}'")
         joined = f"({slow}) AS s LEFT JOIN ({added}) AS p ON {near}"
-        counted = f"SELECT count(p.pid) FROM {joined} GROUP BY s.id, latency_ns ORDER BY latency_ns DESC"
+        counted = f"SELECT count(p.pid) FROM {joined} GROUP BY s.addr, latency_ns ORDER BY latency_ns DESC"
         insertions = [count for (count,) in db.execute(counted).fetchall()]
     # On a busy machine a read may wait for a processor alone, so the row is opened that waited for the disk.
     row = next((row for row, count in enumerate(insertions) if count > 0), None)
