@@ -182,12 +182,15 @@ def test_a_server_that_is_told_to_end_ends_without_an_error(explore: Start, shop
 def test_ctrl_c_ends_a_server_without_an_error_while_its_workers_start(shop: Path, started: int) -> None:
     command = [sys.executable, "-m", "loom_duckdb.explore", "--no-browser", "--port", "0", str(shop)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        explorer = Explorer(process)
-        # The last one has just begun.
-        until(lambda: len(workers(explorer)) >= started)
-        # A terminal sends it to all processes.
-        os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        try:
+            explorer = Explorer(process)
+            # The last one has just begun.
+            until(lambda: len(workers(explorer)) >= started)
+            # A terminal sends it to all processes.
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, said) == (0, "")
 
 

@@ -62,6 +62,11 @@ def _run(arguments: argparse.Namespace) -> int:
     token = None if loopback else secrets.token_urlsafe(24)
     allow_pins = loopback if arguments.allow_pins is None else arguments.allow_pins
     app = application(Workers(directories), token, arguments.timeout, allow_pins=allow_pins)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    # From here on, a signal only tells the server to end: an exception may be raised where it is lost. uvicorn raises the signal again
+    # at its end, when the workers are not cleared away yet.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
 
     address, port = listener.getsockname()[:2]
     host = f"[{address}]" if ":" in address else address
@@ -71,9 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"explore: {url}", flush=True)
     if not arguments.no_browser:
         webbrowser.open(url)
-    # uvicorn raises the signal again that ended it. Like Ctrl-C, it must not end the process before the workers are cleared away.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    server.run(sockets=[listener])
     return 0
 
 
