@@ -141,13 +141,21 @@ def test_memory_stays_bounded(shown: Explorer, sql: str) -> None:
     assert shown.query("SELECT 1")[0] == 200
 
 
+def text_of(file: Path) -> str:
+    """Return the text of a file of /proc; nothing if its process or thread has just ended."""
+    try:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def children(process: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in text_of(task / "children").split()]
 
 
 def workers(explorer: Explorer) -> set[int]:
     """Return the processes of an explorer that run queries."""
-    return {child for child in children(explorer.process.pid) if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()}
+    return {child for child in children(explorer.process.pid) if "spawn_main" in text_of(Path(f"/proc/{child}/cmdline"))}
 
 
 def test_workers_start_ahead_and_no_query_starts_another(explore: Start, shop: Path) -> None:
