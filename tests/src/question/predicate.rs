@@ -327,7 +327,11 @@ fn changed(seed: &mut Seed, column: &Column) -> Option<String> {
                 seed.between(2, 9),
                 seed.between(-3, 9)
             ),
-            5..8 => arithmetic(seed, &format!("{name}::DOUBLE"), operator, &value),
+            // Arithmetic over whole constants may overflow.
+            5..8 => {
+                let [term, constant] = [name, &value].map(|x| format!("{x}::DOUBLE"));
+                arithmetic(seed, &term, operator, &constant)
+            }
             _ => format!("-({name}::HUGEINT) {operator} {value}"),
         },
         Kind::Float => match seed.between(0, 7) {
