@@ -85,7 +85,9 @@ def main() -> None:
         # Long enough for the records and for all rounds; the demonstration ends with this program.
         demo = [os.environ.get("INGESTD", "target/release/ingestd"), "demo", directory, "--rate", options.rate, "--seconds", 3600]
         with running([*map(str, demo), "--keep", "8GiB"], subprocess.DEVNULL), loom_duckdb.connect() as db:
+            deadline = time.monotonic() + 60 + 10 * options.records / options.rate
             while (held := records(db, directory)) < options.records:
+                assert time.monotonic() < deadline, f"the demonstration recorded only {held} records"
                 time.sleep(0.5)
             with running(
                 [sys.executable, "-m", "loom_duckdb.explore", "--no-browser", "--port", "0", str(directory)], subprocess.PIPE

@@ -4,11 +4,12 @@
         [--extension-v1 dist/duckdb-v1/loom.duckdb_extension --python-v1 .clients-venv-v1/bin/python]
 
 Loads are producers over the socket (`sockets.py`) and through rings (`rings.py`), a sender of OTLP (`otlp.py`), a target that is scraped
-(`scrapes.py`), and records that break a rule, which pins (`alerts.py`). An archiver follows (`archive.py`). Readers (`readers.py`) are commands of ingestd, queries
-of both DuckDBs in new processes, and queries in long-lived processes, which compare records with summaries and are stopped and killed at
-random. Each round checks that the counts that producers got equal those of the log (received = stored + refused + dropped, exact after a
-kill), that what was acknowledged is stored once, that the target was scraped, and that the rule fired, ended and pinned. At the end it runs `ingestd check` and checks the most memory and disk that was
-used. Prints a line for each round and exits 0, or prints the first failure and exits 1, and keeps the directory.
+(`scrapes.py`), and records that break a rule, which pins (`alerts.py`). An archiver follows (`archive.py`). Readers (`readers.py`) are
+commands of ingestd, queries of both DuckDBs in new processes, and queries in long-lived processes, which compare records with summaries and
+are stopped and killed at random. Each round checks that the counts that producers got equal those of the log (received = stored + refused +
+dropped, exact after a kill), that what was acknowledged is stored once, that the target was scraped, and that the rule fired, ended and
+pinned. At the end it runs `ingestd check` and checks the most memory and disk that was used. Prints a line for each round and exits 0, or
+prints the first failure and exits 1, and keeps the directory.
 
 The accounts must add up: the daemon's shared memory is its staging and its rings, and the file system, which is the soak's own if root runs
 it, has lost what the directory's files take. Idle readers keep evicted files open, at most HELD_MAX; without readers DISK_MARGIN is

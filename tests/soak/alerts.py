@@ -1,5 +1,6 @@
 """A rule that a record breaks once in each round: it fires once and ends once, calls a webhook each time, and pins the records before it."""
 
+import contextlib
 import datetime
 import json
 import subprocess
@@ -51,16 +52,15 @@ class Spikes(Load):
         while self.running.is_set():
             spikes = spiked is None and time.monotonic() > begun + 1
             self.number += 1
-            try:
+            # Without an answer, the record may be stored or not.
+            with contextlib.suppress(loom_client.LoomError):
                 with loom_client.connect(self.directory, "spikes") as client:
                     client.push("spikes", [(self.number, SPIKE if spikes else 1)])
                 self.acknowledged |= spikes
-            except loom_client.LoomError:
-                """The record may be stored or not."""
             if spikes:
                 spiked = time.time()
             time.sleep(0.1)
-        # The rule must have ended before a record breaks it again.
+        # The rule must have ended before a record breaks it again. `rest` limits the wait.
         while spiked and not self.is_over(spiked):
             time.sleep(0.1)
 

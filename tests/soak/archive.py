@@ -3,7 +3,6 @@
 import random
 import subprocess
 import threading
-import time
 
 import duckdb
 
@@ -18,7 +17,7 @@ class Archiver(threading.Thread):
         super().__init__(daemon=True)
         self.to, self.random = place / "archive", random.Random(seed)
         self.command = [ingestd, "archive", directory, "--to", self.to, "--source", SOURCE]
-        self.free, self.wanted = threading.Event(), threading.Event()
+        self.wanted, self.free, self.checked = threading.Event(), threading.Event(), threading.Event()
         self.over, self.error, self.kills, self.compared = False, None, 0, 0
 
     def run(self):
@@ -32,19 +31,22 @@ class Archiver(threading.Thread):
             program.stderr.close()
             self.kills += 1
             # An archive has one archiver at a time, and a check has its own.
-            self.free.set()
-            while self.wanted.is_set():
-                time.sleep(0.05)
-            self.free.clear()
+            if self.wanted.is_set():
+                self.free.set()
+                self.checked.wait()
+                self.checked.clear()
 
     def check(self, stored, losses, round):
         """Archives everything, and compares it with the log, which has all of this round."""
         self.wanted.set()
-        self.free.wait()
+        if not self.free.wait(60):
+            raise Failed(f"the archiver does not make room within a minute: {self.error}")
         try:
             self.compare(subprocess.run(self.command, capture_output=True, text=True), stored, round)
         finally:
+            self.free.clear()
             self.wanted.clear()
+            self.checked.set()
 
     def compare(self, done, stored, round):
         if done.returncode != 0:

@@ -97,9 +97,9 @@ class Pace:
             time.sleep(max(0, self.due - now))
 
 
-def compare_losses(source, found, told, unsure, round):
+def compare_losses(source, found, reported, unsure, round):
     """Checks the losses of a source: besides the reported ones only those of records that have no answer."""
-    if not told <= found <= told + unsure:
-        raise Failed(f"{source}, {round.action}: {found} losses in the log, {told} were told, {unsure} are not known")
+    if not reported <= found <= reported + unsure:
+        raise Failed(f"{source}, {round.action}: {found} losses in the log, {reported} were reported, {unsure} are not known")
     if unsure and not round.ends_loaded:
         raise Failed(f"{source}, {round.action}: a connection ended by itself")

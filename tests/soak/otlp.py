@@ -136,13 +136,13 @@ class Sender(Load):
 
     def check(self, stored, losses, round):
         for kind in ("spans", "logs"):
-            told, unsure = (len(of[kind]) * REFUSED for of in (self.answered, self.unsure))
-            compare_losses(kind, sum(losses.pop(kind, {}).values()), told, unsure * (RECORDS + REFUSED), round)
+            reported, unsure = (len(of[kind]) * REFUSED for of in (self.answered, self.unsure))
+            compare_losses(kind, sum(losses.pop(kind, {}).values()), reported, unsure * (RECORDS + REFUSED), round)
             found = [seq for (seq,) in stored.rows(kind, round.since, "seq")]
             self.compare(kind, found, self.answered[kind], self.unsure[kind], RECORDS)
         # A data point that is refused has no source.
-        told, unsure = (REFUSED * count for count in (len(self.answered["metrics"]), self.unsure_metrics))
-        compare_losses(METRICS, sum(losses.pop(None, {}).values()), told, unsure * (1 + SERIES), round)
+        reported, unsure = (REFUSED * count for count in (len(self.answered["metrics"]), self.unsure_metrics))
+        compare_losses(METRICS, sum(losses.pop(None, {}).values()), reported, unsure * (1 + SERIES), round)
         self.check_points(stored.rows(METRICS, round.since - 1, quoted(f'soak{{k="{k}"}}' for k in range(SERIES))))
 
     def compare(self, kind, found, answered, unsure, each):

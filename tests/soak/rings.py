@@ -32,10 +32,10 @@ class Rings(Load):
     def work(self):
         if self.program is None:
             self.program = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.tell(b"g")
+        self.order(b"g")
         while self.running.is_set():
             time.sleep(0.05)
-        self.tell(b"r")
+        self.order(b"r")
         line = self.program.stdout.readline()
         if not line:
             raise Failed(f"the producer with rings ended by itself with {self.program.wait()}")
@@ -43,7 +43,7 @@ class Rings(Load):
         if self.counts["received"] != sum(self.counts[key] for key in ("stored", "refused", "dropped")):
             raise Failed(f"rings: {self.counts}")
 
-    def tell(self, byte):
+    def order(self, byte):
         self.program.stdin.write(byte)
         self.program.stdin.flush()
 
@@ -58,13 +58,13 @@ class Rings(Load):
         for name, policy in NAMES.items():
             lost = losses.pop(name, {})
             killed = lost.get("daemon killed", 0)
-            told = sum(lost.values()) - killed
+            reported = sum(lost.values()) - killed
             columns = "count(*), count(DISTINCT seq), min(seq), max(seq)"
             ((records, different, least, most),) = stored.rows(name, round.since, columns) or [(0, 0, first, first)]
-            said = f"{name}, {round.action}: {pushed} records pushed and {bad} bad ones, {records} stored, {told} lost, {killed} lost or not"
+            said = f"{name}, {round.action}: {pushed} records pushed and {bad} bad ones, {records} stored, {reported} lost, {killed} lost or not"
             if not pushed or records != different or least < first or most >= first + pushed:
                 raise Failed(f"{said}; {different} different ones, from {least} to {most}")
-            if not pushed + bad - killed <= records + told <= pushed + bad or (killed and not round.ends):
+            if not pushed + bad - killed <= records + reported <= pushed + bad or (killed and not round.ends):
                 raise Failed(said)
-            if policy == "block" and told != bad:
+            if policy == "block" and reported != bad:
                 raise Failed(said)

@@ -159,8 +159,8 @@ class Soak:
                 losses.get(source, {}).pop("overload", None)
             losses = {source: reasons for source, reasons in losses.items() if reasons}
         if losses:
-            raise Failed(f"{round.action}: losses that nobody was told of: {dict(losses)}")
-        print(f"{number:4} {round.action:10} {sent:>12,} records in all, {lost:>9,} lost and told, "
+            raise Failed(f"{round.action}: losses that were not reported: {dict(losses)}")
+        print(f"{number:4} {round.action:10} {sent:>12,} records in all, {lost:>9,} lost and reported, "
               f"{self.memory >> 20} MiB, {self.disk >> 20} MiB on disk", flush=True)
 
     def disturb(self, round):

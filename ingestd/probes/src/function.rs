@@ -110,7 +110,7 @@ impl FromStr for ValueType {
 /// An argument to record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its place from 0: among all arguments of a static probe, or among those of a function that are no floating-point numbers.
+    /// Its place from 0: among all arguments of a static probe, or among those of a function that are not floating-point numbers.
     pub place: u8,
     pub ty: ValueType,
 }

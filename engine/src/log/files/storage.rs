@@ -83,7 +83,7 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// Reads up to `buffer.len()` bytes; 0 means the end of the file.
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Reads as `pread` does, but only what is cached; `None` if it would wait for a disk.
+    /// Reads as `pread` does, but only what is cached; `None` if it would wait for a disk. A storage that cannot know reads.
     fn pread_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         self.pread(buffer, offset).map(Some)
     }

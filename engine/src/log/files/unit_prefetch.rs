@@ -55,7 +55,11 @@ mod tests {
     #[test]
     fn units_are_announced_once_while_a_scan_that_waited_goes_on() {
         let mut prefetch = UnitPrefetch::default();
-        assert_eq!(prefetch.after(FILE, 0, true), 0..0, "one unit is no scan");
+        assert_eq!(
+            prefetch.after(FILE, 0, true),
+            0..0,
+            "one unit is not a scan"
+        );
         assert_eq!(prefetch.after(FILE, 1, true), 2..18);
         let mut until = 18;
         for nth in 2..200 {

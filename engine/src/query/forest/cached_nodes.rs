@@ -31,7 +31,7 @@ impl CachedNodes {
         }
     }
 
-    /// Fetches roll-ups that are opened soon. They are far apart, so no read of one reaches the next. If the first is cached, the others are, too.
+    /// Fetches roll-ups that are opened soon. They are far apart, so no read of one reaches the next. If the first is cached, an earlier walk read the others, too.
     pub fn expect(&mut self, ids: impl Iterator<Item = NodeId>, arrivals: TimeRange) {
         let mut ids = ids.filter(|id| id.level > 0).peekable();
         if ids

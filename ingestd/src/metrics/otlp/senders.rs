@@ -238,7 +238,7 @@ fn of_points(stored: &Stored, sent: &Sent) -> Option<(String, u64)> {
         .collect();
     let mut words: Vec<String> = stored.refused.causes().cloned().collect();
     words.extend(stored.trouble.clone());
-    // All refused samples may be of `target_info`, which is no data point: then the count is 0.
+    // All refused samples may be of `target_info`, which is not a data point: then the count is 0.
     (stored.refused.count() > 0).then(|| (words.join("; "), points.len() as u64))
 }
 

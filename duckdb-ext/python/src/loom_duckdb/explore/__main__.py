@@ -63,8 +63,8 @@ def _run(arguments: argparse.Namespace) -> int:
     allow_pins = loopback if arguments.allow_pins is None else arguments.allow_pins
     app = application(Workers(directories), token, arguments.timeout, allow_pins=allow_pins)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    # From here on, a signal only tells the server to end: an exception may be raised where it is lost. uvicorn raises the signal again
-    # at its end, when the workers are not cleared away yet.
+    # From here on, a signal only asks the server to end, because an exception can be lost in a callback. uvicorn raises the signal again
+    # when it ends, before the workers are cleared away.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
 

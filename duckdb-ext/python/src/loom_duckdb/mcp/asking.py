@@ -72,7 +72,7 @@ class Asker:
         """Run a SELECT, and return at most `n` of its rows with the SQL and the time that it took. Columns of `lists` have JSON."""
         found = self._run(sql)
         named = zip(found["names"], found["types"], found["columns"], strict=True)
-        # A list is read before anything is cut, because a part of it is no JSON.
+        # A list is read before anything is cut, because a part of it is not JSON.
         shown = [
             [json.loads(value or "[]") for value in column[:n]] if name in lists else _shown(kind, column[:n])
             for name, kind, column in named
