@@ -1,19 +1,16 @@
 //! Registers the functions of bins with C API v1 and forwards their callbacks, with their panics caught.
 
-use std::collections::BTreeSet;
-use std::ops::{Index, IndexMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::from_ref;
 use std::slice::from_raw_parts;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use duckdb::ffi;
 use loom_engine::proven::at;
 
+use super::groups::{self, Groups, State};
 use super::table::text;
 use super::value::LogicalType;
 use crate::error::{Callback, Problem, Result, guard};
-use crate::exec::bins::Bins;
 use crate::exec::vectors::StringEntry;
 use crate::exec::{bins_blob, bins_rows};
 use crate::plan::bins::{BINS_FUNCTIONS, BinsFunction, Form, Input, Question, Work};
@@ -113,68 +110,6 @@ unsafe fn register_scalar(
     }
 }
 
-/// The states that live. For an aggregate with ORDER BY, DuckDB 1 passes one state for all rows as if it were an array, and the places behind it
-/// hold anything.
-static STATES: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
-fn live_states() -> MutexGuard<'static, BTreeSet<usize>> {
-    STATES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How many places behind the first must hold live states before an array is believed.
-const PLACES_CHECKED: usize = 3;
-
-/// The states of groups, one for each row; several rows may have the same.
-struct Groups {
-    states: *const *mut Bins,
-    count: usize,
-    /// Whether all rows have the first state.
-    is_one: bool,
-}
-
-impl Groups {
-    /// # Safety
-    ///
-    /// `states` are states that `init` made, `count` or one, which nobody else uses while the groups are in use.
-    unsafe fn new(states: *mut ffi::duckdb_aggregate_state, count: usize) -> Groups {
-        let states: *const *mut Bins = states.cast_const().cast();
-        let live = live_states();
-        let is_live = |place: usize| {
-            // SAFETY: the place lies in the array, or in the few bytes behind the only state.
-            let state = unsafe { states.add(place).read() };
-            live.contains(&(state as usize))
-        };
-        Groups {
-            states,
-            count,
-            is_one: !(1..count.min(1 + PLACES_CHECKED)).all(is_live),
-        }
-    }
-
-    fn state(&self, row: usize) -> *mut Bins {
-        assert!(row < self.count, "row {row} of {}", self.count);
-        let place = if self.is_one { 0 } else { row };
-        // SAFETY: the place lies in the array.
-        unsafe { self.states.add(place).read() }
-    }
-}
-
-impl Index<usize> for Groups {
-    type Output = Bins;
-
-    fn index(&self, row: usize) -> &Bins {
-        // SAFETY: the state is live, and the borrow of the groups keeps other references away.
-        unsafe { &*self.state(row) }
-    }
-}
-
-impl IndexMut<usize> for Groups {
-    fn index_mut(&mut self, row: usize) -> &mut Bins {
-        // SAFETY: as above.
-        unsafe { &mut *self.state(row) }
-    }
-}
-
 /// A flat vector of an argument. DuckDB flattens all arguments for C API v1.
 #[derive(Copy, Clone)]
 struct Column<'a, T> {
@@ -236,27 +171,23 @@ impl<'a> Column<'a, StringEntry> {
 }
 
 unsafe extern "C" fn state_size(_: ffi::duckdb_function_info) -> ffi::idx_t {
-    const { assert!(align_of::<Bins>() <= 8) };
-    size_of::<Bins>() as u64
+    const { assert!(align_of::<State>() <= 8) };
+    groups::begin();
+    size_of::<State>() as u64
 }
 
 unsafe extern "C" fn init(_: ffi::duckdb_function_info, state: ffi::duckdb_aggregate_state) {
     // SAFETY: the state is new memory of `state_size` bytes, which DuckDB aligns to 8.
-    unsafe { state.cast::<Bins>().write(Bins::default()) };
-    live_states().insert(state as usize);
+    unsafe { groups::add(state.cast()) };
 }
 
 unsafe extern "C" fn destroy(states: *mut ffi::duckdb_aggregate_state, count: ffi::idx_t) {
     // A destructor cannot report an error.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let states = states.cast::<*mut Bins>();
+        let states = states.cast::<*mut State>();
         for place in 0..count as usize {
             // SAFETY: DuckDB gives back, once, states that `init` made.
-            unsafe {
-                let state = states.add(place).read();
-                live_states().remove(&(state as usize));
-                state.drop_in_place();
-            }
+            unsafe { states.add(place).read().drop_in_place() };
         }
     }));
     if let Err(panic) = outcome {
@@ -286,7 +217,7 @@ unsafe extern "C" fn update(
     let outcome = guard(Callback::Update, || unsafe {
         let form = &*ffi::duckdb_aggregate_function_get_extra_info(info).cast::<Form>();
         let rows = ffi::duckdb_data_chunk_get_size(chunk) as usize;
-        let mut groups = Groups::new(states, rows);
+        let mut groups = Groups::of_rows(states, rows);
         match form.work {
             Work::Gather(Input::Value) => {
                 bins_rows::count_values(Column::of(chunk, 0).values(), &mut groups)

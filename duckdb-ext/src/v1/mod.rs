@@ -1,6 +1,7 @@
 //! C API v1 (DuckDB 1.2 and later): named parameters prune. The whole adapter calls C, so any of its files may contain `unsafe`.
 
 mod bins;
+mod groups;
 mod replacement;
 mod table;
 mod value;

@@ -1,0 +1,255 @@
+//! The states of an aggregate by row, as DuckDB 1 passes them.
+//!
+//! The array of an update has a state for each row, but for two callers, which own the memory of their states: an aggregate with ORDER BY, and a
+//! window that is a whole partition. These pass one state for all rows, and nothing says so: the places behind it hold anything, even states of
+//! other groups. They ask for the size of a state, and make all their states at once, one behind the other. So states that a thread makes this way
+//! are a *family*. For a state of a family, a place behind the first counts only if all places hold states of this family. A hash table's states
+//! lie in rows with other columns, so its second state ends the family.
+//!
+//! A table would be misread only if DuckDB moved it to a thread that has planned a query and made no state since, and the first row there had the
+//! only new group of its batch. DuckDB 1 moves a table between threads only if its source waits.
+
+use std::cell::RefCell;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use duckdb::ffi;
+
+use crate::exec::bins::Bins;
+
+/// A group's bins, in memory of DuckDB, which may move them.
+pub struct State {
+    bins: Bins,
+    /// None in a hash table, if not the table's first.
+    family: Option<Arc<Family>>,
+}
+
+/// States that lie one behind the other.
+struct Family {
+    first: usize,
+    /// Zero once a state lies elsewhere, so that none of them is of a family.
+    len: AtomicUsize,
+}
+
+impl Family {
+    fn of(state: *const State) -> Arc<Family> {
+        Arc::new(Family {
+            first: state as usize,
+            len: AtomicUsize::new(1),
+        })
+    }
+
+    fn holds(&self, state: *const State) -> bool {
+        let offset = (state as usize).wrapping_sub(self.first);
+        offset.is_multiple_of(size_of::<State>())
+            && offset / size_of::<State>() < self.len.load(Relaxed)
+    }
+}
+
+/// What the next state of this thread belongs to.
+enum Making {
+    Rows,
+    /// The size was asked for.
+    Begun,
+    Family(Arc<Family>),
+}
+
+thread_local! {
+    static MAKING: RefCell<Making> = const { RefCell::new(Making::Rows) };
+}
+
+/// Notes that DuckDB asked for the size of a state.
+pub fn begin() {
+    MAKING.replace(Making::Begun);
+}
+
+/// Makes a state.
+///
+/// # Safety
+///
+/// `state` is aligned memory of a state's size.
+pub unsafe fn add(state: *mut State) {
+    let family = MAKING.with_borrow_mut(|making| {
+        match making {
+            Making::Rows => return None,
+            Making::Begun => *making = Making::Family(Family::of(state)),
+            Making::Family(family) => {
+                let len = family.len.load(Relaxed);
+                if state as usize == family.first {
+                    // Their owner made and destroyed them, and uses the memory again.
+                    *making = Making::Family(Family::of(state));
+                } else if state as usize == family.first + len * size_of::<State>() {
+                    family.len.store(len + 1, Relaxed);
+                } else {
+                    family.len.store(0, Relaxed);
+                    *making = Making::Rows;
+                }
+            }
+        }
+        match making {
+            Making::Family(family) => Some(Arc::clone(family)),
+            _ => None,
+        }
+    });
+    let bins = Bins::default();
+    // SAFETY: as promised by the caller.
+    unsafe { state.write(State { bins, family }) };
+}
+
+/// The states of groups, one for each row; several rows may have the same.
+pub struct Groups {
+    states: *const *mut State,
+    count: usize,
+    /// Whether all rows have the first state.
+    is_one: bool,
+}
+
+impl Groups {
+    /// # Safety
+    ///
+    /// `states` has `count` states that `add` made, which nobody else uses while the groups are in use.
+    pub unsafe fn new(states: *mut ffi::duckdb_aggregate_state, count: usize) -> Groups {
+        Groups {
+            states: states.cast_const().cast(),
+            count,
+            is_one: false,
+        }
+    }
+
+    /// The states of an update.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Groups::new`], but there may be one state for all rows.
+    pub unsafe fn of_rows(states: *mut ffi::duckdb_aggregate_state, count: usize) -> Groups {
+        // SAFETY: as promised by the caller. No place behind the first is followed before it is compared.
+        unsafe {
+            let groups = Groups::new(states, count);
+            let is_one = count > 1
+                && match &(*groups.states.read()).family {
+                    Some(family) => match family.len.load(Relaxed) {
+                        0 => false,
+                        1 => true,
+                        _ => !(1..count).all(|row| family.holds(groups.states.add(row).read())),
+                    },
+                    None => false,
+                };
+            Groups { is_one, ..groups }
+        }
+    }
+
+    fn state(&self, row: usize) -> *mut State {
+        assert!(row < self.count, "row {row} of {}", self.count);
+        let place = if self.is_one { 0 } else { row };
+        // SAFETY: the place lies in the array.
+        unsafe { self.states.add(place).read() }
+    }
+}
+
+impl Index<usize> for Groups {
+    type Output = Bins;
+
+    fn index(&self, row: usize) -> &Bins {
+        // SAFETY: the state is live, and the borrow of the groups keeps other references away.
+        unsafe { &(*self.state(row)).bins }
+    }
+}
+
+impl IndexMut<usize> for Groups {
+    fn index_mut(&mut self, row: usize) -> &mut Bins {
+        // SAFETY: as above.
+        unsafe { &mut (*self.state(row)).bins }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    /// Memory for states, as an owner has it.
+    fn memory(states: usize) -> Vec<MaybeUninit<State>> {
+        (0..states).map(|_| MaybeUninit::uninit()).collect()
+    }
+
+    fn make(memory: &mut [MaybeUninit<State>]) -> Vec<*mut State> {
+        let states: Vec<*mut State> = memory.iter_mut().map(MaybeUninit::as_mut_ptr).collect();
+        for &state in &states {
+            // SAFETY: the memory is that of a state, and is written once.
+            unsafe { add(state) };
+        }
+        states
+    }
+
+    /// Counts 1 in each row's group.
+    fn update(mut rows: Vec<*mut State>) {
+        // SAFETY: the states are live, or are not followed.
+        let mut groups = unsafe { Groups::of_rows(rows.as_mut_ptr().cast(), rows.len()) };
+        for row in 0..rows.len() {
+            groups[row].add(1.0, 1).unwrap();
+        }
+    }
+
+    /// What the states counted; destroys them.
+    fn counts(states: &[*mut State]) -> Vec<u64> {
+        let count = |state: &*mut State| {
+            // SAFETY: each state was made once, and is given once.
+            unsafe { state.read() }.bins.count()
+        };
+        states.iter().map(count).collect()
+    }
+
+    #[test]
+    fn states_of_a_table_have_their_own_rows() {
+        // Rows of two states' size.
+        let mut rows = memory(8);
+        begin();
+        let mut states = Vec::new();
+        for place in [0, 2, 6, 4] {
+            states.append(&mut make(&mut rows[place..=place]));
+            let newest = *states.last().unwrap();
+            let batch = [vec![newest], states.clone()].concat();
+            update(batch);
+        }
+        assert_eq!(counts(&states), [5, 4, 3, 2]);
+    }
+
+    #[test]
+    fn an_order_has_one_state_for_all_rows() {
+        let mut others = memory(3);
+        let others = make(&mut others);
+        begin();
+        let mut own = memory(1);
+        for _ in 0..3 {
+            let state = make(&mut own)[0];
+            // What lies behind the only place: states of others, and nothing.
+            update([vec![state], others.clone(), vec![std::ptr::null_mut()]].concat());
+            update(vec![state, others[1]]);
+            assert_eq!(counts(&[state]), [7]);
+        }
+        assert_eq!(counts(&others), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_window_has_one_state_for_all_rows_and_a_list_has_many() {
+        // Two functions of one window make their states before either is updated.
+        begin();
+        let (mut first, mut second) = (memory(3), memory(2));
+        let first = make(&mut first);
+        begin();
+        let second = make(&mut second);
+        update(vec![first[1], second[0], second[1], second[0]]);
+        update(vec![second[1], first[0], std::ptr::null_mut()]);
+        update(vec![first[2], first[0], std::ptr::null_mut()]);
+        assert_eq!(counts(&first), [0, 4, 3]);
+        assert_eq!(counts(&second), [0, 3]);
+
+        begin();
+        let mut lists = memory(4);
+        let states = make(&mut lists);
+        update(vec![states[1], states[1], states[3], states[2], states[3]]);
+        assert_eq!(counts(&states), [0, 2, 1, 2]);
+    }
+}
