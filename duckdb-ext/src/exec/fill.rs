@@ -7,7 +7,7 @@ use super::text::Labels;
 use super::vectors::Output;
 use crate::error::Result;
 use crate::plan::columns::Shown;
-use crate::plan::prune::PassingRows;
+use crate::plan::passing::PassingRows;
 
 /// A column of the output, for records of one source.
 pub enum Fill {

@@ -13,7 +13,7 @@ use super::fill::{self, Fill};
 use super::run::{Run, Worker};
 use super::vectors::{CAPACITY, Output};
 use crate::error::Result;
-use crate::plan::prune::PassingRows;
+use crate::plan::passing::PassingRows;
 use crate::plan::stats::ScanEntry;
 
 /// The least number of chunks that a thread claims: enough to keep the threads apart and to read several at once, and few enough to share a
@@ -42,7 +42,7 @@ pub struct ScanPart {
     pub scan: Arc<Scan>,
     /// The output columns, in order.
     pub fills: Vec<Fill>,
-    /// Other rows may be left out; those without its NULLs are.
+    /// Other rows may be left out; those that fail its predicate are.
     pub passing: PassingRows,
     /// The number of chunks in earlier directories.
     pub chunks_before: u64,

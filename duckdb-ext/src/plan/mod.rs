@@ -32,6 +32,7 @@ pub mod macros;
 pub mod monotone;
 pub mod parameters;
 pub mod part;
+pub mod passing;
 pub mod paths;
 pub mod pins;
 pub mod prune;

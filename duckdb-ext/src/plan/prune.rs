@@ -28,50 +28,8 @@ pub fn predicate(clause: &Clause, dir: &str, source: &Source, fields: usize) -> 
     reader.conjunction(&[meaning], &Known::default())
 }
 
-/// What is known of the rows that pass.
-#[derive(Debug, Default)]
-pub struct PassingRows {
-    /// The keys that fields can have; none of these fields is NULL.
-    pub keys: Vec<(usize, RangeSet<Key>)>,
-    /// Fields of texts or bytes that are NULL.
-    pub null_texts: Vec<usize>,
-}
-
-impl PassingRows {
-    /// Only the rows whose texts are NULL. DuckDB may evaluate other conditions before `IS NULL`, so the others may not be shown without their texts.
-    pub fn with_nulls(&self) -> Predicate {
-        let null = |field: &usize| {
-            let (field, is_null) = (*field, true);
-            Predicate::Fields(Arc::new(Expr::Null { field, is_null }))
-        };
-        Predicate::and(self.null_texts.iter().map(null))
-    }
-}
-
-pub fn passing_rows(clause: &Clause, dir: &str, source: &Source, fields: usize) -> PassingRows {
-    let reader = Reader {
-        dir,
-        source,
-        fields,
-    };
-    let (mut known, mut flat) = (Known::default(), Vec::new());
-    let meaning = [reader.meaning(clause)];
-    gather(&meaning, &mut flat, &mut known);
-    let null_texts = flat.into_iter().filter_map(|part| match part {
-        Meaning::Field(Expr::Null {
-            field,
-            is_null: true,
-        }) => Some(*field).filter(|field| reader.field(*field).is_none()),
-        _ => None,
-    });
-    let null_texts = null_texts.collect();
-    let mut keys: Vec<_> = known.into_iter().collect();
-    keys.sort_unstable_by_key(|(field, _)| *field);
-    PassingRows { keys, null_texts }
-}
-
 /// A clause in terms of times and keys.
-enum Meaning {
+pub(super) enum Meaning {
     All,
     Nothing,
     Times(RangeSet<Timestamp>),
@@ -84,16 +42,16 @@ enum Meaning {
 }
 
 /// The keys that fields can have; none of these fields is NULL.
-type Known = HashMap<usize, RangeSet<Key>>;
+pub(super) type Known = HashMap<usize, RangeSet<Key>>;
 
-struct Reader<'a> {
-    dir: &'a str,
-    source: &'a Source,
-    fields: usize,
+pub(super) struct Reader<'a> {
+    pub dir: &'a str,
+    pub source: &'a Source,
+    pub fields: usize,
 }
 
 impl Reader<'_> {
-    fn meaning(&self, clause: &Clause) -> Meaning {
+    pub fn meaning(&self, clause: &Clause) -> Meaning {
         match clause {
             Clause::And(parts) => {
                 Meaning::And(parts.iter().map(|part| self.meaning(part)).collect())
@@ -223,7 +181,7 @@ impl Reader<'_> {
         Meaning::Keys(field, RangeSet::union(fail).complement())
     }
 
-    fn field(&self, field: usize) -> Option<(&FieldDef, Domain)> {
+    pub fn field(&self, field: usize) -> Option<(&FieldDef, Domain)> {
         let def = self.source.fields.get(field)?;
         Some((def, Domain::of(def.ty)?))
     }
@@ -360,7 +318,7 @@ impl Reader<'_> {
 }
 
 /// Flattens nested conjunctions, and collects the keys that they allow for each field.
-fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
+pub(super) fn gather<'m>(parts: &'m [Meaning], flat: &mut Vec<&'m Meaning>, known: &mut Known) {
     for part in parts {
         match part {
             Meaning::And(inner) => gather(inner, flat, known),
@@ -546,41 +504,6 @@ mod tests {
             Predicate::All
         );
         assert_eq!(of(&Clause::Opaque), Predicate::All);
-    }
-
-    #[test]
-    fn keys_are_those_that_every_part_of_a_conjunction_leaves() {
-        let sources = parse_sources(SOURCE).unwrap();
-        let mut catalog = Catalog::new();
-        catalog.define_source(&sources[0], Address::ZERO).unwrap();
-        let source = catalog.sources().next().unwrap();
-        let least = compare(LATENCY, Op::Ge, Datum::Int(10));
-        let most = compare(LATENCY, Op::Lt, Datum::Int(20));
-        let load = compare(LOAD, Op::Gt, Datum::Int(5));
-        let either = Clause::Or(vec![load.clone(), compare(OP, Op::Eq, Datum::Int(1))]);
-        let inner = Clause::And(vec![most, load]);
-        let null = |column: usize, is_null: bool| {
-            let steps = Vec::new();
-            let term = Term { column, steps };
-            Clause::Null { term, is_null }
-        };
-        let open = Clause::Or(vec![null(NOTE, false), Clause::Opaque]);
-        let nulls = [null(NOTE, true), null(COUNT, true), open];
-        let all = [least, either, Clause::Opaque, inner];
-        let clause = Clause::And(all.into_iter().chain(nulls).collect());
-        let found = passing_rows(&clause, "d", source, 6);
-        assert_eq!(
-            found.null_texts,
-            [4],
-            "a number is read whether or not it is NULL"
-        );
-        let [(0, latency), (2, load)] = found.keys.as_slice() else {
-            panic!("{found:?}");
-        };
-        assert_eq!(latency.ranges(), [(Key(10), Key(19))]);
-        assert!(!load.contains(Key::from_f64(5.0)) && load.contains(Key::from_f64(5.5)));
-        let none = passing_rows(&Clause::Opaque, "d", source, 6);
-        assert!(none.keys.is_empty() && none.null_texts.is_empty());
     }
 
     #[test]

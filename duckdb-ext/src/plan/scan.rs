@@ -17,7 +17,8 @@ use super::parameters::{
     V_MIN, WIDTH,
 };
 use super::part::Part;
-use super::prune::{self, PassingRows};
+use super::passing::PassingRows;
+use super::prune;
 use super::selection::{Selection, newest};
 use super::stats::ScanEntry;
 use super::time::TimeArguments;
@@ -87,7 +88,7 @@ impl ScanPlan {
         let exact = [
             self.times.predicate(newest)?,
             chosen.predicate(),
-            passing.with_nulls(),
+            passing.predicate(),
         ];
         Ok(ScanSpec {
             source: source.id,
@@ -128,7 +129,7 @@ impl Plan for ScanPlan {
         let mut chunks_before = 0;
         let mut running = Vec::with_capacity(parts.len());
         for part in &parts {
-            let passing = prune::passing_rows(&offered, &part.dir, &part.source, fields);
+            let passing = PassingRows::of(&offered, &part.dir, &part.source, fields);
             let spec = self.spec(part, &offered, &passing, newest)?;
             let scan = Scan::new(&part.snapshot, spec)?;
             let fills = Fill::all(&shown, &part.source, &part.dir).into_iter();

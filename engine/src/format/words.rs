@@ -29,12 +29,14 @@ impl Case {
     pub fn contains(self, text: &[u8], part: &str) -> bool {
         match self {
             Case::Sensitive => memmem::find(text, part.as_bytes()).is_some(),
-            Case::Insensitive => {
-                let fold = |text: &str| text.chars().map(folded).collect::<String>();
-                fold(&String::from_utf8_lossy(text)).contains(&fold(part))
-            }
+            Case::Insensitive => folded_text(text).contains(&folded_text(part.as_bytes())),
         }
     }
+}
+
+fn folded_text(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.chars().map(folded).collect()
 }
 
 fn folded(letter: char) -> char {

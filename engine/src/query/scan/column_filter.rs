@@ -2,9 +2,11 @@
 //!
 //! `passing` has one entry for each row; rows are only dropped from it. The tested fields must be read.
 
+use memchr::memmem::Finder;
+
 use super::batch::{Batch, FieldColumn};
 use crate::proven::at;
-use crate::schema::{Expr, RangeSet, compared};
+use crate::schema::{Case, Expr, FieldType, RangeSet, compared};
 use crate::types::Key;
 
 pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &mut [bool]) {
@@ -20,12 +22,15 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
             part,
             case,
             is_in,
-        } => {
-            let layout = batch.layout();
-            let holds =
-                |found: &[u8]| case.contains(compared(layout, *field, found), part) == *is_in;
-            keep_values(batch, *field, holds, passing);
-        }
+        } => match case {
+            Case::Sensitive => keep_containing(batch, *field, part, *is_in, passing),
+            Case::Insensitive => {
+                let layout = batch.layout();
+                let holds =
+                    |found: &[u8]| case.contains(compared(layout, *field, found), part) == *is_in;
+                keep_values(batch, *field, holds, passing);
+            }
+        },
         Expr::Null { field, is_null } => keep_nulls(batch, *field, *is_null, passing),
         Expr::All(tests) => {
             for test in tests {
@@ -35,6 +40,46 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
         Expr::Any(tests) => keep_any(passing, tests, |test, passing| {
             keep_matching(batch, test, passing);
         }),
+    }
+}
+
+/// Drops the rows whose field is NULL, and those that do not contain a part, or those that do.
+fn keep_containing(batch: &Batch<'_>, field: usize, part: &str, is_in: bool, passing: &mut [bool]) {
+    let finder = Finder::new(part);
+    let slot = batch.layout().slot(field);
+    let is_shared = matches!(batch.field(field), Some(FieldColumn::Shared { .. }));
+    if is_shared || slot.is_none_or(|slot| matches!(slot.ty, FieldType::Char(_))) {
+        let layout = batch.layout();
+        let holds = |found: &[u8]| finder.find(compared(layout, field, found)).is_some() == is_in;
+        return keep_values(batch, field, holds, passing);
+    }
+    // NULL has any place.
+    keep_nulls(batch, field, false, passing);
+    let mut room = Vec::new();
+    let (bytes, places) = batch.places(field, &mut room);
+    let ends = places.iter().map(|place| place.end as usize);
+    let bytes = at(bytes, ..ends.max().unwrap_or(0));
+    // Texts lie one behind the other, so one search passes over many: from one place on, the part stands first at another.
+    let mut first = None;
+    let rows = passing.iter_mut().zip(places);
+    for (passes, place) in rows.filter(|(passes, _)| **passes) {
+        let (start, end) = (place.start as usize, place.end as usize);
+        let hit = match first {
+            Some((from, hit)) if from <= start && start <= hit => hit,
+            // The newest rows may come first.
+            Some((from, _)) if start < from => {
+                let found = finder.find(at(bytes, start..end));
+                found.map_or(usize::MAX, |found| start + found)
+            }
+            _ => {
+                let found = finder.find(at(bytes, start..));
+                let hit = found.map_or(usize::MAX, |found| start + found);
+                first = Some((start, hit));
+                hit
+            }
+        };
+        let contains = hit.saturating_add(part.len()) <= end;
+        *passes = contains == is_in;
     }
 }
 
