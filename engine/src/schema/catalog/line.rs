@@ -12,6 +12,8 @@ use crate::proven::at;
 
 /// The bytes of a page that a crash left unwritten; no event contains NUL.
 const UNWRITTEN: [u8; 4] = [0; 4];
+/// A crash leaves whole sectors unwritten.
+const SECTOR_BYTES: usize = 512;
 
 /// The line of event `line_no` of a directory, from 0, with its newline.
 pub fn encode_line(uuid: &[u8; 16], line_no: u64, event: &Event) -> String {
@@ -41,7 +43,7 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
                 .apply(&event)
                 .map_err(|error| damaged(error.to_string()))?,
             // What follows was written together with it, and its page was not. If more was durable, the length that is known says so.
-            Err(_) if is_torn(line) => break,
+            Err(_) if is_torn(valid_bytes, line) => break,
             Err(what) => return Err(damaged(what)),
         }
         line_no += 1;
@@ -83,9 +85,15 @@ fn decode_line(uuid: &[u8; 16], line_no: u64, line: &[u8]) -> Result<Event, Stri
     serde_json::from_slice(json).map_err(|error| format!("it is not a known event: {error}"))
 }
 
-fn is_torn(line: &[u8]) -> bool {
-    line.windows(UNWRITTEN.len())
-        .any(|bytes| bytes == UNWRITTEN)
+/// Whether the line that begins at this byte was not written whole.
+fn is_torn(start: usize, line: &[u8]) -> bool {
+    let zeroes = line.iter().take_while(|byte| **byte == 0).count();
+    // A line may begin with the last bytes of a sector.
+    let begins_unwritten = zeroes > 0 && (start + zeroes).is_multiple_of(SECTOR_BYTES);
+    begins_unwritten
+        || line
+            .windows(UNWRITTEN.len())
+            .any(|bytes| bytes == UNWRITTEN)
 }
 
 #[cfg(test)]
@@ -138,6 +146,39 @@ mod tests {
         assert_eq!(decoded(&zeroed).unwrap().2, last);
         assert_eq!(decoded(&[0; 100]).unwrap().1, 0);
         assert_eq!(decoded(b"").unwrap().1, 0);
+    }
+
+    #[test]
+    fn a_line_is_torn_whose_first_bytes_end_a_sector_that_was_not_written() {
+        let begins = |zeroes: usize| {
+            let names = (1..40).flat_map(|count| (0..40).map(move |pad| (count, pad)));
+            let mut files = names.map(|(count, pad)| {
+                let mut catalog = Catalog::new();
+                let names = (1..count).map(|nth| format!("s{nth}"));
+                let last = format!("s{}", "x".repeat(pad));
+                let defined = names.chain([last]).flat_map(|name| {
+                    let defined = catalog.define_source(&def(&name, &[]), at(0));
+                    defined.unwrap().1
+                });
+                file_of(&defined.collect::<Vec<Event>>())
+            });
+            files.find(|file| (file.len() + zeroes).is_multiple_of(SECTOR_BYTES))
+        };
+        for zeroes in 1..4 {
+            let before = begins(zeroes).unwrap();
+            let lines = before.lines().count() as u64;
+            let next = Event::SourceClosed {
+                source: SourceId(1),
+                at: at(1),
+            };
+            let mut file = before.clone() + &encode_line(&UUID, lines, &next);
+            assert_eq!(decoded(file.as_bytes()).unwrap().2, file.len());
+            let unwritten = "\0".repeat(zeroes);
+            file.replace_range(before.len()..before.len() + zeroes, &unwritten);
+            assert_eq!(decoded(file.as_bytes()).unwrap().2, before.len());
+            file.replace_range(before.len() + zeroes - 1..before.len() + zeroes, "x");
+            assert!(decoded(file.as_bytes()).is_err(), "{zeroes}");
+        }
     }
 
     #[test]
