@@ -1,10 +1,10 @@
 //! The states of an aggregate by row, as DuckDB 1 passes them.
 //!
-//! The array of an update has a state for each row, but for two callers, which own the memory of their states: an aggregate with ORDER BY, and a
+//! The array of an update has a state for each row, except from two callers, which own the memory of their states: an aggregate with ORDER BY, and a
 //! window that is a whole partition. These pass one state for all rows, and nothing says so: the places behind it hold anything, even states of
 //! other groups. They ask for the size of a state, and make all their states at once, one behind the other. So states that a thread makes this way
-//! are a *family*. For a state of a family, a place behind the first counts only if all places hold states of this family. A hash table's states
-//! lie in rows with other columns, so its second state ends the family.
+//! are a *family*. If the first state of an array has a family, the array is believed only if all its states are of this family. A hash table's
+//! states lie in rows with other columns, so its second state ends the family.
 //!
 //! A table would be misread only if DuckDB moved it to a thread that has planned a query and made no state since, and the first row there had the
 //! only new group of its batch. DuckDB 1 moves a table between threads only if its source waits.
@@ -21,7 +21,7 @@ use crate::exec::bins::Bins;
 /// A group's bins, in memory of DuckDB, which may move them.
 pub struct State {
     bins: Bins,
-    /// None in a hash table, if not the table's first.
+    /// `None` for the states of a hash table, except its first one.
     family: Option<Arc<Family>>,
 }
 
@@ -38,6 +38,18 @@ impl Family {
             first: state as usize,
             len: AtomicUsize::new(1),
         })
+    }
+
+    /// The family of the state that its thread makes next; `None` if that state lies elsewhere, which ends this family.
+    fn followed_by(self: &Arc<Family>, state: *const State) -> Option<Arc<Family>> {
+        let len = self.len.load(Relaxed);
+        if state as usize == self.first {
+            // The owner destroyed its states, and uses the memory again.
+            return Some(Family::of(state));
+        }
+        let follows = state as usize == self.first + len * size_of::<State>();
+        self.len.store(if follows { len + 1 } else { 0 }, Relaxed);
+        follows.then(|| Arc::clone(self))
     }
 
     fn holds(&self, state: *const State) -> bool {
@@ -71,26 +83,13 @@ pub fn begin() {
 /// `state` is aligned memory of a state's size.
 pub unsafe fn add(state: *mut State) {
     let family = MAKING.with_borrow_mut(|making| {
-        match making {
-            Making::Rows => return None,
-            Making::Begun => *making = Making::Family(Family::of(state)),
-            Making::Family(family) => {
-                let len = family.len.load(Relaxed);
-                if state as usize == family.first {
-                    // Their owner made and destroyed them, and uses the memory again.
-                    *making = Making::Family(Family::of(state));
-                } else if state as usize == family.first + len * size_of::<State>() {
-                    family.len.store(len + 1, Relaxed);
-                } else {
-                    family.len.store(0, Relaxed);
-                    *making = Making::Rows;
-                }
-            }
-        }
-        match making {
-            Making::Family(family) => Some(Arc::clone(family)),
-            _ => None,
-        }
+        let family = match making {
+            Making::Rows => None,
+            Making::Begun => Some(Family::of(state)),
+            Making::Family(family) => family.followed_by(state),
+        };
+        *making = family.clone().map_or(Making::Rows, Making::Family);
+        family
     });
     let bins = Bins::default();
     // SAFETY: as promised by the caller.

@@ -19,8 +19,7 @@ const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 24;
 const CHECKSUM_BYTES: usize = 8;
 const BLOCK_BYTES: usize = 32;
-/// Sixteen bits for each key leave some two thousandths of the units without a key as false finds. To read one of these in vain takes longer than to
-/// ask the filters of hundreds.
+/// Sixteen bits for each key leave fewer than five thousandths of the units without a key as false finds, which are read in vain.
 const BITS_A_KEY: usize = 16;
 /// A part of a text has several hashes, which must all be found.
 const BITS_A_WORD: usize = 10;
