@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel test-arm test-arm-packages test-without-avx2 test-versions environments downloads docs package package-test release release-check wheel probes fuzz lint check-elsewhere deny bench bench-cases bench-live bench-page demo clean
+.PHONY: check check-duckdb build compile test test-clients test-beside test-cases test-dashboards test-fleet test-otlp test-wheel test-arm test-arm-packages test-without-avx2 test-versions environments downloads arm-downloads docs package package-test release release-check wheel probes fuzz lint check-elsewhere deny bench bench-cases bench-live bench-page demo clean
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
@@ -46,13 +46,11 @@ test: build .venv/complete
 	@tests/prerequisites.sh tests
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml
-	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml
 
 # What `test` and `fuzz` run, for CI to compile while it installs what they use.
 compile: build
 	$(CARGO) test --release --locked --workspace --no-run
 	$(CARGO) test --release --locked --manifest-path engine/model/Cargo.toml --no-run
-	$(CARGO) test --release --locked --manifest-path engine/fuzz/Cargo.toml --no-run
 	engine/fuzz/run compile
 
 # The Python package, with the extension files and the explorer's page; `make build` first makes the files that are missing.
@@ -113,7 +111,7 @@ test-clients: test-cases
 	$(MAKE) --no-print-directory --jobs 2 --output-sync test-beside
 
 # The longest first.
-test-beside: test-fleet test-dashboards test-wheel package-test test-otlp
+test-beside: test-wheel test-fleet test-dashboards package-test test-otlp
 
 # The wheel in environments of its own, with the newest DuckDB 2 and 1. INGESTD: another daemon than the release build.
 test-wheel: .clients-venv/wheel .clients-venv-v1/wheel
@@ -129,7 +127,7 @@ probes:
 	done
 	ingestd/probes/build
 
-# Each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='bytes duckdb'` for longer, or some.
+# The corpus, then each fuzz target for 15 seconds; `make fuzz SECONDS=3600 TARGETS='bytes duckdb'` for longer, or some.
 fuzz: check .venv/complete
 	engine/fuzz/run $(or $(SECONDS),15) $(TARGETS)
 
@@ -139,7 +137,7 @@ lint: check
 	$(CARGO) fmt --all --manifest-path engine/fuzz/Cargo.toml --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path engine/model/Cargo.toml --tests -- -D warnings
-	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --tests -- -D warnings
+	$(CARGO) clippy --release --locked --manifest-path engine/fuzz/Cargo.toml --bins --examples --tests -- -D warnings
 	$(CARGO) test --release --locked --workspace --test repository
 
 # What reads off Linux, for macOS and Windows, as far as a check goes. Zig has the C headers of both.
@@ -259,6 +257,10 @@ downloads: duckdb-ext/python/page/node_modules/.package-lock.json tests/otlp/nod
 		sql/dashboards/node/node_modules/.package-lock.json
 	cd tests/otlp/go && go mod download
 	cd sql/dashboards/go && go mod download
+
+# Debian and DuckDB for AArch64, which `test-arm` runs under QEMU.
+arm-downloads: .clients-venv/complete
+	tests/arm/run download
 
 # The environments of Python that the tests use.
 environments: .venv/complete .clients-venv/complete .clients-venv-v1/complete .superset-venv/complete .fleet-venv/complete

@@ -6,6 +6,12 @@ use std::collections::BTreeSet;
 
 use loom_fuzz::{TARGETS, Target};
 
+// With coverage, as `run` builds it, the fuzzer's library is linked, which wants a target.
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = bytes;
+});
+
 /// Name and content of each file of a target's corpus.
 fn files(target: &Target) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(target.corpus()).unwrap();

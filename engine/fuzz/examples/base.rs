@@ -1,5 +1,5 @@
 //! Writes `base/`, the directory that whole directories are fuzzed from. Run once for each version of the format:
-//! `cargo run --release --bin base`.
+//! `cargo run --release --example base`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use loom_engine::schema::{IndexDef, losses_source, parse_sources};
 use loom_engine::{IoContext, Result};
 use loom_fuzz::world::SEGMENT_BYTES;
 
-const SOURCES: &str = include_str!("../../../src/testkit/sources.toml");
+const SOURCES: &str = include_str!("../../src/testkit/sources.toml");
 
 fn main() -> Result<()> {
     let dir = loom_fuzz::home().join("base");
