@@ -72,10 +72,7 @@ def redis() -> Iterator[Callable[[float], float]]:
             requests.append(int(bench(20_000) * seconds))
         return bench(requests[0])
 
-    command = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    with scene.started(command, stdout=subprocess.DEVNULL):
-        ping = ["redis-cli", "-p", str(PORT), "ping"]
-        scene.until(lambda: subprocess.run(ping, capture_output=True, text=True).stdout == "PONG\n", "Redis")
+    with scene.redis(PORT):
         yield load
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,21 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None
     while not condition():
         holds(time.monotonic() < end, f"waited {seconds} s for {what}")
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def redis(port: int, place: Path | None = None, *before: str) -> Iterator[None]:
+    """Run a Redis that keeps nothing, by the command `before` if there is one; it accepts connections."""
+
+    def accepts() -> bool:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
+    command = [*before, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with started(command, stdout=subprocess.DEVNULL, cwd=place):
+        until(accepts, "Redis")
+        yield
 
 
 @contextlib.contextmanager

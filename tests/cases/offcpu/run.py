@@ -8,7 +8,6 @@ the slow requests by waits for the processor, and names the job.
 
 import argparse
 import csv
-import subprocess
 import sys
 from pathlib import Path
 
@@ -53,10 +52,9 @@ def run() -> None:
 def record_requests(place: Path, requests: int) -> None:
     """Record the server, its clients and the scheduler while the job runs."""
     directory = place / "offcpu.loom"
-    redis = ["taskset", "-c", CPU, "redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     captures = ["syscalls", "--comm", "redis-server", "+", "sched"]
     with (
-        scene.started(redis, stdout=subprocess.DEVNULL, cwd=place),
+        scene.redis(PORT, place, "taskset", "-c", CPU),
         scene.daemon(directory),
         scene.waiting("redis-load", "--address", f"127.0.0.1:{PORT}", "--requests", requests, "--dir", directory) as load,
         scene.recording(directory, *captures) as record,

@@ -59,10 +59,8 @@ def run() -> None:
 def record_faults(place: Path, requests: int) -> set[tuple[int, int]]:
     """Record the load while packets are mangled. Return these: source port and sequence number."""
     directory = place / "redis.loom"
-    redis = ["redis-server", "--port", PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     captures = ["syscalls", "--comm", "redis-server", "--comm", "redis-load", "+", "packets", "-i", "lo", "tcp"]
-    with scene.started(redis, stdout=subprocess.DEVNULL, cwd=place), scene.daemon(directory):
-        scene.until(lambda: ask_redis("ping") == "PONG", "Redis")
+    with scene.redis(PORT, place), scene.daemon(directory):
         with (
             scene.waiting("redis-load", "--address", f"127.0.0.1:{PORT}", "--requests", requests, "--dir", directory) as load,
             reported_packets(place / "truth.pcap") as watcher,
