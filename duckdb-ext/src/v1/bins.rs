@@ -184,11 +184,8 @@ unsafe extern "C" fn init(_: ffi::duckdb_function_info, state: ffi::duckdb_aggre
 unsafe extern "C" fn destroy(states: *mut ffi::duckdb_aggregate_state, count: ffi::idx_t) {
     // A destructor cannot report an error.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let states = states.cast::<*mut State>();
-        for place in 0..count as usize {
-            // SAFETY: DuckDB gives back, once, states that `init` made.
-            unsafe { states.add(place).read().drop_in_place() };
-        }
+        // SAFETY: DuckDB gives back, once, states that `init` made.
+        unsafe { groups::remove(states.cast(), count as usize) };
     }));
     if let Err(panic) = outcome {
         std::mem::forget(panic);

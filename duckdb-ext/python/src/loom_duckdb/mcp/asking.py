@@ -71,6 +71,11 @@ class Asker:
     def answer(self, sql: str, n: int = ROWS_MAX, lists: tuple[str, ...] = ()) -> dict[str, Any]:
         """Run a SELECT, and return at most `n` of its rows with the SQL and the time that it took. Columns of `lists` have JSON."""
         found = self._run(sql)
+        size = len(written(found["names"]).encode())
+        if size > ANSWER_BYTES_MAX:
+            raise ToolError(
+                f"the names of the {len(found['names'])} columns alone have {size} bytes, more than {ANSWER_BYTES_MAX}; ask for fewer"
+            )
         named = zip(found["names"], found["types"], found["columns"], strict=True)
         # A list is read before anything is cut, because a part of it is not JSON.
         shown = [
@@ -79,7 +84,7 @@ class Asker:
         ]
         rows = [list(row) for row in zip(*shown, strict=True)]
         total = len(found["columns"][0]) if found["columns"] else 0
-        kept, size = 0, 0
+        kept = 0
         for row in rows:
             size += len(written(row).encode()) + len(",")
             if size > ANSWER_BYTES_MAX:

@@ -13,6 +13,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from loom_duckdb.connection import quoted
+from loom_duckdb.explore.limits import SQL_BYTES_MAX
 from loom_duckdb.mcp.asking import FAR, ROWS_MAX, Asker, Window, instant, written
 from loom_duckdb.parameters import Typed, constant, identifier, parameters
 from loom_duckdb.pinning import PinError
@@ -299,6 +300,8 @@ def server(asker: Asker, *, allow_pins: bool) -> MCPServer:
         ],
     ) -> str:
         """Run one SELECT with Loom's functions. It reads only the served directories; rows, bytes and time are limited."""
+        if len(query.encode(errors="replace")) > SQL_BYTES_MAX:
+            raise ToolError(f"the query is longer than {SQL_BYTES_MAX} bytes; send a shorter one")
         return written(asker.answer(query))
 
     def pin(
