@@ -111,7 +111,7 @@ test-clients: test-cases
 	$(MAKE) --no-print-directory --jobs 2 --output-sync test-beside
 
 # The longest first.
-test-beside: test-wheel test-fleet test-dashboards package-test test-otlp
+test-beside: test-fleet test-dashboards test-wheel package-test test-otlp
 
 # The wheel in environments of its own, with the newest DuckDB 2 and 1. INGESTD: another daemon than the release build.
 test-wheel: .clients-venv/wheel .clients-venv-v1/wheel
