@@ -4,16 +4,16 @@
 //! window that is a whole partition. These pass one state for all rows, and nothing says so: the places behind it hold anything, even states of
 //! other groups. They ask for the size of a state, and make all their states at once, one behind the other. So states that a thread makes this way
 //! are a *family*. If the first state of an array has a family, the array is believed only if all its states are of this family. A hash table's
-//! states lie in rows with other columns, so its second row ends the family. For a table, DuckDB asks once for each aggregate of a row; a family for
-//! which it asked once has an *owner*, so it is no row.
+//! states lie in rows with other columns, so its second row ends the family. For a table, DuckDB asks at least once for each
+//! aggregate of a row. So if it asked once and a family has several states, these are not the aggregates of a row, and the family has an *owner*.
 //!
 //! Behind a window's one place lies what was there before, maybe the states of an earlier window, which lay where this one's lie. So the arrays of an
-//! owner are cleared when they were used: an owner writes them anew for each update, and needs none after the states are destroyed. And
-//! allocators align an array to 16 bytes, but a place of its own to 8. So if an aligned place is alone, the next one is still in its page.
+//! owner are cleared after use: an owner writes them anew before each update, and does not read them after the states are destroyed. Allocators align
+//! an array to 16 bytes, but a single place to 8. So a place that is not aligned to 16 is alone, and behind one that is, the next lies in the same page.
 //!
 //! A table would be misread only if DuckDB moved it to a thread that has planned a query and made no state since, and the first row there had the
-//! only new group of its batch. DuckDB 1 moves a table between threads only if its source waits. A window
-//! of one partition would be misread only if its thread made states of another query's table meanwhile.
+//! only new group of its batch. DuckDB 1 moves a table between threads only if its source waits. A window of
+//! one partition would be misread only if its thread made states of another query's table meanwhile.
 
 use std::cell::RefCell;
 use std::ops::{Index, IndexMut};
@@ -35,7 +35,7 @@ pub struct State {
 /// States that lie one behind the other.
 struct Family {
     first: usize,
-    /// Zero once a state lies elsewhere and there is no owner, so that none of them is of a family.
+    /// Zero once a state lies elsewhere, if nobody owns the family: then its states are read as a table's.
     len: AtomicUsize,
     has_owner: bool,
 }
