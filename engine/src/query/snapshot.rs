@@ -17,6 +17,8 @@ use crate::types::{Address, IndexId, LogKind, SourceId};
 
 /// The tails are loaded again at most this often while summaries lag behind the records.
 const LOADS_MOST: u32 = 3;
+/// A question is asked at most this often while retention removes what it reads.
+const ASKED_MOST: u32 = 3;
 /// This many chunks past the last summary are normal: the open one, and one whose summary is being written.
 const LAG_CHUNKS: u64 = 2;
 
@@ -122,6 +124,22 @@ impl Snapshot {
             logs: Arc::new(self.logs.up_to(position)),
             ..self.clone()
         }
+    }
+
+    /// Asks the snapshot. If retention removes records that `ask` reads, the snapshot loses them, and is asked again, at most twice.
+    ///
+    /// # Errors
+    /// As `ask`; all records or its position are no longer retained.
+    pub fn ask_retained<T>(&mut self, mut ask: impl FnMut(&Snapshot) -> Result<T>) -> Result<T> {
+        for _ in 1..ASKED_MOST {
+            match ask(self) {
+                Err(Error::Evicted { .. }) => {
+                    *self = self.directory.snapshot_at(self.position())?
+                }
+                answer => return answer,
+            }
+        }
+        ask(self)
     }
 
     /// Whether a writer can have published this position: it is not inside a record.

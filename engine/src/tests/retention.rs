@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ingest::{Limits, Shortfall, Writer};
 use crate::log::Durability;
-use crate::query::{Ask, Poll, Predicate, Scan};
+use crate::query::{Ask, Poll, Predicate, Scan, Snapshot};
 use crate::schema::SourceDef;
 use crate::testkit::asked::{numbers, scan_of};
 use crate::testkit::scene::{BLOCK, SEGMENT};
@@ -158,6 +158,31 @@ fn a_scan_gets_an_error_when_its_segments_are_removed_and_pins_no_disk() {
     );
     assert!(message.contains("max_bytes"), "{message}");
     assert!(seen > 0 && seen < 3 * SEGMENT as usize / 32);
+
+    // Asked again, it answers without them.
+    let count = |snapshot: &Snapshot| -> Result<usize, Error> {
+        let scan = Scan::new(snapshot, scan_of(source, Predicate::All))?;
+        let mut reader = scan.reader(Ask::all());
+        let mut rows = 0;
+        while let Some(chunk) = scan.next(&Poll::never())? {
+            rows += reader.read(chunk)?.count();
+        }
+        Ok(rows)
+    };
+    let mut kept = snapshot.clone();
+    let rows = kept.ask_retained(count).unwrap();
+    assert!(rows > 0 && rows < 60_000, "{rows}");
+    assert_eq!(kept.position(), snapshot.position());
+    assert!(kept.begin() > snapshot.begin());
+    let mut asked = 0;
+    let always = snapshot.clone().ask_retained(|_| -> Result<(), Error> {
+        asked += 1;
+        count(&snapshot).map(drop)
+    });
+    assert!(
+        matches!(always, Err(Error::Evicted { .. })) && asked == 3,
+        "{asked}"
+    );
     // The scan still has the first segment's file open, but the file holds no bytes any more.
     assert!(free_before.unwrap() >= SEGMENT / 4);
     assert_eq!(open_bytes(&scene.dir()), 0);

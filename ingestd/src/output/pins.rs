@@ -39,8 +39,6 @@ const TRIES_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 const NAME_BYTES_MAX: usize = 150;
 /// The most by which records shrink in a pin, except for rare ones.
 const SMALLER_MOST: u64 = 32;
-/// The span is looked for so often while retention removes records.
-const LOOKS_MAX: u32 = 3;
 
 /// The contents of a pin. If its `pin.json` cannot be read, the id alone is known, and `missing` says why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -296,22 +294,13 @@ struct Placed {
 
 impl Placed {
     fn find(snapshot: &Snapshot, wanted: &Wanted) -> anyhow::Result<Placed> {
+        // Records that retention removes meanwhile are noted as missing.
         let mut snapshot = snapshot.clone();
-        let mut looks = 1;
-        let (from, to) = loop {
-            let found = snapshot.first_arrived(wanted.span.first).and_then(|first| {
-                let end = snapshot.first_arrived(wanted.span.end())?;
-                Ok((first.from(), end.address))
-            });
-            match found {
-                // Records that retention removes meanwhile are noted as missing.
-                Err(Error::Evicted { .. }) if looks < LOOKS_MAX => {
-                    snapshot = snapshot.directory().snapshot()?;
-                    looks += 1;
-                }
-                found => break found?,
-            }
-        };
+        let (from, to) = snapshot.ask_retained(|snapshot| {
+            let first = snapshot.first_arrived(wanted.span.first)?;
+            let end = snapshot.first_arrived(wanted.span.end())?;
+            Ok((first.from(), end.address))
+        })?;
         Ok(Placed {
             snapshot,
             from,

@@ -78,7 +78,7 @@ impl Keeper {
         stopping: Arc<AtomicBool>,
         directory: Arc<Directory>,
     ) -> Result<Keeper, DaemonError> {
-        let snapshot = directory.snapshot()?;
+        let mut snapshot = directory.snapshot()?;
         let edge = inlet.ask(Request::Publish)?;
         let mut keeper = Keeper {
             inlet,
@@ -99,8 +99,8 @@ impl Keeper {
             trouble: None,
             edge: (edge, Instant::now()),
         };
-        let closed = keeper.resume(&snapshot)?;
-        let unpinned = unpinned(&snapshot).unwrap_or_else(|error| {
+        let closed = keeper.resume(&mut snapshot)?;
+        let unpinned = snapshot.ask_retained(unpinned).unwrap_or_else(|error| {
             tracing::error!("cannot find the pins that were not written: {error}");
             Vec::new()
         });
@@ -122,12 +122,13 @@ impl Keeper {
     }
 
     /// Begins each rule where it stopped, unless it has changed since. Returns the rules that are gone.
-    fn resume(&mut self, snapshot: &Snapshot) -> Result<Vec<(String, RuleState)>, DaemonError> {
-        let mut found = stopped(snapshot).unwrap_or_else(|error| {
+    fn resume(&mut self, snapshot: &mut Snapshot) -> Result<Vec<(String, RuleState)>, DaemonError> {
+        let mut found = snapshot.ask_retained(stopped).unwrap_or_else(|error| {
             tracing::error!("cannot read where the rules stopped: {error}; they begin now");
             Default::default()
         });
-        let pause = snapshot.newest_ts()?.map(|from| Pause {
+        let newest = snapshot.ask_retained(Snapshot::newest_ts)?;
+        let pause = newest.map(|from| Pause {
             from,
             to: self.edge.0,
         });

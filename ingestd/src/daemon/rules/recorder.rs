@@ -54,9 +54,9 @@ impl Asked {
     }
 
     /// Returns its spans. `pin` counts elapsed time, so a forward step of the clock moves the begin of the span further back.
-    fn wanted(&self, snapshot: &Snapshot) -> Wanted {
+    fn wanted(&self, snapshot: &mut Snapshot) -> Wanted {
         let (at, end) = (self.at, self.end());
-        let (steps, unknown) = match clock_steps(snapshot) {
+        let (steps, unknown) = match snapshot.ask_retained(clock_steps) {
             Ok(mut steps) => {
                 steps.reverse();
                 (steps, None)
@@ -228,6 +228,7 @@ fn write(
     limits: &RetentionConfig,
     poll: &Poll<'_>,
 ) -> anyhow::Result<(Pinned, Vec<String>)> {
-    let snapshot = directory.snapshot()?;
-    pins::write(&snapshot, &asked.wanted(&snapshot), limits, poll)
+    let mut snapshot = directory.snapshot()?;
+    let wanted = asked.wanted(&mut snapshot);
+    pins::write(&snapshot, &wanted, limits, poll)
 }

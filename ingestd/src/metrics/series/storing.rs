@@ -259,24 +259,26 @@ impl GroupStore {
         group: usize,
         times_ms: Range<i64>,
     ) -> Result<(), loom_engine::Error> {
-        let snapshot = self.directory.snapshot()?;
-        // A group that is about to be defined holds nothing.
-        let Some(source) = snapshot.catalog().find(&groups.group(group).def.name) else {
-            return Ok(());
-        };
-        let [from, to] =
-            [times_ms.start, times_ms.end].map(|ms| Timestamp(ms.saturating_mul(MS_NS)));
-        let times = TimeRange::half_open(from, to);
-        raw_scan(&snapshot, source.id, times, &Poll::never(), |record| {
-            let time_ms = record.ts.0 / MS_NS;
-            for field in 0..source.fields.len() {
-                let bytes = record.layout.fixed(field, record.payload);
-                if let Some(bytes) = bytes.and_then(<[u8]>::first_chunk) {
-                    let slot = Slot { group, field };
-                    self.windows.add(slot, time_ms, f64::from_le_bytes(*bytes));
+        let mut snapshot = self.directory.snapshot()?;
+        snapshot.ask_retained(|snapshot| {
+            // A group that is about to be defined holds nothing.
+            let Some(source) = snapshot.catalog().find(&groups.group(group).def.name) else {
+                return Ok(());
+            };
+            let [from, to] =
+                [times_ms.start, times_ms.end].map(|ms| Timestamp(ms.saturating_mul(MS_NS)));
+            let times = TimeRange::half_open(from, to);
+            raw_scan(snapshot, source.id, times, &Poll::never(), |record| {
+                let time_ms = record.ts.0 / MS_NS;
+                for field in 0..source.fields.len() {
+                    let bytes = record.layout.fixed(field, record.payload);
+                    if let Some(bytes) = bytes.and_then(<[u8]>::first_chunk) {
+                        let slot = Slot { group, field };
+                        self.windows.add(slot, time_ms, f64::from_le_bytes(*bytes));
+                    }
                 }
-            }
-            ControlFlow::Continue(())
+                ControlFlow::Continue(())
+            })
         })
     }
 
