@@ -118,8 +118,15 @@ impl Args {
         };
         let more = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read '{}'", file.display()))?;
-        config(&format!("{own}{more}"))
-            .with_context(|| format!("cannot use --config '{}'", file.display()))
+        config(&format!("{own}{more}")).with_context(|| {
+            let file = file.display();
+            match config(&more) {
+                Ok(_) => format!(
+                    "cannot use --config '{file}': it sets [log] or [retention], which the demo sets itself; leave them out, and use --keep for the size"
+                ),
+                Err(_) => format!("cannot use --config '{file}'"),
+            }
+        })
     }
 }
 
