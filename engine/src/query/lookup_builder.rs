@@ -129,6 +129,26 @@ impl Lookups {
         Ok(false)
     }
 
+    /// Builds the look-up of the whole units behind those that [`Lookups::build_next`] has built, of a log that does not grow now. Returns false if it
+    /// is there, or if there are no such units.
+    ///
+    /// # Errors
+    /// A directory that cannot be read, damage, and [`Error::Interrupted`].
+    pub fn build_rest(&mut self, poll: &Poll<'_>) -> Result<bool> {
+        let snapshot = self.directory.snapshot()?;
+        self.declared = declared(snapshot.catalog());
+        let logs = snapshot.logs();
+        let written = logs.summarised_chunks();
+        if self.declared.is_empty() || written <= logs.first_chunk() {
+            return Ok(false);
+        }
+        let first = logs.span_of(ChunkNo(written.0 - 1)).start;
+        let units = (written.0 - first.0) / UNIT_CHUNKS;
+        let rest = first..ChunkNo(first.0 + units * UNIT_CHUNKS);
+        let built = self.build_if_missing(&snapshot, &rest, poll)?;
+        Ok(matches!(built, Found::Built))
+    }
+
     fn build_if_missing(
         &self,
         snapshot: &Snapshot,
@@ -141,7 +161,7 @@ impl Lookups {
         };
         let is_whole = |lookup: OpenLookup| {
             let mut fields = self.declared.iter();
-            fields.all(|(source, field)| lookup.has(*source, *field))
+            lookup.units() == of.units && fields.all(|(source, field)| lookup.has(*source, *field))
         };
         if OpenLookup::open(logs, span).is_some_and(is_whole) {
             return Ok(Found::There);

@@ -38,11 +38,19 @@ pub(crate) struct OpenLookup {
 }
 
 impl OpenLookup {
-    /// Opens the look-up of a [span](SnapshotLogs::span_of); `None` if there is none, or one of other records.
+    /// Opens the look-up of a [span](SnapshotLogs::span_of), or of its first units; `None` if there is none, or one of other records.
     pub fn open(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Option<OpenLookup> {
-        let of = written(logs, span).ok().flatten()?;
-        let opened = OpenLookup::open_any(logs.dir(), logs.uuid(), of.first);
-        opened.ok()?.ok().filter(|lookup| lookup.table.of() == of)
+        let first = span.start.address(logs.chunk_bytes());
+        let opened = OpenLookup::open_any(logs.dir(), logs.uuid(), first);
+        let lookup = opened.ok()?.ok()?;
+        let end = span.start.0 + lookup.units() as u64 * UNIT_CHUNKS;
+        let written = written(logs, &(span.start..ChunkNo(end.min(span.end.0))));
+        (written.ok()? == Some(lookup.table.of())).then_some(lookup)
+    }
+
+    /// The number of its units.
+    pub fn units(&self) -> usize {
+        self.table.of().units
     }
 
     fn open_any(

@@ -113,6 +113,7 @@ pub fn build_lookups(dir: &Path, poll: &Poll<'_>) -> Result<Option<usize>> {
     while lookups.build_next(poll)? {
         built += 1;
     }
+    built += usize::from(lookups.build_rest(poll)?);
     Ok(Some(built))
 }
 

@@ -180,10 +180,8 @@ fn rebuild(dir: &Path) -> anyhow::Result<()> {
         );
     };
     say(match built {
-        0 => {
-            "no look-up is missing; the last 32 MiB of the log, or less, have none and are searched"
-                .to_owned()
-        }
+        0 => "no look-up is missing; the last MiB of the log, or less, has none and is searched"
+            .to_owned(),
         built => format!("built {built} look-ups"),
     })
 }

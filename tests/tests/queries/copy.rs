@@ -156,7 +156,7 @@ fn a_statement_declares_look_ups_of_new_and_existing_fields_and_builds_them() ->
         Ok(matches!(read[..], [read, total] if read * 2 < total))
     };
     let (by_id, by_key) = ("id = md5('777777')", "key = hash(777777::BIGINT)");
-    // The log has a look-up for each 32 MiB, and no other for its end.
+    // The log has a look-up for each 32 MiB, and one for its end.
     session.query(&copy(1_200_000, ", LOOKUP 'id'"))?;
     ensure!(is_pruned(&mut session, by_id)? && !is_pruned(&mut session, by_key)?);
     // Another statement declares them for what is there, and leaves those that exist.

@@ -1,6 +1,7 @@
 //! Look-ups pass over the units without a key, whether they were built before or after a field was declared, and no question loses a row by them.
 
 use std::fs;
+use std::ops::Range;
 
 use super::rows::{expected, read};
 use crate::log::Access;
@@ -45,10 +46,16 @@ fn trace(nth: u64) -> String {
 
 fn world(lookups: &[&str]) -> World {
     let mut world = World::new();
-    let source = world.writer().define_source(&definition(lookups)).unwrap();
+    world.writer().define_source(&definition(lookups)).unwrap();
+    push(&mut world, 0..RECORDS);
+    world
+}
+
+fn push(world: &mut World, numbers: Range<u64>) {
+    let source = world.snapshot().source("keyed").unwrap().id;
     let known = world.writer().catalog().source(source).unwrap();
     let mut encoder = PayloadEncoder::new(known.time, &known.fields).unwrap();
-    for nth in 0..RECORDS {
+    for nth in numbers {
         let text = trace(nth);
         let null_in = |every: u64, value| match nth % every {
             0 => FieldValue::Null,
@@ -70,7 +77,6 @@ fn world(lookups: &[&str]) -> World {
         }
     }
     world.sync();
-    world
 }
 
 pub fn build(world: &World) -> usize {
@@ -79,6 +85,13 @@ pub fn build(world: &World) -> usize {
     (0..)
         .find(|_| !lookups.build_next(&Poll::never()).unwrap())
         .unwrap()
+}
+
+/// Builds the look-up of the units at the end.
+fn build_rest(world: &World) -> bool {
+    let directory = world.snapshot().directory().clone();
+    let mut lookups = Lookups::of(directory, Access::new(None));
+    lookups.build_rest(&Poll::never()).unwrap()
 }
 
 /// A question for a key, which some record has if `nth` is less than `RECORDS`.
@@ -206,6 +219,32 @@ fn a_field_that_is_declared_later_has_look_ups_of_old_records() {
     assert!(build(&world) >= built);
     let with = check(&world.snapshot(), &records);
     assert!(with * 4 < without, "{with} and {without} chunks");
+}
+
+#[test]
+fn the_units_at_the_end_have_a_look_up_until_there_is_one_of_more_units() {
+    let mut world = world(&["id", "trace", "name", "mac"]);
+    build(&world);
+    let without = check(&world.snapshot(), &world.records());
+    assert!(build_rest(&world));
+    assert!(!build_rest(&world), "it is built once");
+    let with = check(&world.snapshot(), &world.records());
+    assert!(with < without, "{with} and {without} chunks");
+    let before = world.snapshot();
+    let records = world.records();
+    let mut last = RECORDS;
+    let mut replaced = 0;
+    while replaced < 2 {
+        push(&mut world, last..last + RECORDS / 16);
+        last += RECORDS / 16;
+        assert!(last < 4 * RECORDS, "{replaced}");
+        check(&world.snapshot(), &world.records());
+        replaced += build(&world).min(1);
+        check(&world.snapshot(), &world.records());
+        build_rest(&world);
+        check(&world.snapshot(), &world.records());
+    }
+    check(&before, &records);
 }
 
 #[test]
