@@ -243,6 +243,7 @@ impl ScanWorker {
             Some((of, reader)) if of == of_part => reader,
             _ => part.scan.reader(Ask {
                 keys: part.passing.keys.clone(),
+                tests: part.passing.tests.clone(),
                 ..Fill::ask(&part.fills)
             }),
         };

@@ -49,16 +49,14 @@ impl PassingRows {
         }
     }
 
-    /// Only the rows that pass the tests, and whose texts are NULL. DuckDB may evaluate other conditions before `IS NULL`, so the others may not be shown
-    /// without their texts.
+    /// Only the rows whose texts are NULL. DuckDB may evaluate other conditions before `IS NULL`, so the others may not be shown without their
+    /// texts.
     pub fn predicate(&self) -> Predicate {
         let null = |field: &usize| {
             let (field, is_null) = (*field, true);
-            Expr::Null { field, is_null }
+            Predicate::Fields(Arc::new(Expr::Null { field, is_null }))
         };
-        let nulls = self.null_texts.iter().map(null);
-        let tests = nulls.chain(self.tests.iter().cloned());
-        Predicate::and(tests.map(|test| Predicate::Fields(Arc::new(test))))
+        Predicate::and(self.null_texts.iter().map(null))
     }
 }
 

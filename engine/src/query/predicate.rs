@@ -149,6 +149,7 @@ impl<I: Subject> Predicate<I> {
                 side => joined.add(side),
             }
         }
+        joined.join_alternatives();
         let mut sides = joined.into_sides(RangeSet::union, RangeSet::union);
         if sides.iter().any(|side| matches!(side, Predicate::All)) {
             return Predicate::All;
@@ -364,6 +365,24 @@ impl<I: Subject> Joined<I> {
             }
             side => self.others.push(side),
         }
+    }
+
+    /// Makes one test of those of fields: a list of texts is then tested at once.
+    fn join_alternatives(&mut self) {
+        let is_fields = |side: &Predicate<I>| matches!(side, Predicate::Fields(_));
+        if self.others.iter().filter(|side| is_fields(side)).count() < 2 {
+            return;
+        }
+        let mut tests = Vec::new();
+        self.others.retain(|side| match side {
+            Predicate::Fields(expr) => {
+                tests.push(Expr::clone(expr));
+                false
+            }
+            _ => true,
+        });
+        self.others
+            .push(Predicate::Fields(Arc::new(Expr::Any(tests))));
     }
 
     fn into_sides(

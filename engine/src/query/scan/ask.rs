@@ -1,6 +1,6 @@
 //! The parts of a source's records that a reader asks for.
 
-use crate::schema::RangeSet;
+use crate::schema::{Expr, RangeSet};
 use crate::types::Key;
 
 /// The parts to read; the others may have any value or be missing.
@@ -16,6 +16,8 @@ pub struct Ask {
     pub addresses: bool,
     /// Rows may be omitted if one of these numeric fields has another key or is NULL.
     pub keys: Vec<(usize, RangeSet<Key>)>,
+    /// Rows may be omitted that do not pass all of these tests.
+    pub tests: Vec<Expr>,
 }
 
 impl Ask {

@@ -5,25 +5,32 @@
 use memchr::memmem::Finder;
 
 use super::batch::{Batch, FieldColumn};
+use super::text_tests::{Texts, Verdicts, WORDS_MOST};
 use crate::proven::at;
-use crate::schema::{Case, Expr, FieldType, RangeSet, compared};
+use crate::schema::{Case, Expr, Op, RangeSet, compared};
 use crate::types::Key;
 
 pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &mut [bool]) {
     match expr {
         Expr::Keys { field, keys } => keep_keys(batch, *field, keys, passing),
-        Expr::Bytes { field, op, bytes } => {
-            let layout = batch.layout();
-            let holds = |found: &[u8]| op.holds(compared(layout, *field, found).cmp(bytes));
-            keep_values(batch, *field, holds, passing);
-        }
+        Expr::Bytes { field, op, bytes } => match op {
+            Op::Eq => keep_found(batch, *field, Part::Whole(bytes), true, passing),
+            _ => {
+                let layout = batch.layout();
+                let holds = |found: &[u8]| op.holds(compared(layout, *field, found).cmp(bytes));
+                keep_values(batch, *field, holds, passing);
+            }
+        },
         Expr::Contains {
             field,
             part,
             case,
             is_in,
         } => match case {
-            Case::Sensitive => keep_containing(batch, *field, part, *is_in, passing),
+            Case::Sensitive => {
+                let part = Part::Within(part.as_bytes());
+                keep_found(batch, *field, part, *is_in, passing);
+            }
             Case::Insensitive => {
                 let layout = batch.layout();
                 let holds =
@@ -37,29 +44,53 @@ pub(in crate::query) fn keep_matching(batch: &Batch<'_>, expr: &Expr, passing: &
                 keep_matching(batch, test, passing);
             }
         }
-        Expr::Any(tests) => keep_any(passing, tests, |test, passing| {
-            keep_matching(batch, test, passing);
-        }),
+        Expr::Any(tests) => match Texts::of(tests) {
+            Some((field, texts)) => {
+                let layout = batch.layout();
+                let holds = |found: &[u8]| texts.contains(compared(layout, field, found));
+                keep_values(batch, field, holds, passing);
+            }
+            None => keep_any(passing, tests, |test, passing| {
+                keep_matching(batch, test, passing);
+            }),
+        },
     }
 }
 
-/// Drops the rows whose field is NULL, and those that do not contain a part, or those that do.
-fn keep_containing(batch: &Batch<'_>, field: usize, part: &str, is_in: bool, passing: &mut [bool]) {
-    let finder = Finder::new(part);
-    let slot = batch.layout().slot(field);
-    let is_shared = matches!(batch.field(field), Some(FieldColumn::Shared { .. }));
-    if is_shared || slot.is_none_or(|slot| matches!(slot.ty, FieldType::Char(_))) {
+/// Bytes that a value is, or contains.
+#[derive(Copy, Clone)]
+enum Part<'a> {
+    Whole(&'a [u8]),
+    Within(&'a [u8]),
+}
+
+/// Drops the rows whose field is NULL, and those that are not or do not contain some bytes, or those that do.
+fn keep_found(batch: &Batch<'_>, field: usize, part: Part<'_>, is_in: bool, passing: &mut [bool]) {
+    let (Part::Whole(bytes) | Part::Within(bytes)) = part;
+    let is_string = batch
+        .layout()
+        .slot(field)
+        .is_some_and(|slot| slot.ty.fixed_bytes().is_none());
+    let finder = Finder::new(bytes);
+    if !is_string || bytes.is_empty() || batch.shared(field).is_some() {
         let layout = batch.layout();
-        let holds = |found: &[u8]| finder.find(compared(layout, field, found)).is_some() == is_in;
+        let holds = |found: &[u8]| {
+            let found = compared(layout, field, found);
+            let is_found = match part {
+                Part::Whole(bytes) => found == bytes,
+                Part::Within(_) => finder.find(found).is_some(),
+            };
+            is_found == is_in
+        };
         return keep_values(batch, field, holds, passing);
     }
     // NULL has any place.
     keep_nulls(batch, field, false, passing);
     let mut room = Vec::new();
-    let (bytes, places) = batch.places(field, &mut room);
+    let (texts, places) = batch.places(field, &mut room);
     let ends = places.iter().map(|place| place.end as usize);
-    let bytes = at(bytes, ..ends.max().unwrap_or(0));
-    // Texts lie one behind the other, so one search passes over many: from one place on, the part stands first at another.
+    let texts = at(texts, ..ends.max().unwrap_or(0));
+    // Texts lie one behind the other, so one search passes over many: from one place on, the bytes stand first at another.
     let mut first = None;
     let rows = passing.iter_mut().zip(places);
     for (passes, place) in rows.filter(|(passes, _)| **passes) {
@@ -68,18 +99,22 @@ fn keep_containing(batch: &Batch<'_>, field: usize, part: &str, is_in: bool, pas
             Some((from, hit)) if from <= start && start <= hit => hit,
             // The newest rows may come first.
             Some((from, _)) if start < from => {
-                let found = finder.find(at(bytes, start..end));
+                let found = finder.find(at(texts, start..end));
                 found.map_or(usize::MAX, |found| start + found)
             }
             _ => {
-                let found = finder.find(at(bytes, start..));
+                let found = finder.find(at(texts, start..));
                 let hit = found.map_or(usize::MAX, |found| start + found);
                 first = Some((start, hit));
                 hit
             }
         };
-        let contains = hit.saturating_add(part.len()) <= end;
-        *passes = contains == is_in;
+        let is_found = match part {
+            // A value that begins with the bytes is found at its start.
+            Part::Whole(_) => hit == start && end - start == bytes.len(),
+            Part::Within(_) => hit.saturating_add(bytes.len()) <= end,
+        };
+        *passes = is_found == is_in;
     }
 }
 
@@ -90,10 +125,31 @@ fn keep_values(
     passes: impl Fn(&[u8]) -> bool,
     passing: &mut [bool],
 ) {
-    if let Some(FieldColumn::Shared { strings, codes }) = batch.field(field) {
+    if let Some((strings, codes)) = batch.shared(field) {
         let passes: Vec<bool> = strings.into_iter().map(passes).collect();
         for (row, code) in passing.iter_mut().zip(codes) {
             *row &= *at(&passes, *code as usize);
+        }
+        return keep_nulls(batch, field, false, passing);
+    }
+    let is_fixed = batch
+        .layout()
+        .slot(field)
+        .is_some_and(|slot| slot.ty.fixed_bytes().is_some());
+    if is_fixed
+        && let Some(FieldColumn::Words(words)) = batch.field(field)
+        && words.len() <= WORDS_MOST
+    {
+        let mut verdicts = Verdicts::of(batch.layout(), field);
+        let mut value = [0; WORDS_MOST];
+        let rows = passing.iter_mut().enumerate();
+        for (row, row_passes) in rows.filter(|(_, passes)| **passes) {
+            let of_row = words.iter().map(|words| *at(words, row));
+            value
+                .iter_mut()
+                .zip(of_row)
+                .for_each(|(to, word)| *to = word);
+            *row_passes = verdicts.of_value(value, &passes);
         }
         return keep_nulls(batch, field, false, passing);
     }

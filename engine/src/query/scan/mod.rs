@@ -6,7 +6,9 @@ pub mod batch;
 pub mod column_filter;
 pub mod given_records;
 pub mod records;
+mod row_tests;
 pub mod source_reader;
+mod text_tests;
 
 // A chunk in memory.
 pub mod chunk_cursor;

@@ -10,6 +10,7 @@ use super::batch::{Batch, BatchRows};
 use super::chunk_cursor::ChunkCursor;
 use super::column_filter::keep_keys;
 use super::records::{Records, keep, within};
+use super::row_tests::Tests;
 use crate::error::Result;
 use crate::format::{NumberRange, RangeTotals, Run, Take, Wanted, Zone};
 use crate::log::UnitWanted;
@@ -24,8 +25,8 @@ use crate::types::{Address, ChunkNo, Key, TimeRange};
 pub(crate) struct SourceReader {
     source: Arc<Source>,
     ask: Ask,
-    /// Omits rows that do not satisfy it, that arrived outside of a range, or that lie below an address.
-    test: Test,
+    /// Omits rows that do not satisfy them, that arrived outside of a range, or that lie below an address.
+    tests: Tests,
     arrived: TimeRange,
     after: Address,
     /// A batch begins with its last row.
@@ -80,11 +81,12 @@ impl SourceReader {
             true => (Test::and([Test::time(times), test]), TimeRange::ALL),
             false => (test, times),
         };
+        let tests = Tests::of(test, &ask.tests);
         SourceReader {
-            of: Prepared::of(source.layout_at(after), source, &ask, &test, arrived),
+            of: Prepared::of(source.layout_at(after), source, &ask, &tests, arrived),
             source: Arc::clone(source),
             ask,
-            test,
+            tests,
             arrived,
             after,
             newest_first: false,
@@ -227,6 +229,7 @@ impl SourceReader {
             let first = addresses.partition_point(|address| Address(*address) < self.after);
             range.start = range.start.max(first).min(range.end);
         }
+        self.tests.rest(rows.count());
         if !range.is_empty() {
             self.found = Found::Unit(range);
         }
@@ -239,7 +242,7 @@ impl SourceReader {
         cursor: &mut ChunkCursor,
         chunks: &Range<ChunkNo>,
     ) -> Result<Option<ChunkNo>> {
-        let asks_of_fields = !self.ask.keys.is_empty() || self.test.needs_fields();
+        let asks_of_fields = !self.ask.keys.is_empty() || self.tests.all.needs_fields();
         if !asks_of_fields {
             return Ok(None);
         }
@@ -250,7 +253,7 @@ impl SourceReader {
                 unit: None,
             };
             let mut keys = self.ask.keys.iter();
-            keys.all(|(field, keys)| zones.may_have(*field, keys)) && self.test.may_pass(zones)
+            keys.all(|(field, keys)| zones.may_have(*field, keys)) && self.tests.all.may_pass(zones)
         };
         cursor.pass_unit(chunks.clone(), self.of.pieces.template(), may)
     }
@@ -315,7 +318,7 @@ impl SourceReader {
             let rows = unit.found().map_or(BatchRows::Nowhere, BatchRows::Unit);
             let batch = of.batch(rows);
             let all = batch.count();
-            let selected = self.selection.of(&batch, &self.ask.keys, &self.test);
+            let selected = (self.selection).of(&batch, &self.ask.keys, &mut self.tests);
             selected.map_err(no_memory)?;
             if self.newest_first {
                 self.selection.rows.reverse();
@@ -358,7 +361,7 @@ impl SourceReader {
         let of = &self.of;
         // Filtering by keys alone does not pay off if nothing else is read of the rows.
         let has_more = !self.ask.keys.is_empty() && !of.deciding.covers(&of.asked);
-        let leaves_out = has_more || !matches!(self.test, Test::All);
+        let leaves_out = has_more || !matches!(self.tests.now(), Test::All);
         let (records, template) = (&mut self.records, of.pieces.template());
         let arrivals = !is_inside || of.asked.arrivals || of.deciding.arrivals;
         let undecoded = |error| cursor.undecoded(error);
@@ -382,7 +385,7 @@ impl SourceReader {
             None => {
                 (records.gather(template, &of.deciding, chunk)).map_err(undecoded)?;
                 let batch = of.batch(BatchRows::Chunk(records.rows(chunk)));
-                let selected = self.selection.of(&batch, &self.ask.keys, &self.test);
+                let selected = (self.selection).of(&batch, &self.ask.keys, &mut self.tests);
                 selected.map_err(no_memory)?;
                 let passing = self.selection.passing.as_slice();
                 records.keep(|row| *at(passing, row));
@@ -391,6 +394,7 @@ impl SourceReader {
         if records.count() == 0 {
             return Ok(());
         }
+        self.tests.rest(records.count());
         (records.gather(template, &of.asked, chunk)).map_err(undecoded)?;
         if self.ask.addresses {
             records.find_addresses(base).map_err(no_memory)?;
@@ -448,15 +452,16 @@ impl SourceReader {
 
     /// Reports whether payloads or own times decide about rows.
     fn leaves_out(&self) -> bool {
-        !self.ask.keys.is_empty() || !matches!(self.test, Test::All)
+        !self.ask.keys.is_empty() || !matches!(self.tests.now(), Test::All)
     }
 
-    /// Switches to the layout at an address.
+    /// Switches to the layout at an address, and to the tests that are worth their time.
     fn enter(&mut self, base: Address) {
         let layout = self.source.layout_at(base);
-        if !Arc::ptr_eq(&self.of.layout, layout) {
+        let other_tests = self.tests.turn();
+        if other_tests || !Arc::ptr_eq(&self.of.layout, layout) {
             let (source, ask) = (&self.source, &self.ask);
-            self.of = Prepared::of(layout, source, ask, &self.test, self.arrived);
+            self.of = Prepared::of(layout, source, ask, &self.tests, self.arrived);
         }
     }
 }
@@ -466,9 +471,10 @@ impl Prepared {
         layout: &Arc<Layout>,
         source: &Source,
         ask: &Ask,
-        test: &Test,
+        tests: &Tests,
         arrived: TimeRange,
     ) -> Prepared {
+        let test = tests.now();
         let pieces = Pieces::of(source.id, layout);
         let all_if = |is_all: bool, wanted: &Wanted| match is_all {
             true => Wanted::all(pieces.template()),
@@ -536,12 +542,12 @@ fn numbers_of(
 }
 
 impl Selection {
-    /// Selects the rows whose fields have the keys and that satisfy the test.
+    /// Selects the rows whose fields have the keys and that satisfy the tests.
     fn of(
         &mut self,
         batch: &Batch<'_>,
         keys: &[(usize, RangeSet<Key>)],
-        test: &Test,
+        tests: &mut Tests,
     ) -> Result<(), NoMemory> {
         let count = batch.count();
         self.passing.clear();
@@ -550,12 +556,13 @@ impl Selection {
         for (field, keys) in keys {
             keep_keys(batch, *field, keys, &mut self.passing);
         }
-        test.keep(batch, &mut self.passing);
+        tests.now().keep(batch, &mut self.passing);
         self.rows.clear();
         memory::reserve(&mut self.rows, count)?;
         self.rows.extend(0..count as u32);
         let passing = self.passing.as_slice();
         keep(&mut self.rows, |nth, _| *at(passing, nth));
+        tests.count(count, self.rows.len());
         Ok(())
     }
 }
