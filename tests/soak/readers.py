@@ -9,7 +9,7 @@ import time
 from load import Failed
 
 # Errors that a reader may get: retention removed what it reads, or no daemon runs.
-GONE = ("evicted", "its writer runs", "no daemon", "unknown source")
+GONE = ("evicted", "retention removed", "its writer runs", "no daemon", "unknown source")
 
 
 class Reader(threading.Thread):
