@@ -129,7 +129,7 @@ impl Snapshot {
     /// Asks the snapshot. If retention removes records that `ask` reads, the snapshot loses them, and is asked again, at most twice.
     ///
     /// # Errors
-    /// As `ask`; all records or its position are no longer retained.
+    /// As `ask`; retention has removed all records up to its position.
     pub fn ask_retained<T>(&mut self, mut ask: impl FnMut(&Snapshot) -> Result<T>) -> Result<T> {
         for _ in 1..ASKED_MOST {
             match ask(self) {
