@@ -261,11 +261,8 @@ pub struct LookupRow {
 }
 
 impl LookupTable {
-    /// The length of the start of the file, which says how long the table is.
-    pub const HEADER_BYTES: usize = HEADER_BYTES;
-
     /// The length of the table, by the start of the file.
-    pub fn bytes_of(header: &[u8]) -> Result<usize, FormatError> {
+    fn bytes_of(header: &[u8]) -> Result<usize, FormatError> {
         if header.len() < HEADER_BYTES {
             return Err(FormatError::Short {
                 what: WHAT,
@@ -280,20 +277,20 @@ impl LookupTable {
         Ok(HEADER_BYTES + count as usize * ENTRY_BYTES)
     }
 
-    /// Decodes the table of the look-up that begins at `first`.
+    /// Decodes the table of the look-up that begins at `first`, from the start of the file.
     pub fn decode(
         uuid: &[u8; 16],
         first: Address,
         bytes: &[u8],
     ) -> Result<LookupTable, FormatError> {
         let need = LookupTable::bytes_of(bytes)?;
-        if bytes.len() != need {
+        let Some(bytes) = bytes.get(..need) else {
             return Err(FormatError::Short {
                 what: WHAT,
                 have: bytes.len(),
                 need,
             });
-        }
+        };
         let (stored, computed) = (
             u32_at(bytes, 8),
             checksum_for(uuid, LOOKUP_LOG, first.0, at(bytes, 12..)),
@@ -435,8 +432,7 @@ mod tests {
     }
 
     fn open(bytes: &[u8]) -> LookupTable {
-        let table = LookupTable::bytes_of(bytes).unwrap();
-        LookupTable::decode(&UUID, FIRST, &bytes[..table]).unwrap()
+        LookupTable::decode(&UUID, FIRST, bytes).unwrap()
     }
 
     fn finds(bytes: &[u8], table: &LookupTable, field: usize, unit: usize, hash: u64) -> bool {
@@ -516,11 +512,7 @@ mod tests {
         for place in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[place] ^= 0x10;
-            let Ok(table_bytes) = LookupTable::bytes_of(&damaged) else {
-                continue;
-            };
-            let table = damaged.get(..table_bytes).unwrap_or(&damaged);
-            let Ok(table) = LookupTable::decode(&UUID, FIRST, table) else {
+            let Ok(table) = LookupTable::decode(&UUID, FIRST, &damaged) else {
                 continue;
             };
             let is_sound = |row: LookupRow| {
@@ -534,9 +526,8 @@ mod tests {
             });
             assert!(is_rest || !table.rows().all(is_sound), "byte {place}");
         }
-        let table = &bytes[..LookupTable::bytes_of(&bytes).unwrap()];
-        assert!(LookupTable::decode(&UUID, Address(0), table).is_err());
-        assert!(LookupTable::decode(&[8; 16], FIRST, table).is_err());
+        assert!(LookupTable::decode(&UUID, Address(0), &bytes).is_err());
+        assert!(LookupTable::decode(&[8; 16], FIRST, &bytes).is_err());
     }
 
     #[test]

@@ -13,14 +13,16 @@ use super::forest::cached_nodes::CachedNodes;
 use super::snapshot_logs::SnapshotLogs;
 use crate::error::{IoContext, Result};
 use crate::format::{
-    FormatError, LookedUp, LookupOf, LookupRow, LookupTable, UNIT_CHUNKS, hash_of_bytes,
-    hash_of_key, words_within,
+    FormatError, LookedUp, LookupOf, LookupRow, LookupTable, TIME_ENTRY_BYTES, UNIT_CHUNKS,
+    hash_of_bytes, hash_of_key, words_within,
 };
 use crate::log::storage::{OpenMode, OsStorage, Storage, StorageFile, is_not_found, read_at};
 use crate::memory;
 use crate::nodes::NodeId;
-use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, SourceId, lookup_of_name};
+use crate::types::{Address, ChunkNo, Key, LOOKUPS_NAME, LogKind, SourceId, lookup_of_name};
 
+/// Most tables are shorter: of twenty fields.
+const TABLE_BYTES_USUAL: usize = 512;
 /// A look-up whose table is longer is damaged.
 const TABLE_BYTES_MOST: usize = 1 << 25;
 
@@ -37,12 +39,99 @@ pub(crate) struct OpenLookup {
     rows: HashMap<LookupRow, Option<Vec<u8>>>,
 }
 
+/// The file of a look-up, not decoded yet.
+struct LookupFile {
+    file: Arc<dyn StorageFile>,
+    first: Address,
+    /// What was read of its start.
+    start: Vec<u8>,
+}
+
+impl LookupFile {
+    fn open(dir: &Path, first: Address) -> Result<LookupFile> {
+        let file = OsStorage::default().open(&path_of(dir, first), OpenMode::Read)?;
+        Ok(LookupFile {
+            file,
+            first,
+            start: Vec::new(),
+        })
+    }
+
+    /// Reads the start if it is cached, and fetches it otherwise. Returns whether it is cached.
+    fn fetch(&mut self) -> bool {
+        self.start.resize(TABLE_BYTES_USUAL, 0);
+        // `decode` reports an error.
+        let read = self.file.pread_cached(&mut self.start, 0).ok().flatten();
+        self.start.truncate(read.unwrap_or(0));
+        if read.is_none() {
+            self.file.will_read(0, TABLE_BYTES_USUAL as u64);
+        }
+        read.is_some()
+    }
+
+    fn decode(mut self, uuid: &[u8; 16]) -> Result<std::result::Result<OpenLookup, FormatError>> {
+        let mut length = self.start.len();
+        loop {
+            match LookupTable::decode(uuid, self.first, &self.start) {
+                Err(FormatError::Short { need, .. })
+                    if (length + 1..=TABLE_BYTES_MOST).contains(&need) =>
+                {
+                    length = need.max(TABLE_BYTES_USUAL);
+                }
+                table => {
+                    return Ok(table.map(|table| OpenLookup {
+                        file: self.file,
+                        table,
+                        rows: HashMap::new(),
+                    }));
+                }
+            }
+            if let Err(refused) = memory::resize(&mut self.start, length) {
+                return Ok(Err(refused.into()));
+            }
+            let read = read_at(&*self.file, &mut self.start, 0)?;
+            self.start.truncate(read);
+        }
+    }
+}
+
 impl OpenLookup {
     /// Opens the look-up of a [span](SnapshotLogs::span_of), or of its first units; `None` if there is none, or one of other records.
     pub fn open(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Option<OpenLookup> {
         let first = span.start.address(logs.chunk_bytes());
-        let opened = OpenLookup::open_any(logs.dir(), logs.uuid(), first);
-        let lookup = opened.ok()?.ok()?;
+        let file = LookupFile::open(logs.dir(), first).ok()?;
+        OpenLookup::decoded(file, logs, span)
+    }
+
+    /// Opens those of some spans, as [`OpenLookup::open`] does, and returns whether all were cached. If not, all are fetched at once.
+    pub fn open_all(
+        logs: &Arc<SnapshotLogs>,
+        spans: &[Range<ChunkNo>],
+    ) -> (Vec<Option<OpenLookup>>, bool) {
+        let mut are_cached = true;
+        let mut files = Vec::new();
+        for span in spans {
+            let first = span.start.address(logs.chunk_bytes());
+            let mut file = LookupFile::open(logs.dir(), first).ok();
+            if file.as_mut().is_some_and(|file| !file.fetch()) {
+                are_cached = false;
+                let last = ChunkNo(span.end.min(logs.summarised_chunks()).0.saturating_sub(1));
+                let entry = NodeId::summary(last).entry();
+                logs.will_read(LogKind::Times, entry, TIME_ENTRY_BYTES as u64);
+            }
+            files.push(file);
+        }
+        let opened = files.into_iter().zip(spans);
+        let opened = opened.map(|(file, span)| OpenLookup::decoded(file?, logs, span));
+        (opened.collect(), are_cached)
+    }
+
+    fn decoded(
+        file: LookupFile,
+        logs: &Arc<SnapshotLogs>,
+        span: &Range<ChunkNo>,
+    ) -> Option<OpenLookup> {
+        let lookup = file.decode(logs.uuid()).ok()?.ok()?;
         let end = span.start.0 + lookup.units() as u64 * UNIT_CHUNKS;
         let written = written(logs, &(span.start..ChunkNo(end.min(span.end.0))));
         (written.ok()? == Some(lookup.table.of())).then_some(lookup)
@@ -53,35 +142,17 @@ impl OpenLookup {
         self.table.of().units
     }
 
-    fn open_any(
-        dir: &Path,
-        uuid: &[u8; 16],
-        first: Address,
-    ) -> Result<std::result::Result<OpenLookup, FormatError>> {
-        let file = OsStorage::default().open(&path_of(dir, first), OpenMode::Read)?;
-        let mut bytes = vec![0; LookupTable::HEADER_BYTES];
-        let read = read_at(&*file, &mut bytes, 0)?;
-        bytes.truncate(read);
-        let table = LookupTable::bytes_of(&bytes).and_then(|length| {
-            let length = length.min(TABLE_BYTES_MOST);
-            Ok(memory::resize(&mut bytes, length)?)
-        });
-        if let Err(damage) = table {
-            return Ok(Err(damage));
-        }
-        let read = read_at(&*file, &mut bytes, 0)?;
-        bytes.truncate(read);
-        let table = LookupTable::decode(uuid, first, &bytes);
-        Ok(table.map(|table| OpenLookup {
-            file,
-            table,
-            rows: HashMap::new(),
-        }))
-    }
-
     #[cfg(target_os = "linux")]
     pub fn has(&self, source: SourceId, what: LookedUp) -> bool {
         self.table.field(source, what).is_some()
+    }
+
+    /// Fetches the row that answers for a hash.
+    fn announce(&self, source: SourceId, what: LookedUp, hash: u64) {
+        let of_field = self.table.field(source, what);
+        if let Some(row) = of_field.and_then(|field| self.table.row_of(field, hash)) {
+            self.file.will_read(row.offset, row.bytes as u64);
+        }
     }
 
     /// Whether a unit may hold a key or a word of a field, by its hash.
@@ -129,6 +200,8 @@ pub(crate) struct KeyedUnit<'a> {
     pub lookup: &'a RefCell<OpenLookup>,
     pub source: SourceId,
     pub unit: usize,
+    /// Only fetches what would be asked: a key is never found, so that those behind it are fetched too.
+    pub announces: bool,
 }
 
 impl KeyedUnit<'_> {
@@ -148,6 +221,10 @@ impl KeyedUnit<'_> {
 
     fn may_have(&self, what: LookedUp, hash: u64) -> bool {
         let mut lookup = self.lookup.borrow_mut();
+        if self.announces {
+            lookup.announce(self.source, what, hash);
+            return matches!(what, LookedUp::Words(_));
+        }
         lookup.may_have(self.source, what, hash, self.unit)
     }
 }
@@ -171,7 +248,8 @@ pub fn damaged_lookups(dir: &Path, uuid: &[u8; 16]) -> Result<Vec<(PathBuf, Stri
         let Some(first) = entry.file_name().to_str().and_then(lookup_of_name) else {
             continue;
         };
-        let what = match OpenLookup::open_any(dir, uuid, first) {
+        let opened = LookupFile::open(dir, first);
+        let what = match opened.and_then(|file| file.decode(uuid)) {
             // It was removed with its units.
             Err(error) if is_not_found(&error) => continue,
             Err(error) if error.is_corruption() => error.what(),

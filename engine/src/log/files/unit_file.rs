@@ -408,6 +408,9 @@ impl UnitFile {
         let in_unit = (in_segment % UNIT_CHUNKS) as usize;
         let part = wanted.part(in_unit, &unit);
         let start = self.place_of(nth)?.start;
+        if waits.get() {
+            self.will_read_ranges(start, &unit.missing(&part));
+        }
         let read = |offset, bytes: &mut [u8]| self.read_whole(nth, start, offset, bytes, &waits);
         unit.fill(&part, &mut held.spare, read, |refused| {
             refused.of(self.path())
@@ -460,12 +463,16 @@ impl UnitFile {
         };
         // The read of the unit reports an error.
         if let (Ok(ranges), Ok(place)) = (ranges, self.place_of(nth)) {
-            let joined =
-                ranges.chunk_by(|before, next| next.start <= before.end + FETCHED_GAP_BYTES);
-            for (first, last) in joined.filter_map(|ranges| ranges.first().zip(ranges.last())) {
-                let start = place.start + first.start as u64;
-                self.file.will_read(start, (last.end - first.start) as u64);
-            }
+            self.will_read_ranges(place.start, &ranges);
+        }
+    }
+
+    /// Prefetches parts of the unit that begins at `start`.
+    fn will_read_ranges(&self, start: u64, ranges: &[Range<usize>]) {
+        let joined = ranges.chunk_by(|before, next| next.start <= before.end + FETCHED_GAP_BYTES);
+        for (first, last) in joined.filter_map(|ranges| ranges.first().zip(ranges.last())) {
+            let from = start + first.start as u64;
+            self.file.will_read(from, (last.end - first.start) as u64);
         }
     }
 

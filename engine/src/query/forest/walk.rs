@@ -19,6 +19,11 @@ use crate::query::poll::Poll;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::types::{Address, ChunkNo, TimeRange};
 
+/// The level of the roll-ups above chunks. The visitor is asked about those below one node together.
+const ASKED_LEVEL: u8 = 1;
+/// So many of them that may be wanted are fetched before the first of them is opened, because a query may stop there; then all others.
+const FETCHED_FIRST: u32 = 8;
+
 /// A query's part in a walk: it answers from nodes and chooses the children to descend to.
 pub(crate) trait Visitor {
     /// The arrival times of interest. Nodes outside of them are not opened.
@@ -55,10 +60,28 @@ pub(crate) enum Order {
     NewestFirst,
 }
 
+impl Order {
+    /// Removes the next child.
+    fn take(self, children: &mut u64) -> u32 {
+        let child = match self {
+            Order::OldestFirst => children.trailing_zeros(),
+            Order::NewestFirst => 63 - children.leading_zeros(),
+        };
+        *children &= !(1 << child);
+        child
+    }
+}
+
 /// A visited node, and the children that remain.
 struct Frame {
     id: NodeId,
     children: u64,
+    /// Those that are visited before `children`, and were fetched.
+    near: u64,
+    /// Those that were asked about with `near` and are outside of what is wanted, as far as they are not passed yet.
+    outside: u64,
+    /// The number of children that come near together.
+    window: u32,
     /// Whether a visitor chose the children. If not, they are all the node can have, and any of them may be a gap.
     chosen: bool,
 }
@@ -135,7 +158,7 @@ impl Walk {
                 && let Some(chunk) = self.tail.next_back()
             {
                 self.visit_bare(chunk, visitor)
-            } else if let Some((id, chosen)) = self.next_child() {
+            } else if let Some((id, chosen)) = self.next_child(visitor, poll)? {
                 self.visit_child(id, chosen, visitor)?
             } else if let Some(id) = self.roots.pop() {
                 self.visit_root(id, visitor)?
@@ -153,19 +176,77 @@ impl Walk {
     }
 
     /// The next child, and whether a visitor chose it.
-    fn next_child(&mut self) -> Option<(NodeId, bool)> {
-        while let Some(frame) = self.stack.last_mut() {
-            if frame.children != 0 {
-                let child = match self.order {
-                    Order::OldestFirst => frame.children.trailing_zeros(),
-                    Order::NewestFirst => 63 - frame.children.leading_zeros(),
-                };
-                frame.children &= !(1 << child);
-                return frame.id.child(child).map(|id| (id, frame.chosen));
+    fn next_child(
+        &mut self,
+        visitor: &mut impl Visitor,
+        poll: &Poll<'_>,
+    ) -> Result<Option<(NodeId, bool)>> {
+        while let Some(mut frame) = self.stack.pop() {
+            let approached = match frame.near {
+                0 => self.approach(&mut frame, visitor, poll),
+                _ => Ok(()),
+            };
+            let found = match frame.near {
+                0 => None,
+                _ => Some(self.order.take(&mut frame.near)),
+            };
+            self.pass(&mut frame, found);
+            let child = found.and_then(|child| frame.id.child(child));
+            let chosen = frame.chosen;
+            if found.is_some() || approached.is_err() {
+                self.stack.push(frame);
+                approached?;
+                return Ok(child.map(|id| (id, chosen)));
             }
-            self.stack.pop();
         }
-        None
+        Ok(None)
+    }
+
+    /// Chooses the next children, and fetches their nodes if they have roll-ups. About the roll-ups of chunks the visitor is asked before, because it often
+    /// knows that nothing below them is wanted, and then they are not opened.
+    fn approach(
+        &mut self,
+        frame: &mut Frame,
+        visitor: &mut impl Visitor,
+        poll: &Poll<'_>,
+    ) -> Result<()> {
+        if frame.id.level == ASKED_LEVEL + 1 {
+            while frame.children != 0 && frame.near.count_ones() < frame.window {
+                poll.check()?;
+                let child = self.order.take(&mut frame.children);
+                let id = frame.id.child(child);
+                match id.is_some_and(|id| visitor.is_outside(id.chunks())) {
+                    true => frame.outside |= 1 << child,
+                    false => frame.near |= 1 << child,
+                }
+            }
+            frame.window = u64::BITS;
+        } else {
+            frame.near = std::mem::take(&mut frame.children);
+        }
+        if frame.id.level > 1 {
+            let is_near = |child: &u32| frame.near >> child & 1 == 1;
+            let ids = (0..u64::BITS).filter(is_near);
+            let ids = ids.filter_map(|child| frame.id.child(child));
+            self.reader.expect(ids, TimeRange::ALL);
+        }
+        Ok(())
+    }
+
+    /// Counts the children outside of what is wanted that come before a child, or all of them.
+    fn pass(&self, frame: &mut Frame, child: Option<u32>) {
+        let passed = match (child, self.order) {
+            (None, _) => u64::MAX,
+            (Some(child), Order::OldestFirst) => (1 << child) - 1,
+            (Some(child), Order::NewestFirst) => u64::MAX << child,
+        };
+        let count = (frame.outside & passed).count_ones();
+        if let Some(child) = frame.id.child(0).filter(|_| count > 0) {
+            let chunks = child.chunks();
+            let chunks = u64::from(count) * (chunks.end.0 - chunks.start.0);
+            self.logs.counters().chunks_outside_zones(chunks);
+            frame.outside &= !passed;
+        }
     }
 
     /// A chunk without a node to look at.
@@ -202,7 +283,7 @@ impl Walk {
             return Ok(None);
         }
         // Larger roots cost less to open than what else is known of their chunks, and often their times suffice.
-        if id.level <= 1 && self.skips(id, visitor) {
+        if id.level <= ASKED_LEVEL && self.skips(id, visitor) {
             return Ok(None);
         }
         let opened = self.reader.open_at(&entry);
@@ -215,7 +296,7 @@ impl Walk {
         chosen: bool,
         visitor: &mut impl Visitor,
     ) -> Result<Option<u64>> {
-        if self.skips(id, visitor) {
+        if id.level != ASKED_LEVEL && self.skips(id, visitor) {
             return Ok(None);
         }
         if id.level == 0 && chosen && !visitor.opens_summaries() {
@@ -265,16 +346,12 @@ impl Walk {
         if id.level == 0 {
             return Some(id.ordinal);
         }
-        if id.level > 1 {
-            let is_chosen = |child: &u32| children >> child & 1 == 1;
-            let ids = (0..64)
-                .filter(is_chosen)
-                .filter_map(|child| id.child(child));
-            self.reader.expect(ids, TimeRange::ALL);
-        }
         self.stack.push(Frame {
             id,
             children,
+            near: 0,
+            outside: 0,
+            window: FETCHED_FIRST,
             chosen,
         });
         None

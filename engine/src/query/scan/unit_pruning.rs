@@ -7,14 +7,19 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::format::{SourceZones, UNIT_CHUNKS, Zone};
-use crate::proven::at_mut;
+use crate::format::{LOOKUP_CHUNKS, SourceZones, UNIT_CHUNKS, Zone};
+use crate::proven::{at, at_mut};
 use crate::query::lookups::{KeyedUnit, OpenLookup};
 use crate::query::predicate::Test;
 use crate::query::snapshot_logs::SnapshotLogs;
 use crate::query::zone_test::Zones;
 use crate::schema::{Layout, Pieces, Source};
 use crate::types::ChunkNo;
+
+/// A walk asks about 64 roll-ups of 64 chunks before it descends to them. They stand in one segment of the usual size, or in several that are smaller.
+const SEGMENTS_KEPT: usize = 8;
+/// As many look-ups are fetched together, so that a disk is awaited once for all.
+const SPANS_TOGETHER: u64 = 16;
 
 /// Of the rows of a source that satisfy a test. Threads share it.
 pub(crate) struct UnitPruning {
@@ -23,8 +28,8 @@ pub(crate) struct UnitPruning {
     test: Test,
     /// The test reads a field that has look-ups.
     is_keyed: bool,
-    /// The segment that was asked about last.
-    latest: Mutex<Option<SegmentUnits>>,
+    /// The segments that were asked about last, the latest one last.
+    latest: Mutex<Vec<SegmentUnits>>,
 }
 
 /// What is known of the rows of one layout in the units of a segment.
@@ -34,7 +39,8 @@ struct SegmentUnits {
     pieces: Pieces,
     /// What stands at its end.
     zones: Option<SourceZones>,
-    lookup: Option<SpanLookup>,
+    /// Those of some consecutive spans.
+    lookups: Vec<SpanLookup>,
     /// Of each unit whether a row in it may be wanted; `None`: it was not asked yet.
     may_have: Vec<Option<bool>>,
 }
@@ -76,16 +82,17 @@ impl UnitPruning {
         let mut units = units.map(|unit| ChunkNo(unit * UNIT_CHUNKS));
         units.all(|first| {
             let layout = (self.source).layout_at(first.address(self.logs.chunk_bytes()));
-            let is_of = |known: &mut SegmentUnits| {
+            let is_of = |known: &SegmentUnits| {
                 known.chunks == segment && Arc::ptr_eq(&known.layout, layout)
             };
-            let known = latest.take_if(is_of);
-            let known = known.unwrap_or_else(|| self.ask(&segment, layout));
-            let known = latest.insert(known);
-            if self.is_keyed {
-                known.look_up(first, &self.logs);
-            }
-            !known.may_have(first, &self.logs, &self.test)
+            let nth = latest.iter().rposition(is_of).unwrap_or_else(|| {
+                if latest.len() == SEGMENTS_KEPT {
+                    latest.remove(0);
+                }
+                latest.push(self.ask(&segment, layout));
+                latest.len() - 1
+            });
+            !at_mut(&mut latest, nth).may_have(first, self)
         })
     }
 
@@ -99,7 +106,7 @@ impl UnitPruning {
             layout: Arc::clone(layout),
             pieces,
             zones: zones.unwrap_or(None),
-            lookup: None,
+            lookups: Vec::new(),
             may_have: vec![None; units as usize],
         }
     }
@@ -112,41 +119,98 @@ struct SpanLookup {
 }
 
 impl SegmentUnits {
-    /// Opens the look-up of the unit that begins with this chunk.
-    fn look_up(&mut self, first: ChunkNo, logs: &Arc<SnapshotLogs>) {
-        if !(self.lookup.as_ref()).is_some_and(|span| span.chunks.contains(&first)) {
-            let chunks = logs.span_of(first);
-            let lookup = OpenLookup::open(logs, &chunks).map(RefCell::new);
-            self.lookup = Some(SpanLookup { chunks, lookup });
+    /// Opens the look-up of the unit that begins with this chunk. If it is not cached, those of the units beside it in the segment are fetched, too.
+    fn open_lookups(&mut self, first: ChunkNo, wanted: &UnitPruning) {
+        let logs = &wanted.logs;
+        let asked = logs.span_of(first);
+        if self.open(vec![asked.clone()], wanted) {
+            return;
+        }
+        let window = SPANS_TOGETHER * LOOKUP_CHUNKS;
+        let before = (asked.start.0 - self.chunks.start.0) / window * window;
+        let mut spans = vec![logs.span_of(ChunkNo(self.chunks.start.0 + before))];
+        let end = self.chunks.end.min(logs.summarised_chunks()).max(asked.end);
+        while let Some(last) = spans.last()
+            && last.end < end
+            && (spans.len() as u64) < SPANS_TOGETHER
+        {
+            spans.push(logs.span_of(last.end));
+        }
+        self.open(spans, wanted);
+        for span in &self.lookups {
+            let first = span.chunks.start;
+            if let Some(zones) = &self.zones
+                && let Some(unit) = self.keyed_unit(first, true)
+            {
+                let may = |of_fields: &[Zone]| self.may_pass(of_fields, Some(unit), wanted);
+                // The answer of the first unit stands for all, and is asked for again.
+                let _announced = zones.may_have(self.nth(first), may);
+            }
         }
     }
 
-    /// Whether a row that satisfies a test may stand in the unit that begins with this chunk.
-    fn may_have(&mut self, first: ChunkNo, logs: &SnapshotLogs, test: &Test) -> bool {
-        let nth = ((first.0 - self.chunks.start.0) / UNIT_CHUNKS) as usize;
-        let known = at_mut(&mut self.may_have, nth);
-        let lookup = self.lookup.as_ref();
-        let unit = lookup.and_then(|span| {
-            Some(KeyedUnit {
-                lookup: span.lookup.as_ref()?,
-                source: self.pieces.template().source,
-                unit: ((first.0 - span.chunks.start.0) / UNIT_CHUNKS) as usize,
-            })
+    /// Opens the look-ups of some spans, and returns whether they were cached.
+    fn open(&mut self, spans: Vec<Range<ChunkNo>>, wanted: &UnitPruning) -> bool {
+        let (opened, are_cached) = OpenLookup::open_all(&wanted.logs, &spans);
+        let opened = spans.into_iter().zip(opened);
+        let opened = opened.map(|(chunks, lookup)| SpanLookup {
+            chunks,
+            lookup: lookup.map(RefCell::new),
         });
-        let may = |of_fields: &[Zone]| {
-            test.may_pass(Zones {
-                layout: &self.layout,
-                of_fields,
-                unit,
-            })
-        };
-        if known.is_none() {
-            *known = (self.zones.as_ref()).and_then(|zones| zones.may_have(nth, may));
+        self.lookups = opened.collect();
+        are_cached
+    }
+
+    fn nth(&self, first: ChunkNo) -> usize {
+        ((first.0 - self.chunks.start.0) / UNIT_CHUNKS) as usize
+    }
+
+    fn span_of(&self, first: ChunkNo) -> Option<&SpanLookup> {
+        let mut spans = self.lookups.iter();
+        spans.find(|span| span.chunks.contains(&first))
+    }
+
+    fn keyed_unit(&self, first: ChunkNo, announces: bool) -> Option<KeyedUnit<'_>> {
+        let span = self.span_of(first)?;
+        Some(KeyedUnit {
+            lookup: span.lookup.as_ref()?,
+            source: self.pieces.template().source,
+            unit: ((first.0 - span.chunks.start.0) / UNIT_CHUNKS) as usize,
+            announces,
+        })
+    }
+
+    fn may_pass(
+        &self,
+        of_fields: &[Zone],
+        unit: Option<KeyedUnit<'_>>,
+        wanted: &UnitPruning,
+    ) -> bool {
+        wanted.test.may_pass(Zones {
+            layout: &self.layout,
+            of_fields,
+            unit,
+        })
+    }
+
+    /// Whether a row that is wanted may stand in the unit that begins with this chunk.
+    fn may_have(&mut self, first: ChunkNo, wanted: &UnitPruning) -> bool {
+        let nth = self.nth(first);
+        if let Some(known) = *at(&self.may_have, nth) {
+            return known;
         }
+        if wanted.is_keyed && self.span_of(first).is_none() {
+            self.open_lookups(first, wanted);
+        }
+        let unit = self.keyed_unit(first, false);
+        let may = |of_fields: &[Zone]| self.may_pass(of_fields, unit, wanted);
+        let mut known = (self.zones.as_ref()).and_then(|zones| zones.may_have(nth, may));
         if known.is_none() {
             // A unit that is not written yet is asked again.
-            *known = (logs.may_have(first, self.pieces.template(), may)).unwrap_or(Some(true));
+            known =
+                (wanted.logs.may_have(first, self.pieces.template(), may)).unwrap_or(Some(true));
         }
+        *at_mut(&mut self.may_have, nth) = known;
         known.unwrap_or(true)
     }
 }

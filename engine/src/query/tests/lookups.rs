@@ -142,6 +142,13 @@ fn check(snapshot: &Snapshot, records: &[Record]) -> u64 {
 #[test]
 fn few_units_are_read_for_a_key_and_no_row_is_lost() {
     let mut world = world(&["id", "trace", "name", "mac"]);
+    // Tables with so many fields are longer than most.
+    let mut wide = SourceDef::new("wide");
+    wide.fields.extend((0..30).map(|nth| FieldDef {
+        lookup: true,
+        ..FieldDef::new(format!("f{nth}"), FieldType::U8)
+    }));
+    world.writer().define_source(&wide).unwrap();
     let records = world.records();
     let segments = world.finished().len();
     assert!(segments > 3, "{segments}");
