@@ -60,13 +60,18 @@ impl LookupFile {
     /// Reads the start if it is cached, and fetches it otherwise. Returns whether it is cached.
     fn fetch(&mut self) -> bool {
         self.start.resize(TABLE_BYTES_USUAL, 0);
-        // `decode` reports an error.
-        let read = self.file.pread_cached(&mut self.start, 0).ok().flatten();
-        self.start.truncate(read.unwrap_or(0));
-        if read.is_none() {
-            self.file.will_read(0, TABLE_BYTES_USUAL as u64);
+        match self.file.pread_cached(&mut self.start, 0) {
+            Ok(Some(read)) => {
+                self.start.truncate(read);
+                true
+            }
+            // `decode` reads it, and reports an error.
+            Ok(None) | Err(_) => {
+                self.start.clear();
+                self.file.will_read(0, TABLE_BYTES_USUAL as u64);
+                false
+            }
         }
-        read.is_some()
     }
 
     fn decode(mut self, uuid: &[u8; 16]) -> Result<std::result::Result<OpenLookup, FormatError>> {

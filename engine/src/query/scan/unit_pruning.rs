@@ -28,7 +28,7 @@ pub(crate) struct UnitPruning {
     test: Test,
     /// The test reads a field that has look-ups.
     is_keyed: bool,
-    /// The segments that were asked about last, the latest one last.
+    /// Some segments that were asked about, in the order of their first questions.
     latest: Mutex<Vec<SegmentUnits>>,
 }
 
