@@ -124,7 +124,7 @@ CREATE OR REPLACE MACRO host_authorize(session, question) AS (
         WHEN starts_with(question::VARCHAR, 'INSERT INTO ') THEN NULL
         WHEN refusal IS NULL THEN question::VARCHAR
         ELSE 'SELECT error(''' || replace('cannot answer the question: ' || refusal
-            || '; ask one SELECT over host_scan and its kin, see ''Many hosts'' in sql/README.md', '''', '''''') || ''')'
+            || '; ask one SELECT over host_scan and its kin, see sql/docs/hosts.md', '''', '''''') || ''')'
     END
     FROM (
         SELECT CASE WHEN length(question::VARCHAR) > 1_000_000 THEN 'it is longer than a million characters'

@@ -7,7 +7,7 @@
 --
 -- The variable LOOM_SERVED of the environment names the same directory without links: the extension reads no other.
 --
--- The database is the one that sql/host.sql wrote, opened for reading only. sql/README.md, Many hosts, describes the questions;
+-- The database is the one that sql/host.sql wrote, opened for reading only. sql/docs/hosts.md describes the questions;
 -- ingestd/docs/security.md lists the rights of a token.
 
 .bail on

@@ -101,7 +101,7 @@ def test_a_lake_takes_each_file_once_also_those_that_come_later(
 ) -> None:
     db = duckdb.connect()
     db.execute(load_statement("ducklake"))
-    page = (ROOT / "sql/README.md").read_text()
+    page = (ROOT / "sql/docs/archive.md").read_text()
     (text,) = [block.split("```")[0] for block in page.split("```duckdb\n") if "LOAD ducklake" in block.split("```")[0]]
     text = (
         text.replace("LOAD ducklake;\n", "")

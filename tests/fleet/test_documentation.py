@@ -1,4 +1,4 @@
-"""The statements of *Many hosts* in `sql/README.md` run as they are written, except for the ports."""
+"""The statements of `sql/docs/hosts.md` run as they are written, except for the ports."""
 
 import contextlib
 import os
@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from conftest import DUCKDB, ROOT, TOKEN, Host, client, extension_folders
 
-PAGE = (ROOT / "sql/README.md").read_text()
-SECTION = PAGE[PAGE.index("## Many hosts\n") : PAGE.index("## Connectors\n")]
+PAGE = (ROOT / "sql/docs/hosts.md").read_text()
 
 
 def here(text: str, pair: dict[str, Host]) -> str:
@@ -25,7 +24,7 @@ def here(text: str, pair: dict[str, Host]) -> str:
 
 
 def test_the_statements_of_the_page_run(pair: dict[str, Host]) -> None:
-    statements = here("\n".join(re.findall(r"```duckdb\n(.*?)```", SECTION, re.DOTALL)), pair)
+    statements = here("\n".join(re.findall(r"```duckdb\n(.*?)```", PAGE, re.DOTALL)), pair)
     statements = statements.replace(".read sql/fleet.sql\n", (ROOT / "sql/fleet.sql").read_text())
     db = client()
     assert "fleet_near" in statements
@@ -36,7 +35,7 @@ def test_the_statements_of_the_page_run(pair: dict[str, Host]) -> None:
 
 
 def test_the_python_of_the_page_runs(pair: dict[str, Host]) -> None:
-    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0]
+    text = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     assert "Fleet(" in text
     names: dict[str, object] = {}
     exec(here(text, pair), names)  # noqa: S102
@@ -44,7 +43,7 @@ def test_the_python_of_the_page_runs(pair: dict[str, Host]) -> None:
 
 
 def test_the_spark_of_the_page_runs(pair: dict[str, Host], spark: SparkSession, tmp_path: Path) -> None:
-    text = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+    text = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
     (tmp_path / "token").write_text(TOKEN + "\n")
     names: dict[str, object] = {"spark": spark}
     exec(here(text, pair).replace('"token_file": "token"', f'"token_file": "{tmp_path}/token"'), names)  # noqa: S102
@@ -56,7 +55,7 @@ def test_the_page_names_every_macro() -> None:
         macros = re.findall(r"MACRO (\w+)\([^;]*?\) AS TABLE", (ROOT / "sql" / script).read_text())
         assert len(macros) > 4
         for name in macros:
-            assert f"`{name}" in SECTION, name
+            assert f"`{name}" in PAGE, name
 
 
 def three_free_ports() -> int:

@@ -62,7 +62,7 @@ def test_a_name_that_a_question_defines_means_nothing_outside_of_its_scope(victi
 
 
 def test_a_refusal_names_what_was_refused_and_what_to_ask(victim: tuple[Host, dict[str, str]]) -> None:
-    with pytest.raises(duckdb.Error, match=r"it calls read_text; ask one SELECT over host_scan and its kin.*sql/README\.md"):
+    with pytest.raises(duckdb.Error, match=r"it calls read_text; ask one SELECT over host_scan and its kin.*sql/docs/hosts\.md"):
         victim[0].ask("FROM read_text('/etc/passwd')")
 
 

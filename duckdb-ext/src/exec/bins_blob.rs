@@ -1,4 +1,4 @@
-//! The bytes of bins: the BLOB that `loom_bins` returns, which users keep in tables (sql/README.md, *Bins*).
+//! The bytes of bins: the BLOB that `loom_bins` returns, which users keep in tables (sql/docs/records.md).
 //!
 //! | offset | type | content |
 //! |---|---|---|

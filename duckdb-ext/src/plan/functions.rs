@@ -48,7 +48,7 @@ mod tests {
     fn page() -> String {
         let mut page = "# Functions\n\n\
             Every function with its parameters and columns, as `duckdb_functions()` of DuckDB 2 describes them. [Loom in SQL](README.md) \
-            explains them by examples, and has the macros.\n\n\
+            lists the pages that explain them by examples.\n\n\
             This page is printed from the code: `LOOM_BLESS=1 cargo test --release --locked --workspace --lib functions::tests` writes it again.\n"
             .to_owned();
         let mut line = |text: &str| writeln!(page, "{text}").expect("a text takes more");

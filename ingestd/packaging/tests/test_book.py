@@ -55,6 +55,6 @@ def test_the_search_finds_a_function_and_its_page() -> None:
         page = browser.new_page()
         page.set_default_timeout(60_000)
         page.goto(f"{(SITE / 'index.html').as_uri()}?search=loom_top")
-        page.get_by_role("link", name="Loom in SQL » loom_top").click()
-        page.wait_for_url("**/sql/README.html*#loom_top*")
+        page.get_by_role("link", name="Query records » loom_top").click()
+        page.wait_for_url("**/sql/docs/records.html*#loom_top*")
         browser.close()

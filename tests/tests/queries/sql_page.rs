@@ -1,10 +1,11 @@
-//! Every example of `sql/README.md` runs, in order, in both DuckDB versions, and gives the answer below it. A block that begins with `--
-//! DuckDB 2.0` or `-- before DuckDB 2.0` runs in that version only.
+//! Every example of `sql/README.md` and of the pages in `sql/docs` runs, in both DuckDB versions, and gives the answer below it. A page needs only
+//! the example data of the first. A block that begins with `-- DuckDB 2.0` or `-- before DuckDB 2.0` runs in that version only.
 //!
-//! With `LOOM_BLESS` set, the answers of 2.0 (of 1.5 for examples that run only there) are written into the page instead.
+//! With `LOOM_BLESS` set, the answers of 2.0 (of 1.5 for examples that run only there) are written into the pages instead.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -13,53 +14,130 @@ use loom_tests::machine;
 use loom_tests::page::{Example, examples, markdown};
 use loom_tests::script::statements;
 
+/// The directory and the files that the section *Example data* writes.
+const DATA: [&str; 4] = [
+    "shop.loom",
+    "request.parquet",
+    "syscall.parquet",
+    "packet.parquet",
+];
+
 #[test]
-fn the_examples_of_the_page_run() -> Result<()> {
-    let file = machine::root().join("sql/README.md");
-    let page = std::fs::read_to_string(&file)?;
-    let bless = std::env::var_os("LOOM_BLESS").is_some();
-    let found = examples(&page);
-    ensure!(found.len() > 20, "the page has lost its examples");
-    let mut wrong = Vec::new();
-    let mut answers = BTreeMap::new();
+fn the_examples_of_the_pages_run() -> Result<()> {
+    let mut pages = pages()?
+        .into_iter()
+        .map(Page::read)
+        .collect::<Result<Vec<_>>>()?;
+    let count: usize = pages.iter().map(|page| page.examples.len()).sum();
+    ensure!(count > 80, "the pages have lost their examples");
     for version in Version::ALL {
+        let (first, others) = pages.split_first_mut().context("no page")?;
+        // Each version makes the data itself, so that it does not see the other's files.
         let place = tempfile::tempdir()?;
-        // The data's folder is made for each version, so that one version does not see the other's files.
         let mut session =
             Session::open_in(version, place.path(), Database::Memory)?.with_macros()?;
-        for example in found.iter().filter(|example| is_for(example, version)) {
+        first.run(place.path(), &mut session)?;
+        functions_have_the_columns_of_their_page(&mut session)?;
+        for page in others {
+            let own = tempfile::tempdir()?;
+            for name in DATA {
+                copy(&place.path().join(name), own.path())?;
+            }
+            let mut session =
+                Session::open_in(version, own.path(), Database::Memory)?.with_macros()?;
+            session.query("SET TimeZone = 'UTC'")?;
+            page.run(own.path(), &mut session)?;
+        }
+    }
+    if std::env::var_os("LOOM_BLESS").is_some() {
+        return pages.iter().try_for_each(Page::bless);
+    }
+    let wrong: Vec<String> = pages.into_iter().flat_map(|page| page.wrong).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    Ok(())
+}
+
+/// The pages, the one with the example data first.
+fn pages() -> Result<Vec<PathBuf>> {
+    let sql = machine::root().join("sql");
+    let mut found = vec![sql.join("README.md")];
+    for entry in std::fs::read_dir(sql.join("docs"))? {
+        found.push(entry?.path());
+    }
+    found.sort();
+    found.sort_by_key(|path| path.parent().map(Path::to_owned));
+    Ok(found)
+}
+
+fn copy(from: &Path, into: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("-r").args([from, into]).status()?;
+    ensure!(copied.success(), "cannot copy {from:?}");
+    Ok(())
+}
+
+struct Page {
+    file: PathBuf,
+    text: String,
+    examples: Vec<Example>,
+    /// The first version's answer for each table, by the table's first line.
+    answers: BTreeMap<usize, (Range<usize>, Vec<String>)>,
+    /// Answers that differ from the page.
+    wrong: Vec<String>,
+}
+
+impl Page {
+    fn read(file: PathBuf) -> Result<Page> {
+        let text = std::fs::read_to_string(&file)?;
+        Ok(Page {
+            examples: examples(&text),
+            text,
+            file,
+            answers: BTreeMap::new(),
+            wrong: Vec::new(),
+        })
+    }
+
+    /// Runs the examples in order in a folder that has the example data, or makes them.
+    fn run(&mut self, folder: &Path, session: &mut Session) -> Result<()> {
+        let version = session.version();
+        for example in &self.examples {
+            if !is_for(example, version) {
+                continue;
+            }
+            let place = format!(
+                "{}:{} in {}",
+                self.file.display(),
+                example.line,
+                version.name()
+            );
             let outcome = match example.language.as_str() {
-                "sh" => shell(place.path(), &example.text).map(|()| Vec::new()),
-                "sql" => ask(&mut session, example),
+                "sh" => shell(folder, &example.text).map(|()| Vec::new()),
+                "sql" => ask(session, example),
                 _ => continue,
             };
-            let answer = outcome
-                .with_context(|| format!("sql/README.md:{} in {}", example.line, version.name()))?;
+            let answer = outcome.with_context(|| place.clone())?;
             let Some(range) = example.table.clone() else {
                 continue;
             };
-            let expected: Vec<&str> = page.lines().skip(range.start).take(range.len()).collect();
-            if answer != expected {
-                wrong.push(format!(
-                    "sql/README.md:{} in {} answers\n{}",
-                    example.line,
-                    version.name(),
-                    answer.join("\n")
-                ));
+            let lines = self.text.lines().skip(range.start).take(range.len());
+            if !lines.eq(answer.iter().map(String::as_str)) {
+                self.wrong
+                    .push(format!("{place} answers\n{}", answer.join("\n")));
             }
-            answers.entry(range.start).or_insert((range, answer));
+            self.answers.entry(range.start).or_insert((range, answer));
         }
-        functions_have_the_columns_of_their_page(&mut session)?;
+        Ok(())
     }
-    if bless {
-        let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
-        for (range, answer) in answers.into_values().rev() {
-            lines.splice(range, answer);
+
+    /// Writes the answers into the page.
+    fn bless(&self) -> Result<()> {
+        let mut lines: Vec<String> = self.text.lines().map(str::to_owned).collect();
+        for (range, answer) in self.answers.values().rev() {
+            lines.splice(range.clone(), answer.iter().cloned());
         }
-        std::fs::write(&file, lines.join("\n") + "\n")?;
+        std::fs::write(&self.file, lines.join("\n") + "\n")?;
+        Ok(())
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    Ok(())
 }
 
 /// Compares each function's columns in `sql/functions.md` with those of a call on the example data.
@@ -180,21 +258,24 @@ fn shell(folder: &Path, text: &str) -> Result<()> {
 }
 
 #[test]
-fn the_page_names_every_function_and_parameter() -> Result<()> {
-    let page = std::fs::read_to_string(machine::root().join("sql/README.md"))?;
+fn the_pages_name_every_function_and_parameter() -> Result<()> {
+    let mut text = String::new();
+    for page in pages()? {
+        text += &std::fs::read_to_string(page)?;
+    }
     let mut session = Session::open(Version::V2)?;
     let known = session.cells(
         "SELECT DISTINCT function_name, unnest(parameters) FROM duckdb_functions() WHERE function_name LIKE 'loom!_%' ESCAPE '!'
          UNION SELECT name, name FROM duckdb_settings() WHERE name LIKE 'loom!_%' ESCAPE '!'",
     )?;
     ensure!(known.len() > 50, "DuckDB lists too few functions");
-    let words: Vec<&str> = page
+    let words: Vec<&str> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .collect();
     let missing: Vec<String> = known
         .into_iter()
         .filter(|name| !words.contains(&name.as_str()))
         .collect();
-    assert!(missing.is_empty(), "sql/README.md lacks {missing:?}");
+    assert!(missing.is_empty(), "no page of sql/ names {missing:?}");
     Ok(())
 }
