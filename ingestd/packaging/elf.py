@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-# What `make build ARCH=…` links for.
+# `make build ARCH=…` links for this version.
 GLIBC = (2, 28)
 # The machine's number in the head of a file, and the names that the kernel and Debian have for it.
 MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}

@@ -77,7 +77,7 @@ class Sender(Load):
         return self.seq
 
     def begin(self):
-        # What was answered, and what has no answer: first numbers of spans and logs, and numbers of requests of metrics.
+        # Requests with and without an answer: first numbers of spans and logs, and numbers of requests of metrics.
         self.answered = {"spans": set(), "logs": set(), "metrics": set()}
         self.unsure = {"spans": set(), "logs": set(), "metrics": set()}
         self.unsure_metrics = 0

@@ -22,13 +22,13 @@ MAX_BYTES = 640 << 20
 PIN_MAX_BYTES = 128 << 20
 # The daemon's memory without staging: 64 MiB are its cache of what it reads for rules and pins, and 64 MiB the requests of OTLP at most.
 MEMORY_MAX = 288 << 20
-# What the file system may have lost besides the files: to readers, which keep files open, and without readers to one file that is being
-# removed.
+# The space that the file system may lose besides the files: to readers, which keep files open, and without readers to one file that is
+# being removed.
 HELD_MAX = 512 << 20
 DISK_MARGIN = 20 << 20
 # The status counts what segments have; two are reserved for raw units.
 RESERVED_MAX = 36 << 20
-# What the daemon may share besides its staging and its rings.
+# The memory that the daemon may share besides its staging and its rings.
 SHARED_MARGIN = 1 << 20
 CONFIG = f"""
 [log]
@@ -42,7 +42,7 @@ pin_max_bytes = "{PIN_MAX_BYTES}B"
 [metrics]
 interval = "1s"
 """
-# What the readers compare: sources, fields and indexes.
+# Sources, fields and indexes that the readers compare.
 COMPARED = [("waits", "seq", "seq"), ("spans", "duration_ns", "duration"), ("ring_waits", "seq", "seq")]
 
 

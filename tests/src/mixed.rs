@@ -139,7 +139,7 @@ pub fn rows_sql(rows: u64, seed: u64) -> String {
     )
 }
 
-/// The columns that `load` is told to index.
+/// The columns that `load` indexes.
 pub fn indexes() -> impl Iterator<Item = &'static str> {
     COLUMNS
         .iter()

@@ -24,7 +24,7 @@ RIGHT = {
     "zone": "utc",
 }
 TIME = "is not a time such as 2026-03-01T10:00:00Z"
-# What the page shows of each part of the right address.
+# The page shows these for each part of the right address.
 SHOWN = {
     "source": ("#rate h2, #heat h2", re.compile("request")),
     "window": ("#live", re.compile("Go live")),

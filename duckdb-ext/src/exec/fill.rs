@@ -1,4 +1,4 @@
-//! What a column of `loom_scan` and its kin shows.
+//! The content of each column of `loom_scan` and its kin.
 
 use loom_engine::query::Ask;
 use loom_engine::schema::Source;
@@ -67,7 +67,7 @@ impl Fill {
         !matches!(self, Fill::Source | Fill::Dir(_) | Fill::Unknown)
     }
 
-    /// What some columns read of rows.
+    /// The parts of rows that these columns need.
     pub fn ask(fills: &[Fill]) -> Ask {
         let mut ask = Ask::default();
         for fill in fills {

@@ -9,7 +9,7 @@ use loom_engine::schema::{Case, Expr, Op, RangeSet, Source};
 use super::clause::Clause;
 use super::prune::{Known, Meaning, Reader, gather};
 
-/// What is known of the rows that pass.
+/// The conditions that every passing row fulfils.
 #[derive(Debug, Default)]
 pub struct PassingRows {
     /// The keys that fields can have; none of these fields is NULL.

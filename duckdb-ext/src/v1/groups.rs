@@ -8,7 +8,7 @@
 //! aggregate of a row. So if it asked once and a family has several states, these are not the aggregates of a row, and the family has an *owner*.
 //!
 //! Behind a window's one place lies what was there before, maybe the states of an earlier window, which lay where this one's lie. So the arrays of an
-//! owner are cleared after use: an owner writes them anew before each update, and does not read them after the states are destroyed. Allocators align
+//! owner are cleared after use: an owner writes them again before each update, and does not read them after the states are destroyed. Allocators align
 //! an array to 16 bytes, but a single place to 8. So a place that is not aligned to 16 is alone, and behind one that is, the next lies in the same page.
 //!
 //! A table would be misread only if DuckDB moved it to a thread that has planned a query and made no state since, and the first row there had the
@@ -72,7 +72,7 @@ impl Family {
     }
 }
 
-/// What the next state of this thread belongs to.
+/// The owner of the next state that this thread makes.
 enum Making {
     Rows,
     /// The size was asked for so many times.
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What the states counted; destroys them.
+    /// Returns the counts of the states, and destroys them.
     fn counts(states: &[*mut State]) -> Vec<u64> {
         let count = |state: &*mut State| {
             // SAFETY: each state was made once, and is given once.
@@ -300,7 +300,7 @@ mod tests {
         let mut own = memory(1);
         for _ in 0..3 {
             let state = make(&mut own)[0];
-            // What lies behind the only place: states of others, and nothing.
+            // Behind the only place lie states of others, and nothing.
             update([vec![state], others.clone(), vec![null_mut()]].concat());
             update(vec![state, others[1]]);
             assert_eq!(counts(&[state]), [7]);
@@ -338,7 +338,7 @@ mod tests {
             let states = make(&mut own);
             for (place, &state) in states.iter().enumerate() {
                 for rows in [1, 2, 1] {
-                    // What an earlier window left is behind it, at a place that is aligned or not.
+                    // Behind it lie the states of an earlier window, at a place that is aligned or not.
                     places[place] = state;
                     count_in(&mut places[place..4.min(place + rows)]);
                 }

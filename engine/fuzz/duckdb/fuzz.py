@@ -19,9 +19,9 @@ import duckdb
 
 ADDRESS_SPACE_BYTES = 4 << 30
 
-# What a damaged file or a statement that no longer fits it is answered with.
+# The errors for a damaged file, or for a statement that no longer fits it.
 ORDINARY = (duckdb.IOException, duckdb.BinderException, duckdb.InvalidInputException)
-# In messages of an ordinary kind that tell of what must not be.
+# Words in messages of these kinds that report a defect.
 BROKEN = ("an assertion of the extension failed", "INTERNAL", "database has been invalidated")
 
 # Each table function, with each kind of pruning; `{dir}` is the directory.
@@ -63,7 +63,7 @@ QUESTIONS = (
     "FROM loom_estimate('{dir}', 'metric', index := 'size', bucket := INTERVAL 1 SECOND)",
 )
 
-# What is asked of the sound directory after each damaged one, and once in a while.
+# Questions to the sound directory, after each damaged one and once in a while.
 SHORT = "SELECT count, sum::VARCHAR, p50 FROM loom_aggregate('{dir}', 'metric', 'size', quantiles := [0.5])"
 LONG = "SELECT count(*), sum(size), max(level), count(DISTINCT addr) FROM (FROM loom_scan('{dir}', 'metric') UNION ALL BY NAME FROM loom_scan('{dir}', 'event'))"
 LONG_EVERY = 16

@@ -73,7 +73,7 @@ fn bits_of(hash: u64) -> [u32; 8] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
 
-/// What a look-up holds of the field with this number.
+/// The keys of a field that a look-up holds; the field by its number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LookedUp {
     /// Its values.

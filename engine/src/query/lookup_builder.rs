@@ -1,6 +1,6 @@
-//! Builds the look-ups that a directory lacks (see [`super::lookups`]).
+//! Builds the missing look-ups of a directory (see [`super::lookups`]).
 //!
-//! Whoever writes the directory does so after the units are written, so a field that is declared later gets look-ups of old records too.
+//! The writer of the directory does so after it has written the units, so a field that is declared later gets look-ups of old records too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -51,7 +51,7 @@ fn declared(catalog: &Catalog) -> Vec<(SourceId, LookedUp)> {
     fields.collect()
 }
 
-/// Builds the look-ups that a directory lacks, and removes those of units that are gone.
+/// Builds the missing look-ups of a directory, and removes those of units that no longer exist.
 pub struct Lookups {
     directory: Arc<Directory>,
     access: Access,
@@ -236,7 +236,7 @@ impl Lookups {
                 there.insert(first);
             }
         }
-        // What was removed by hand is built again.
+        // Look-ups that were removed by hand are built again.
         self.done.retain(|first| there.contains(first));
         self.without = self.without.split_off(&begin);
         self.tries = self.tries.split_off(&begin);

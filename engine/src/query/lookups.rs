@@ -43,7 +43,7 @@ pub(crate) struct OpenLookup {
 struct LookupFile {
     file: Arc<dyn StorageFile>,
     first: Address,
-    /// What was read of its start.
+    /// The bytes of its start that were read.
     start: Vec<u8>,
 }
 
@@ -184,7 +184,7 @@ fn read(file: &dyn StorageFile, table: &LookupTable, row: LookupRow) -> Option<V
     Some(bytes)
 }
 
-/// What identifies the units of a span; `None` if not all are written, or the last chunk has no records.
+/// Returns the identity of the units of a span; `None` if not all are written, or the last chunk has no records.
 pub(super) fn written(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Result<Option<LookupOf>> {
     if span.end > logs.summarised_chunks() || span.is_empty() {
         return Ok(None);

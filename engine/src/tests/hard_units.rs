@@ -16,7 +16,7 @@ use crate::schema::{IndexDef, parse_sources};
 use crate::testkit::Random;
 use crate::types::{Address, SourceId, TimeRange};
 
-/// What was pushed, in order.
+/// The pushed records, in order.
 type Sent = Vec<(Address, SourceId, Vec<u8>)>;
 
 struct Story {

@@ -169,7 +169,7 @@ def test_the_debian_package_serves_what_it_records(debian: Debian, recording: Pa
     write_rows(debian.root / "rows.csv")
     served = ["--fields", "/rows.toml", "--source", "served", "--ts", "ts"]
     debian.run("ingestd", "load", "/var/lib/loom", "/rows.csv", *served, user="loom:loom")
-    # What the unit needs beside the package.
+    # The unit needs these files beside the package.
     installed, [packages] = debian.root / "usr/local/lib/loom", (ROOT / ".fleet-venv").glob("lib/python3*/site-packages")
     installed.mkdir()
     for name in ("quack", "httpfs"):

@@ -21,7 +21,7 @@ impl MeasuredPrograms {
         }
     }
 
-    /// What the machine measures anyway.
+    /// The measurement that the machine has turned on already.
     pub fn of_machine() -> Option<MeasuredPrograms> {
         let setting = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").ok()?;
         (setting.trim() == "1").then_some(MeasuredPrograms { _asked: None })

@@ -1,6 +1,6 @@
 //! Names the addresses of stacks: functions of programs, of their libraries and of the kernel.
 //!
-//! Programs are told apart by their process and by the address where their first stack begins, which differs each time that a program is executed. What
+//! Programs are distinguished by their process and by the address where their first stack begins, which differs each time that a program is executed. What
 //! a program has mapped is read when it is seen first, so that its addresses have names after it ended.
 
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// What it has mapped; `None` if the process has ended, executes another program, or is hidden from this one.
+    /// Its mappings; `None` if the process has ended, executes another program, or is hidden from this one.
     fn mappings(self) -> Option<Vec<Mapping>> {
         let mappings = mappings(self.pid);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
@@ -44,7 +44,7 @@ impl Program {
     }
 }
 
-/// What a program has mapped.
+/// The mappings of a program.
 struct Mapped {
     mappings: Vec<Mapping>,
     /// The latest batch before which it was read.
@@ -155,7 +155,7 @@ impl Names {
         name
     }
 
-    /// What a program has mapped at an address; a program may have mapped more since it was seen first.
+    /// The mapping at an address of a program, which may have mapped more since it was seen first.
     fn mapping(&mut self, program: Program, address: u64) -> Option<Mapping> {
         let find = |mapped: &Mapped| {
             let mut mappings = mapped.mappings.iter();

@@ -93,7 +93,7 @@ impl Stacks {
             names.of_program(program, address)
         });
         let mut kernel = self.text(&record.kernel, Names::of_kernel);
-        // What the tracepoint itself calls is of no interest.
+        // The functions that the tracepoint itself calls are left out.
         if record.is_off
             && let Some((before, _)) = kernel.split_once(SWITCH)
         {

@@ -129,7 +129,7 @@ fn compiled() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// What the program does.
+/// The work of the program.
 struct Work {
     calls: u32,
     burn: Duration,

@@ -80,7 +80,7 @@ Examples:
         #[arg(long, value_name = "NAME")]
         index: String,
     },
-    /// Build the look-ups that a directory without a daemon lacks
+    /// Build the missing look-ups of a directory without a daemon
     ///
     /// A daemon builds them by itself, some seconds after their part of the log is written.
     #[command(after_help = "Example:\n  ingestd index rebuild /var/lib/loom")]

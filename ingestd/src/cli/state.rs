@@ -65,7 +65,7 @@ pub(super) struct Before {
     sources: HashMap<u16, SourceStatus>,
 }
 
-/// What happened to a source in the interval.
+/// The rates of a source in the interval.
 #[derive(Copy, Clone, Default, PartialEq, Debug)]
 pub(super) struct Rates {
     pub(super) records_per_s: f64,

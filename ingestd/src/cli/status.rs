@@ -193,7 +193,7 @@ struct StagingFile {
     /// `runs`, `none` for an orphan, or `unknown`.
     writer: &'static str,
     dir: Option<PathBuf>,
-    /// What to do about the file, or why its writer is unknown.
+    /// The remedy for the file, or the reason why its writer is unknown.
     note: Option<String>,
 }
 

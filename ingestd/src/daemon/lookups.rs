@@ -60,7 +60,7 @@ fn build(mut lookups: Lookups, stopping: &AtomicBool) {
             Err(Error::Interrupted) => return,
             Err(error) => {
                 let error = error.to_string();
-                // What goes on being so is said once.
+                // A lasting error is logged once.
                 if trouble.as_ref() != Some(&error) {
                     tracing::warn!("no look-ups are built: {error}");
                 }

@@ -42,7 +42,7 @@ struct Answer {
     body: String,
 }
 
-/// What a receiver answers: about records that it did not take, or its status.
+/// A receiver's answer: the records that it did not take, or its status.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Reply {

@@ -68,7 +68,7 @@ impl Host {
         port.require_free()?;
         let program = find(options.duckdb.as_deref())?;
         let loads = loads(&options.extensions)?;
-        // Whoever could write into it could replace the guard.
+        // A user with write access to it could replace the guard.
         let place = tempfile::Builder::new()
             .prefix("loom-serve-")
             .permissions(Permissions::from_mode(0o700))

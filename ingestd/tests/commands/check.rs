@@ -113,7 +113,7 @@ fn repair_makes_the_index_logs_anew() {
     loaded.check().ends(0);
 }
 
-/// What stands where a segment's file was: a folder, or a link to the file.
+/// Replaces a segment's file by a folder, or by a link to the file.
 fn displace(segment: &Path, by_link: bool) {
     let elsewhere = segment.with_file_name("elsewhere");
     fs::rename(segment, &elsewhere).unwrap();

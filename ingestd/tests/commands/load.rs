@@ -97,7 +97,7 @@ fn records(dir: &Path) -> Vec<String> {
     shown.collect()
 }
 
-/// What the ledger of a directory says of a source: reasons and numbers of records.
+/// The losses of a source in a directory's ledger: reasons and numbers of records.
 fn lost(dir: &Path, name: &str) -> Vec<(String, Option<u64>)> {
     let losses = snapshot(dir).losses(&Poll::never()).unwrap();
     let of_source = losses.into_iter();
@@ -211,7 +211,7 @@ fn a_signal_or_a_closed_terminal_ends_a_silent_pipe_and_keeps_what_came() {
         let (mut child, mut stdin) = load_from_pipe(dir, "json");
         stdin.write_all(b"{\"n\":1}\n").unwrap();
         until_visible(dir, 1);
-        // What the load says from here on, nobody reads.
+        // Nobody reads the messages of the load from here on.
         drop(child.stderr.take());
         send(&child, signal);
         let ended = Ended::once(child).ends(1);

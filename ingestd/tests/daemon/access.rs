@@ -1,4 +1,4 @@
-//! What a daemon makes of the directory that it is given: whose it is, what else lies there, and who may read it.
+//! The directory of a daemon: its owner, foreign files in it, and who may read it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -116,7 +116,7 @@ fn a_directory_that_is_used_for_something_else_is_refused_and_stays_as_it_is() {
         assert_eq!(mode(&dir), 0o755, "{command}");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2, "{command}");
     }
-    // What a mount's root and an interrupted start leave is in nobody's way.
+    // Files of a mount's root and of an interrupted start do not stop a daemon.
     fs::remove_file(dir.join("letter")).unwrap();
     fs::write(dir.join("LOCK"), "1\n").unwrap();
     fs::write(dir.join("loom.json.tmp"), "{").unwrap();

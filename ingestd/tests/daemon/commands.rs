@@ -148,7 +148,7 @@ fn a_configuration_is_validated_with_the_line_that_is_wrong() {
     config.run(dir).says(&format!("line 2: {nobody}"));
 }
 
-/// What a start refuses `validate` refuses too, in the same words, with or without the directory.
+/// `validate` refuses the same configurations as a start, in the same words, with or without the directory.
 // case Network and input: a configuration that the next start would refuse
 #[test]
 fn a_configuration_that_cannot_be_used_exits_78() {

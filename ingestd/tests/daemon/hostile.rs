@@ -1,4 +1,4 @@
-//! What clients may send that nobody means well with: names that look like paths, far too much of everything, and one byte at a time.
+//! Hostile clients: names that look like paths, far too much of everything, and one byte at a time.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

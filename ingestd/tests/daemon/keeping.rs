@@ -1,4 +1,4 @@
-//! What a daemon keeps: retention by bytes, a disk that fills, and sources as they change.
+//! Retention by bytes, a disk that fills, and sources as they change.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -107,7 +107,7 @@ fn an_archive_that_does_not_answer_keeps_nobody_waiting() {
     let place = tempfile::tempdir().unwrap();
     let to = place.path().join("archive");
     std::fs::create_dir(&to).unwrap();
-    // Whoever opens it waits until somebody writes, as for a server that is gone.
+    // Opening it waits until somebody writes, as for a server that is gone.
     let position = to.join("_position.json");
     Ended::of(Command::new("mkfifo").arg(&position)).ends(0);
     let here = Here::start(&archived(&to));

@@ -39,7 +39,7 @@ fn push(client: &mut LastingClient, source: SourceId, first: u64) -> Result<(), 
     client.push_batch(source, SHAPE, &batch)
 }
 
-/// Pushes the numbers from 0 while the daemon ends in this way three times. Returns how many it pushed, and what became of them.
+/// Pushes the numbers from 0 while the daemon ends in this way three times. Returns how many it pushed, and their outcome.
 fn push_over(place: &Place, end: fn(There)) -> (u64, Outcome) {
     let mut given = outlive(place, 1, 3, end, |_, progress| {
         let mut client = connect(&place.dir, Duration::from_secs(60));
@@ -267,7 +267,7 @@ fn give(stdin: &mut impl Write, numbers: std::ops::Range<u64>, dir: &Path, name:
     until_stored(dir, name, |stored| stored == end);
 }
 
-/// What a load from a pipe says whose daemon ends in this way between two halves of its rows, and starts again.
+/// Loads from a pipe, while the daemon ends in this way between two halves of the rows, and starts again.
 fn load_over(end: fn(There)) -> Ended {
     let place = Place::new();
     let daemon = place.start("");

@@ -35,7 +35,7 @@ fn assert_incomplete(dir: &Path) {
     assert!(error.unwrap_err().to_string().contains("'numbers'"));
 }
 
-/// Pushes numbers until some were dropped, malformed payloads among them, and returns what became of all.
+/// Pushes numbers until some were dropped, malformed payloads among them, and returns the counts of all.
 fn overload(client: &Client) -> Counts {
     let source = id_of(client, "numbers");
     let mut start = 0u64;
@@ -232,7 +232,7 @@ fn the_built_in_sources_are_the_daemons_own() {
         let snapshot = Directory::open(here.path()).unwrap().snapshot().unwrap();
         snapshot.source("loom_metrics").ok()
     });
-    // What the daemon did in each interval adds up to what it did.
+    // The intervals of `loom_metrics` add up to the totals.
     push(&client, source, [7]);
     let recorded = |field: usize| {
         let records = payloads(here.path(), "loom_metrics");

@@ -214,7 +214,7 @@ fn the_group_that_may_read_the_directory_may_read_its_pins_and_nobody_else() {
         let folder = fs::metadata(dir.join("pins")).unwrap();
         assert_eq!(folder.mode() & 0o7777, wanted[0]);
         stop(there);
-        // What an earlier version left is shared at the next start.
+        // Pins of an earlier version get these rights at the next start.
         let pinned = list(dir).unwrap().remove(0);
         for path in [&pinned.path, &pinned.path.join(&pinned.pin.sources[0].file)] {
             fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();

@@ -152,7 +152,7 @@ fn a_daemon_whose_directory_is_moved_away_says_so_once_and_confirms_nothing_unti
     }
 }
 
-/// What `ingestd status` says.
+/// The output of `ingestd status`.
 fn status(args: &[&str]) -> String {
     run(&[&["status"], args].concat()).ends(0).out
 }

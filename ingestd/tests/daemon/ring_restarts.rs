@@ -14,7 +14,7 @@ use super::support::{
 };
 
 const PRODUCERS: u64 = 3;
-/// What a producer pushes between two looks at whether it is to end.
+/// A producer pushes so many records between two looks at whether it is to end.
 const BURST: u64 = 500;
 /// The least ring: it is full soon.
 const SMALL_RING: u64 = 64 << 10;

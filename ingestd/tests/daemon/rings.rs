@@ -134,7 +134,7 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What the pipe still holds was pushed too.
+        // The records of the lines in the pipe were pushed too.
         for line in lines.map_while(Result::ok) {
             pushed = pushed.max(pushed_by(&line));
         }
@@ -153,7 +153,7 @@ fn records_in_a_ring_outlive_a_producer_that_is_killed_at_any_point() {
     }
 }
 
-/// What a line of the producer says; a kill may cut it off.
+/// The number in a line of the producer; a kill may cut the line off.
 fn pushed_by(line: &str) -> u64 {
     let number = line.strip_prefix("pushed ").unwrap_or_default();
     number.parse().unwrap_or(0)

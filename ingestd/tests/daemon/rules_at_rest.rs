@@ -88,7 +88,7 @@ fn a_rule_that_changes_while_it_fires_is_resolved_at_the_next_start() {
     running.stop().unwrap();
 }
 
-/// What became of pins, once something did.
+/// The alerts whose pins were written or have failed, once there is one.
 fn settled(dir: &Path) -> Vec<Alert> {
     eventually(|| {
         let is_settled = |alert: &Alert| [PINNED, PIN_FAILED].contains(&alert.state);

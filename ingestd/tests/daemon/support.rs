@@ -1,4 +1,4 @@
-//! What the scenarios share: daemons in this process or in one of their own, and a look into the directory.
+//! Shared by the scenarios: daemons in this process or in one of their own, and a look into the directory.
 
 use std::path::{Path, PathBuf};
 
@@ -125,7 +125,7 @@ pub fn connect_as(dir: &Path, source: &str) -> (Client, SourceId) {
     (client, source)
 }
 
-/// Pushes numbers, and returns what became of all that the client has pushed.
+/// Pushes numbers, and returns the counts of all that the client has pushed.
 pub fn push(client: &Client, source: SourceId, numbers: impl IntoIterator<Item = u64>) -> Counts {
     push_rows(client, source, numbers.into_iter().map(|n| [n]))
 }

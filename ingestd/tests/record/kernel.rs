@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use super::scene::{Scene, end, interrupt, may_record, now, own_time, recording, scene};
 
-/// Who counts the calls of every `dd` of this machine runs while no other does.
+/// A lock for the tests that count the calls of every `dd` of this machine.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

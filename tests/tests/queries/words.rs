@@ -22,7 +22,7 @@ const PRUNED: &str = "body ILIKE '%timedout%'; contains(body, 'TimedOut'); body 
     upper(body) LIKE '%ISTANBUL%'; regexp_matches(body, '(?i)disk sda1'); regexp_matches(body, '(?i)kelvin'); body LIKE '%überſchritten%'; body ILIKE '%ÜBERſCHRITTEN%';
     contains(body COLLATE NOCASE, 'timedOUT'); body LIKE '% sda1 %'; body LIKE '%no such text%'; body = 'no such text'";
 
-/// What contains no word, or is not understood.
+/// Conditions without a word, or that Loom does not understand.
 const UNPRUNED: &str = "body LIKE '%x86%'; body ILIKE '%S wI%'; NOT contains(body, 'Mozilla'); body NOT LIKE '%Mozilla%'; body NOT ILIKE '%mozilla%'; body LIKE '%';
     regexp_matches(body, 'x8[0-9]|timed'); regexp_matches(body, 'status 200|sda'); regexp_matches(body, 'stat(us)? 200'); regexp_matches(body, '[[s]|t]tatus'); regexp_matches(body, '[[:]|t]tatus no such text');
     regexp_matches(body, 'a.*|b', 'l'); body LIKE '%10!.0%' ESCAPE '!'; contains(body, ''); body LIKE '%ſ%'; body ILIKE '%s%k%'; NOT body ILIKE '%timedout%'";

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use ingestd::config::{KeyDefault, key_tables};
 use loom_tests::machine::root;
 
-/// What stands before the version in the names of packages.
+/// The beginnings of the names of packages, up to the version.
 const PACKAGES: [&str; 3] = ["loom_duckdb-", "loom_", "loom-"];
 /// The version of every crate of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

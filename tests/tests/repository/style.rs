@@ -40,6 +40,10 @@ const MODULES_APART: [(&str, &[&str]); 5] = [
     ("engine/src/query/", &["ingest", "check"]),
 ];
 
+/// Beginnings of comments that make a clause without a verb, and words that have a plainer one.
+const CLAUSES: [&str; 4] = ["What ", "Who ", "Whose ", "Whoever "];
+const WORDS: [&str; 5] = ["anew", "became of", "for want of", "by and by", "but for"];
+
 /// Code lines of one file, without tests and comments.
 const CODE_LINES_MAX: usize = 600;
 
@@ -107,6 +111,26 @@ fn every_file_opens_with_what_it_owns() -> Result<()> {
         .map(|source| source.path)
         .collect();
     none(&bare, "a file opens with //!");
+    Ok(())
+}
+
+#[test]
+fn comments_are_plain_sentences() -> Result<()> {
+    let mut offences = Vec::new();
+    for source in sources()? {
+        for (at, line) in source.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            let is_clause = CLAUSES.iter().any(|begin| comment.starts_with(begin));
+            let is_odd = WORDS.iter().any(|words| comment.contains(words));
+            if is_clause || is_odd {
+                offences.push(format!("{}:{}: {comment}", source.path, at + 1));
+            }
+        }
+    }
+    none(&offences, "a comment is a sentence, or a noun phrase");
     Ok(())
 }
 

@@ -69,7 +69,10 @@ fn trial(fault: &Fault) -> Result<bool> {
         }
         Err(_) => {
             let said = std::fs::read_to_string(place.dir.with_extension("log"))?;
-            ensure!(said.contains("ingestd: "), "no reason is told: {said}");
+            ensure!(
+                said.contains("ingestd: "),
+                "the message has no reason: {said}"
+            );
         }
     }
     settle(&place.dir, &config, &life, 0)?;

@@ -236,7 +236,7 @@ fn trial(first: &Point, later: &[Point]) -> Result<bool> {
         after.end
     );
     // Only a crash of the host leaves a gap of unknown size, never a kill of the process.
-    ensure!(after.unknown == 0, "{} gaps are told", after.unknown);
+    ensure!(after.unknown == 0, "{} gaps are reported", after.unknown);
     ensure!(
         after.oldest <= RECORDS_BEFORE,
         "retention took {} records",

@@ -146,7 +146,7 @@ fn io_of(daemon: &Daemon, line: &str) -> Result<u64> {
     Ok(found.context("no such line")?.trim().parse()?)
 }
 
-/// What a sync makes durable goes to the tail in pieces, and not as the unit or the chunk that it lies in.
+/// A sync writes records to the tail in pieces, not as the unit or the chunk that they lie in.
 // G3
 #[test]
 fn a_sync_of_one_record_with_batch_durability_writes_some_pages() -> Result<()> {

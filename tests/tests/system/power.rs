@@ -139,7 +139,7 @@ fn rounds(test: &str, durability: &str, allowed: Duration) -> Result<()> {
         sound(&place.dir)?;
         (there, gaps) = (holding.end, holding.unknown);
     }
-    ensure!(gaps > 0, "no crash left a gap that is told");
+    ensure!(gaps > 0, "no crash left a gap that is reported");
     in_sql(&place.dir, there)
 }
 

@@ -353,7 +353,7 @@ fn two_readers_beside_retention_read_every_byte_whole_or_are_told_that_it_is_evi
                     while !stop.load(Ordering::Relaxed) {
                         let tails = reader.tails().unwrap();
                         let (begin, tail) = (tails.begin.records, tails.tail.records);
-                        // What goes next.
+                        // The records that the writer overwrites next.
                         let mut at = begin.align_up(8);
                         let to = tail.min(begin + 2 * SEGMENT);
                         while at < to {

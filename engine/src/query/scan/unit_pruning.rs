@@ -32,12 +32,12 @@ pub(crate) struct UnitPruning {
     latest: Mutex<Vec<SegmentUnits>>,
 }
 
-/// What is known of the rows of one layout in the units of a segment.
+/// The zones and look-ups of the rows of one layout in the units of a segment.
 struct SegmentUnits {
     chunks: Range<ChunkNo>,
     layout: Arc<Layout>,
     pieces: Pieces,
-    /// What stands at its end.
+    /// The zones at the segment's end.
     zones: Option<SourceZones>,
     /// Those of some consecutive spans.
     lookups: Vec<SpanLookup>,

@@ -42,7 +42,7 @@ pub fn decode_catalog(uuid: &[u8; 16], text: &[u8]) -> Result<(Catalog, usize, u
             Ok(event) => catalog
                 .apply(&event)
                 .map_err(|error| damaged(error.to_string()))?,
-            // What follows was written together with it, and its page was not. If more was durable, the length that is known says so.
+            // The lines behind it were written with it, and its page was lost. The known length shows whether more was durable.
             Err(_) if is_torn(valid_bytes, line) => break,
             Err(what) => return Err(damaged(what)),
         }

@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// What a reader of the trace makes of slices: it sorts, and an end belongs to the latest begin of its track.
+    /// Reads slices as Perfetto does: it sorts, and an end belongs to the latest begin of its track.
     fn read(slices: &[(u64, u64)]) -> (Vec<(u64, u64)>, usize) {
         let (mut lanes, mut tracks) = (Lanes::default(), 0);
         let mut events = Vec::new();

@@ -22,7 +22,7 @@ const KEEP: &str = "48GiB";
 const SOURCE: &str = "syscall";
 /// The age of the oldest row that is asked for.
 const NEWEST: Duration = Duration::from_secs(5);
-/// What is asked of the newest rows, how many times as fast as DuckDB's own table Loom must be, and whether only their newer half counts: a
+/// Questions to the newest rows, how many times as fast as DuckDB's own table Loom must be, and whether only their newer half counts: a
 /// table knows the greatest of all its values without a scan.
 const QUESTIONS: [(&str, &str, &str, bool); 3] = [
     (

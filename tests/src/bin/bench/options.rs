@@ -86,7 +86,7 @@ pub enum Part {
     Charts,
     /// Dashboards of up to 16 processes while records come in
     Readers,
-    /// What rules cost, and how soon their alerts come
+    /// The cost of rules, and the delay of their alerts
     Rules,
     /// Metrics of hosts: TSBS' queries beside Prometheus
     Devops,

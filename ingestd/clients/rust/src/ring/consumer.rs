@@ -81,7 +81,7 @@ impl Lent {
         self.memory.word(offset).store(word, Ordering::Relaxed);
     }
 
-    /// What the client can still hand over: everything, unless the consumer came to its end and the log has all records that it took.
+    /// The end of the consumer, if it has ended and the log has all records that it took. Otherwise the client can still hand over everything.
     fn ended(&self) -> Option<&Ended> {
         let stored = self.stored.load(Ordering::Relaxed);
         self.ended.get().filter(|ended| ended.taken == stored)
