@@ -8,6 +8,8 @@ import duckdb
 
 from load import Failed
 
+EXPORTS_MAX = 10
+
 
 def quoted(names):
     """Names as columns of SQL."""
@@ -23,7 +25,11 @@ class Stored:
         out = self.place / f"{source.replace('/', '_')}.parquet"
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since)) + f".{int(since % 1 * 1e9):09d}Z"
         command = [self.ingestd, "export", self.directory, "--source", source, bound, stamp, "--out", out]
-        done = subprocess.run(command, capture_output=True, text=True)
+        # Retention may remove records while they are exported, and then the next export begins behind them.
+        for _ in range(EXPORTS_MAX):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if "retention removed" not in done.stderr:
+                break
         if "unknown source" in done.stderr or done.stdout == "rows=0\n":
             return None
         if done.returncode != 0:
