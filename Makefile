@@ -35,13 +35,15 @@ ifdef ARCH
 	@command -v rustup >/dev/null || { echo "make: no rustup, which has Rust's library for $(TARGET); install it from https://rustup.rs." >&2; exit 1; }
 	rustup --quiet target add $(TARGET)
 # Zig links with the symbols of that glibc. Its part of the debug information names the folder of Zig, which may be anywhere.
-	PATH="$(abspath .zig-venv/bin):$$PATH" CARGO_PROFILE_RELEASE_STRIP=debuginfo \
+	PATH="$(abspath .zig-venv/bin):$$PATH" CARGO_PROFILE_RELEASE_STRIP=$(or $(CARGO_PROFILE_RELEASE_STRIP),debuginfo) \
 		cargo-zigbuild zigbuild --release --locked --target $(TARGET).2.28 -p ingestd -p loom-client-c -p loom-duckdb
 else
 	$(CARGO) build --release --locked --workspace
 endif
 	python3 duckdb-ext/package.py "$(PROGRAMS)/libloom_duckdb.so" $(DIST)
 
+# Most tests wait for daemons and disks more than they compute.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test: build .venv/complete
 	@tests/prerequisites.sh tests
 	$(CARGO) test --release --locked --workspace --no-fail-fast
@@ -75,12 +77,14 @@ package: wheel docs
 	python3 ingestd/packaging/package.py "$(INGESTD)" $(DIST)
 
 # All files of a release, and those for AArch64 if Zig is installed (`make .zig-venv/complete`). A commit has the same bytes wherever it is
-# built with the same tools: compilers and packers see no path and no time of the build. LOOM_SIGNING_KEY: as for `package`.
+# built with the same tools: compilers and packers see no path and no time of the build, and programs have no symbols, because LLVM names some
+# of them by a hash that differs from build to build. LOOM_SIGNING_KEY: as for `package`.
 BUILT_IN := $(CURDIR)=/loom $(CARGO_TARGET_DIR)=/target $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release: export RUSTFLAGS = $(BUILT_IN:%=--remap-path-prefix=%)
 release: export CFLAGS = $(BUILT_IN:%=-ffile-prefix-map=%)
 release: export CXXFLAGS = $(CFLAGS)
+release: export CARGO_PROFILE_RELEASE_STRIP = symbols
 release:
 	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "make: a release is built from a commit; commit the changes first." >&2; exit 1; }
 	rm -rf dist
