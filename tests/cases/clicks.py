@@ -20,7 +20,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "target/screenshots"
 CHROMIUM = "/usr/bin/chromium"
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 expect.set_options(timeout=PATIENCE_MS)
 # The upper part of the heat map, in which the slowest are.
 SLOWEST = 0.25

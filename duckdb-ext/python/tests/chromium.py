@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 SCREENSHOTS = Path(__file__).resolve().parents[3] / "target" / "screenshots"
 CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 expect.set_options(timeout=PATIENCE_MS)
 
 Start = Callable[..., Explorer]

@@ -53,7 +53,7 @@ def test_the_search_finds_a_function_and_its_page() -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         # The site is read from files, as a package installs it.
         page = browser.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)
         page.goto(f"{(SITE / 'index.html').as_uri()}?search=loom_top")
         page.get_by_role("link", name="Query records » loom_top").click()
         page.wait_for_url("**/sql/docs/records.html*#loom_top*")

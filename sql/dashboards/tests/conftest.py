@@ -18,7 +18,7 @@ DASHBOARDS = Path(__file__).resolve().parents[1]
 ROOT = DASHBOARDS.parents[1]
 SCREENSHOTS = ROOT / "target" / "screenshots"
 CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 
 
 @pytest.fixture
