@@ -102,13 +102,14 @@ impl LookupFile {
 
 impl OpenLookup {
     /// Opens the look-up of a [span](SnapshotLogs::span_of), or of its first units; `None` if there is none, or one of other records.
+    #[cfg(target_os = "linux")]
     pub fn open(logs: &Arc<SnapshotLogs>, span: &Range<ChunkNo>) -> Option<OpenLookup> {
         let first = span.start.address(logs.chunk_bytes());
         let file = LookupFile::open(logs.dir(), first).ok()?;
         OpenLookup::decoded(file, logs, span)
     }
 
-    /// Opens those of some spans, as [`OpenLookup::open`] does, and returns whether all were cached. If not, all are fetched at once.
+    /// Opens the look-ups of some [spans](SnapshotLogs::span_of), or of their first units, and returns whether all were cached. If not, all are fetched at once.
     pub fn open_all(
         logs: &Arc<SnapshotLogs>,
         spans: &[Range<ChunkNo>],
