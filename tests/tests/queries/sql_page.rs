@@ -60,12 +60,12 @@ fn the_examples_of_the_pages_run() -> Result<()> {
 /// The pages, the one with the example data first.
 fn pages() -> Result<Vec<PathBuf>> {
     let sql = machine::root().join("sql");
-    let mut found = vec![sql.join("README.md")];
+    let mut found = Vec::new();
     for entry in std::fs::read_dir(sql.join("docs"))? {
         found.push(entry?.path());
     }
     found.sort();
-    found.sort_by_key(|path| path.parent().map(Path::to_owned));
+    found.insert(0, sql.join("README.md"));
     Ok(found)
 }
 
