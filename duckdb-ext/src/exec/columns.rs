@@ -1,5 +1,7 @@
 //! Writes the columns of a batch into vectors.
 
+use std::borrow::Cow;
+
 use loom_engine::proven;
 use loom_engine::query::{Batch, FieldColumn, PayloadRoom};
 use loom_engine::schema::{FieldType, Slot};
@@ -102,7 +104,11 @@ fn field(
                 let texts = strings
                     .into_iter()
                     .map(|string| text::shown(slot.ty, string));
-                out.shared(at.position, at.from, &texts.collect::<Vec<_>>(), codes)?;
+                let texts: Vec<_> = texts.collect();
+                let text = |code| Cow::Borrowed(&**proven::at(&texts, code as usize));
+                if !out.keyed(at.position, at.from, codes, text)? {
+                    out.shared(at.position, at.from, &texts, codes)?;
+                }
             }
         },
     }
@@ -133,11 +139,11 @@ fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: us
         let is_written = match words {
             [first] => {
                 let words = first.iter().map(|first| (*first, 0));
-                short_texts(out, at, width, words)?
+                few_texts(out, at, slot, words.clone())? || short_texts(out, at, width, words)?
             }
             [first, second] => {
                 let words = first.iter().copied().zip(second.iter().copied());
-                short_texts(out, at, width, words)?
+                few_texts(out, at, slot, words.clone())? || short_texts(out, at, width, words)?
             }
             _ => false,
         };
@@ -155,6 +161,44 @@ fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: us
         .chunks_exact(words.len() * 8)
         .map(|bytes| proven::at(bytes, ..width));
     text::strings(out, at, slot.ty, whole)
+}
+
+/// Writes texts of at most 16 bytes, if most rows have one of a few. Returns false, and writes nothing, if not.
+fn few_texts(
+    out: &mut Output<'_>,
+    at: At,
+    slot: Slot,
+    words: impl ExactSizeIterator<Item = (u64, u64)>,
+) -> Result<bool> {
+    const TEXTS: usize = 256;
+    let mut searches = 0;
+    let mut texts: Vec<(u64, u64)> = Vec::new();
+    // The last text with each of these hashes; the first one has no row yet, so that it is searched for.
+    let mut recent = [0u8; TEXTS];
+    let mut keys = Vec::with_capacity(words.len());
+    for text in words {
+        let hash = (text.0 ^ text.1.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        let known = proven::at_mut(&mut recent, hash as usize);
+        if texts.get(usize::from(*known)) != Some(&text) {
+            searches += 1;
+            let nth = texts.iter().position(|other| *other == text);
+            let nth = nth.unwrap_or(texts.len());
+            if searches > 32 + keys.len() / 4 || nth == TEXTS {
+                return Ok(false);
+            }
+            if nth == texts.len() {
+                texts.push(text);
+            }
+            *known = nth as u8;
+        }
+        keys.push(u64::from(*known));
+    }
+    let width = slot.ty.fixed_bytes().expect("a field of words has a width");
+    out.keyed(at.position, at.from, &keys, |key| {
+        let (first, second) = *proven::at(&texts, key as usize);
+        let bytes = [first.to_le_bytes(), second.to_le_bytes()].concat();
+        Cow::Owned(text::shown(slot.ty, proven::at(&bytes, ..width)).into_owned())
+    })
 }
 
 /// Writes texts of at most 16 bytes, which end at the first NUL. Returns false if one is not short ASCII; what is written then does not

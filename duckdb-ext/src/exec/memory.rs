@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use super::coded::Texts;
 use super::vectors::{CAPACITY, RawVectors};
 use crate::error::Result;
 use crate::plan::types::SqlType;
@@ -13,6 +14,8 @@ pub struct MemoryVectors {
     validity: Vec<Vec<u64>>,
     heaps: Vec<Vec<u8>>,
     pub constants: Vec<Option<String>>,
+    /// The text of each row of the vectors that became dictionaries.
+    pub dictionaries: Vec<Option<Vec<Option<Vec<u8>>>>>,
     pub rows: usize,
 }
 
@@ -26,7 +29,19 @@ impl MemoryVectors {
                 .collect(),
             heaps: Vec::new(),
             constants: vec![None; types.len()],
+            dictionaries: vec![None; types.len()],
             rows: 0,
+        }
+    }
+
+    /// The text of a row of any vector of texts; `None` if it is NULL.
+    pub fn text(&self, position: usize, row: usize) -> Option<Vec<u8>> {
+        match (&self.constants[position], &self.dictionaries[position]) {
+            (Some(text), _) => Some(text.as_bytes().to_vec()),
+            (None, Some(texts)) => texts[row].clone(),
+            (None, None) => self
+                .valid(position, row)
+                .then(|| self.string(position, row)),
         }
     }
 
@@ -101,6 +116,12 @@ unsafe impl RawVectors for MemoryVectors {
         self.constants[position] = Some(text.to_owned());
         self.validity[position].fill(u64::MAX);
         Ok(())
+    }
+
+    fn dictionary(&mut self, position: usize, texts: &Texts, codes: &[u8]) -> Result<bool> {
+        let text = |code: &u8| (Some(*code) != texts.null).then(|| texts.text(*code).to_vec());
+        self.dictionaries[position] = Some(codes.iter().map(text).collect());
+        Ok(true)
     }
 
     fn map(&mut self, _: usize, entries: usize) -> Result<[usize; 2]> {

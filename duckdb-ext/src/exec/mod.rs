@@ -4,6 +4,7 @@ pub mod bins;
 pub mod bins_blob;
 pub mod bins_rows;
 pub mod cells;
+pub mod coded;
 pub mod columns;
 #[cfg(target_os = "linux")]
 pub mod copy;

@@ -14,10 +14,9 @@ pub struct At {
 
 /// A field that the records are too old to have.
 pub fn nulls(out: &mut Output<'_>, at: At, rows: usize) -> Result<()> {
-    out.nulls(at.position, at.from, rows, |_| true)?;
     // DuckDB looks at the entries of NULL strings in places.
     if proven::at(out.types(), at.position).is_string() {
         out.repeated(at.position, at.from, rows, b"")?;
     }
-    Ok(())
+    out.nulls(at.position, at.from, rows, |_| true)
 }

@@ -64,6 +64,10 @@ pub fn label_column(
     numbers: &[u64],
     labels: &Labels,
 ) -> Result<()> {
+    let text = |number| labels.text(fixed::whole(ty, number));
+    if out.keyed(at.position, at.from, numbers, text)? {
+        return Ok(());
+    }
     let column = out.short_strings(at.position, at.from, numbers.len())?;
     let other = labels.entries.len() - 1;
     let mut greatest = 0;

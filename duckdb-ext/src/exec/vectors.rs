@@ -1,12 +1,14 @@
 //! The vectors of one output chunk as typed slices. The two adapters provide raw pointers through [`RawVectors`]. All code that fills a
 //! vector goes through [`Output`], which checks type and bounds, so no filler contains `unsafe`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use loom_engine::proven;
 
+use super::coded::{Coded, Texts};
 use crate::error::{Problem, Result};
 use crate::plan::types::SqlType;
 
@@ -17,7 +19,7 @@ pub const CAPACITY: usize = 2048;
 ///
 /// # Safety
 ///
-/// For a vector that has not been made constant, `data` points to [`CAPACITY`] writable entries of the width of the vector's
+/// For a vector that has not been made constant or a dictionary, `data` points to [`CAPACITY`] writable entries of the width of the vector's
 /// type, aligned for it, and `validity` to a bit for each, all set at first. What `heap` returns is writable for `bytes`
 /// bytes and lives as long as the vector. All of them stay valid until the call ends.
 pub unsafe trait RawVectors {
@@ -27,6 +29,10 @@ pub unsafe trait RawVectors {
     fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>>;
     /// Makes all `rows` rows of a VARCHAR vector this one text.
     fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()>;
+    /// Makes a VARCHAR vector of these codes of texts; returns false if the API has no such vectors.
+    fn dictionary(&mut self, _position: usize, _texts: &Texts, _codes: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
     /// Makes room for `entries` entries of a MAP vector of texts. Returns the positions of the vectors of keys and of values, which then
     /// have as many writable entries. Called once for each vector.
     fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]>;
@@ -180,17 +186,10 @@ const _: () = assert!(size_of::<MapEntry>() == 16 && align_of::<MapEntry>() == 8
 pub struct Output<'a> {
     vectors: &'a mut dyn RawVectors,
     types: &'a [SqlType],
-    /// The texts of the first rows of some vectors. They are written once the vector gets another text.
-    same: Vec<Same>,
-    /// The vectors that have a NULL, which never become constant.
+    /// The first rows of some vectors of texts, as codes. They are written once the vector gets rows without codes.
+    coded: Vec<(usize, Coded)>,
+    /// The vectors that have a NULL without a code, whose rows never get codes.
     with_nulls: Vec<usize>,
-}
-
-/// One text in all of the first rows of a vector.
-struct Same {
-    position: usize,
-    rows: usize,
-    text: Vec<u8>,
 }
 
 impl<'a> Output<'a> {
@@ -199,7 +198,7 @@ impl<'a> Output<'a> {
         Output {
             vectors,
             types,
-            same: Vec::new(),
+            coded: Vec::new(),
             with_nulls: Vec::new(),
         }
     }
@@ -233,6 +232,34 @@ impl<'a> Output<'a> {
         self.write_strings(position, from, strings)
     }
 
+    /// Writes a string into each row of a VARCHAR or BLOB vector, from row `from` on: the one that belongs to the row's key. Returns false, and writes nothing, if
+    /// the strings are too many for codes or a key is too great. The caller ensures that those of a VARCHAR are UTF-8, and that keys of the same string are equal.
+    pub fn keyed<'t>(
+        &mut self,
+        position: usize,
+        from: usize,
+        keys: &[u64],
+        text: impl Fn(u64) -> Cow<'t, [u8]>,
+    ) -> Result<bool> {
+        self.check_type(position, from, keys.len())?;
+        let coded = self.coded(position, from);
+        Ok(coded.is_some_and(|coded| coded.extend(keys, text)))
+    }
+
+    /// The codes of the first `from` rows of a vector, if all of these have codes.
+    fn coded(&mut self, position: usize, from: usize) -> Option<&mut Coded> {
+        let known = self.coded.iter().position(|(of, _)| *of == position);
+        let nth = known.or_else(|| {
+            let is_new = from == 0 && !self.with_nulls.contains(&position);
+            is_new.then(|| {
+                self.coded.push((position, Coded::new(CAPACITY)));
+                self.coded.len() - 1
+            })
+        })?;
+        let (_, coded) = proven::at_mut(&mut self.coded, nth);
+        (coded.codes.len() == from).then_some(coded)
+    }
+
     /// Writes a string of `strings` into each row of a VARCHAR or BLOB vector, from row `from` on: the one whose number is the row's code. The caller ensures
     /// that those of a VARCHAR are UTF-8. Rows share the bytes of a string.
     pub fn shared<S: AsRef<[u8]>>(
@@ -243,12 +270,23 @@ impl<'a> Output<'a> {
         codes: &[u64],
     ) -> Result<()> {
         self.check_strings(position, from, codes.len())?;
+        self.write_shared(position, from, strings, codes.iter().map(|code| *code as usize))
+    }
+
+    /// Requires that the vector has enough entries from `from` on.
+    fn write_shared<S: AsRef<[u8]>>(
+        &mut self,
+        position: usize,
+        from: usize,
+        strings: &[S],
+        codes: impl Iterator<Item = usize>,
+    ) -> Result<()> {
         let mut entries = Vec::with_capacity(strings.len());
         self.entries(position, from, strings, |entry| entries.push(entry))?;
         let column = self.vectors.data(position)?.cast::<StringEntry>();
-        for (row, code) in codes.iter().enumerate() {
-            let entry = *proven::at(&entries, *code as usize);
-            // SAFETY: the check has bounded `from + row` by the vector's capacity.
+        for (row, code) in codes.enumerate() {
+            let entry = *proven::at(&entries, code);
+            // SAFETY: the caller has bounded `from + row` by the vector's capacity.
             unsafe { column.add(from + row).write(entry) };
         }
         Ok(())
@@ -329,56 +367,30 @@ impl<'a> Output<'a> {
         text: &[u8],
     ) -> Result<()> {
         self.check_type(position, from, rows)?;
-        let same = self.same.iter_mut().find(|same| same.position == position);
-        match same {
-            Some(same) if same.rows == from && same.text == text => {
-                same.rows += rows;
-                return Ok(());
-            }
-            None if from == 0 && rows > 0 && !self.with_nulls.contains(&position) => {
-                self.same.push(Same {
-                    position,
-                    rows,
-                    text: text.to_owned(),
-                });
-                return Ok(());
-            }
-            _ => self.settle(position)?,
+        let coded = self.coded(position, from);
+        if rows == 0 || coded.is_some_and(|coded| coded.repeat(text, rows)) {
+            return Ok(());
         }
-        self.write_repeated(position, from, rows, text)
+        self.settle(position)?;
+        self.write_shared(position, from, &[text], std::iter::repeat_n(0, rows))
     }
 
-    /// Writes the common text of the first rows of a vector, if it is not written yet.
+    /// Writes the first rows of a vector that have codes, if they are not written yet.
     fn settle(&mut self, position: usize) -> Result<()> {
-        let mut same = self.same.iter();
-        let Some(nth) = same.position(|same| same.position == position) else {
+        let mut coded = self.coded.iter();
+        let Some(nth) = coded.position(|(of, _)| *of == position) else {
             return Ok(());
         };
-        let same = self.same.swap_remove(nth);
-        self.write_repeated(position, 0, same.rows, &same.text)
+        let (_, coded) = self.coded.swap_remove(nth);
+        self.write_coded(position, &coded)
     }
 
-    /// Requires that the vector has enough entries from `from` on.
-    fn write_repeated(
-        &mut self,
-        position: usize,
-        from: usize,
-        rows: usize,
-        text: &[u8],
-    ) -> Result<()> {
-        let Some(last) = rows.checked_sub(1) else {
-            return Ok(());
-        };
-        self.write_strings(position, from, &[text])?;
-        let entries = self.vectors.data(position)?.cast::<StringEntry>();
-        // SAFETY: the entry of row `from` was written above; the check has bounded the others.
-        unsafe {
-            let entry = entries.add(from).read();
-            for row in 1..=last {
-                entries.add(from + row).write(entry);
-            }
-        }
-        Ok(())
+    /// Writes rows that have codes.
+    fn write_coded(&mut self, position: usize, coded: &Coded) -> Result<()> {
+        let texts: Vec<&[u8]> = coded.texts.all().collect();
+        let codes = coded.codes.iter().map(|code| usize::from(*code));
+        self.write_shared(position, 0, &texts, codes)?;
+        self.write_nulls(position, 0, coded.null_rows())
     }
 
     /// Writes texts from the first row on, each into several rows.
@@ -435,36 +447,71 @@ impl<'a> Output<'a> {
         rows: usize,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        let mut row = 0;
-        while let Some(found) = (row..rows).find(|&row| is_null(row)) {
-            if row == 0 {
-                self.check(position, 0, from, rows)?;
+        let known = self.coded.iter_mut().find(|(of, _)| *of == position);
+        if let Some((_, coded)) = known
+            && coded.codes.len() >= from.saturating_add(rows)
+            && coded.nulls(from, rows, &is_null)
+        {
+            return Ok(());
+        }
+        let mut nulls = (0..rows).filter(|row| is_null(*row)).peekable();
+        if nulls.peek().is_some() {
+            self.check(position, 0, from, rows)?;
+            self.write_nulls(position, from, nulls)?;
+        }
+        Ok(())
+    }
+
+    /// Requires that the rows, counted from `from` on, lie in the vector.
+    fn write_nulls(
+        &mut self,
+        position: usize,
+        from: usize,
+        rows: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        for (nth, row) in rows.enumerate() {
+            if nth == 0 {
                 self.with_nulls.push(position);
             }
             let words = self.vectors.validity(position)?;
-            let at = from + found;
-            // SAFETY: the mask has a bit for each of CAPACITY rows, by which the check has bounded `from + rows`.
+            let at = from + row;
+            // SAFETY: the mask has a bit for each of CAPACITY rows, by which the caller has bounded these.
             unsafe {
                 let word = words.add(at / 64);
                 word.write(word.read() & !(1 << (at % 64)));
             }
-            row = found + 1;
         }
         Ok(())
     }
 
     pub fn finish(mut self, rows: usize) -> Result<()> {
         assert!(rows <= CAPACITY, "{rows} rows in a vector of {CAPACITY}");
-        while let Some(same) = self.same.pop() {
-            let is_text = self.types.get(same.position) == Some(&SqlType::Text);
-            match std::str::from_utf8(&same.text) {
-                Ok(text) if is_text && same.rows == rows => {
-                    self.vectors.constant(same.position, text, rows)?;
-                }
-                _ => self.write_repeated(same.position, 0, same.rows, &same.text)?,
+        while let Some((position, coded)) = self.coded.pop() {
+            let is_whole = coded.codes.len() == rows;
+            if !is_whole
+                || self.types.get(position) != Some(&SqlType::Text)
+                || !self.finish_texts(position, &coded)?
+            {
+                self.write_coded(position, &coded)?;
             }
         }
         self.vectors.set_rows(rows)
+    }
+
+    /// Makes a VARCHAR vector constant or a dictionary; returns false if its rows must be written.
+    fn finish_texts(&mut self, position: usize, coded: &Coded) -> Result<bool> {
+        if let Some(text) = coded.only() {
+            return match std::str::from_utf8(text) {
+                Ok(text) => {
+                    (self.vectors.constant(position, text, coded.codes.len())).map(|()| true)
+                }
+                Err(_) => Ok(false),
+            };
+        }
+        match coded.are_few() {
+            true => self.vectors.dictionary(position, &coded.texts, &coded.codes),
+            false => Ok(false),
+        }
     }
 
     fn check_strings(&mut self, position: usize, from: usize, rows: usize) -> Result<()> {
@@ -508,6 +555,8 @@ fn mistaken(position: usize) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::exec::memory::MemoryVectors;
 
@@ -574,6 +623,106 @@ mod tests {
         assert!(memory.valid(2, 4) && !memory.valid(2, 5));
         assert_eq!(memory.string(3, 6), b"\xFF");
         assert!((0..7).all(|row| !memory.valid(4, row)));
+    }
+
+    /// Some rows of a vector: how they are written, and each row's text.
+    #[derive(Debug, Clone)]
+    enum Piece {
+        Repeated(u64),
+        Keyed,
+        Shared,
+        Strings,
+    }
+
+    /// A text for each key, some of them equal and some long.
+    fn text_of(key: u64) -> Vec<u8> {
+        let key = key % 700;
+        match key % 3 {
+            0 => format!("{key}").into_bytes(),
+            1 => format!("the text with the number {key}").into_bytes(),
+            _ => vec![b'x'; key as usize % 40],
+        }
+    }
+
+    fn pieces() -> impl Strategy<Value = Vec<(Piece, Vec<(u64, bool)>)>> {
+        let piece = prop_oneof![
+            any::<u64>().prop_map(Piece::Repeated),
+            Just(Piece::Keyed),
+            Just(Piece::Keyed),
+            Just(Piece::Shared),
+            Just(Piece::Strings),
+        ];
+        let keys = prop_oneof![4 => 0..8u64, 2 => 0..900u64, 1 => 0..1100u64];
+        let rows = keys.prop_flat_map(|most| {
+            let null = prop::bool::weighted(if most % 2 == 0 { 0.0 } else { 0.1 });
+            prop::collection::vec((0..=most, null), 0..300)
+        });
+        prop::collection::vec((piece, rows), 1..6)
+    }
+
+    proptest! {
+        #[test]
+        fn texts_come_out_as_they_went_in_whatever_becomes_of_the_vector(pieces in pieces()) {
+            let types = [SqlType::Text];
+            let mut memory = MemoryVectors::new(&types);
+            let mut out = Output::new(&mut memory, &types);
+            let mut wanted = Vec::new();
+            for (piece, rows) in &pieces {
+                let from = wanted.len();
+                let mut texts: Vec<_> = rows.iter().map(|(key, _)| text_of(*key)).collect();
+                let keys: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
+                match piece {
+                    Piece::Repeated(key) => {
+                        texts.fill(text_of(*key));
+                        out.repeated(0, from, rows.len(), &text_of(*key)).unwrap();
+                    }
+                    Piece::Keyed => {
+                        if !out.keyed(0, from, &keys, |key| Cow::Owned(text_of(key))).unwrap() {
+                            out.strings(0, from, &texts).unwrap();
+                        }
+                    }
+                    Piece::Shared => {
+                        let codes: Vec<u64> = (0..rows.len() as u64).collect();
+                        out.shared(0, from, &texts, &codes).unwrap();
+                    }
+                    Piece::Strings => out.strings(0, from, &texts).unwrap(),
+                }
+                out.nulls(0, from, rows.len(), |row| rows[row].1).unwrap();
+                let of_rows = texts.into_iter().zip(rows);
+                wanted.extend(of_rows.map(|(text, (_, is_null))| (!is_null).then_some(text)));
+            }
+            out.finish(wanted.len()).unwrap();
+            let found: Vec<_> = (0..wanted.len()).map(|row| memory.text(0, row)).collect();
+            prop_assert_eq!(found, wanted);
+        }
+    }
+
+    #[test]
+    fn a_vector_of_few_texts_becomes_a_dictionary() {
+        let types = [SqlType::Text, SqlType::Text, SqlType::Blob];
+        let mut memory = MemoryVectors::new(&types);
+        let mut out = Output::new(&mut memory, &types);
+        let keys: Vec<u64> = (0..400).map(|row| row % 200).collect();
+        let text = |key: u64| Cow::Owned(text_of(key % 100));
+        for position in 0..3 {
+            assert!(out.keyed(position, 0, &keys[..100], text).unwrap());
+            out.repeated(position, 100, 4, b"").unwrap();
+            out.nulls(position, 90, 14, |row| row > 12).unwrap();
+        }
+        assert!(out.keyed(0, 104, &keys, text).unwrap());
+        assert!(!out.keyed(1, 104, &[1, 1024], text).unwrap());
+        out.strings(1, 104, &vec!["a"; 400]).unwrap();
+        assert!(out.keyed(2, 104, &keys, text).unwrap());
+        out.finish(504).unwrap();
+        let is_one: Vec<bool> = memory.dictionaries.iter().map(Option::is_some).collect();
+        assert_eq!(is_one, [true, false, false]);
+        for position in 0..3 {
+            assert_eq!(memory.text(position, 103), None);
+            assert_eq!(memory.text(position, 102).as_deref(), Some(b"".as_slice()));
+            assert_eq!(memory.text(position, 31), Some(text_of(31)));
+        }
+        assert_eq!(memory.text(0, 104 + 301), Some(text_of(1)));
+        assert_eq!(memory.text(2, 104 + 399), Some(text_of(99)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod attach;
 mod bins;
 #[cfg(target_os = "linux")]
 mod copy;
+mod dictionary;
 mod errors;
 mod expression;
 mod host;

@@ -16,6 +16,7 @@ use duckdb_neo::table_function::{
     TablePartitioningCallbacks,
 };
 
+use super::dictionary::Importer;
 use super::errors::{error, problem};
 use super::expression::Reader;
 use super::host;
@@ -94,6 +95,12 @@ fn register(
     .register(extension)
 }
 
+/// The state of one thread of a query.
+struct Local {
+    worker: Box<dyn Worker>,
+    importer: Importer,
+}
+
 struct Callbacks {
     function: &'static Function,
     /// The positional parameters of this overload.
@@ -135,7 +142,7 @@ fn projection(columns: &InitColumnData<'_>) -> Result<Vec<usize>> {
 
 impl TableFunctionCallbacks for Callbacks {
     type BindData = Bound;
-    type LocalState = Box<dyn Worker>;
+    type LocalState = Local;
     type GlobalState = Running;
 
     fn bind(
@@ -186,15 +193,19 @@ impl TableFunctionCallbacks for Callbacks {
         running: Option<&Running>,
         _: &Context,
         _: InitColumnData<'_>,
-    ) -> duckdb_neo::Result<Option<Box<dyn Worker>>> {
-        guard(Callback::InitLocal, || Ok(running.map(Running::worker))).map_err(error)
+    ) -> duckdb_neo::Result<Option<Local>> {
+        let local = |running: &Running| Local {
+            worker: running.worker(),
+            importer: Importer::default(),
+        };
+        guard(Callback::InitLocal, || Ok(running.map(local))).map_err(error)
     }
 
     fn exec(
         &self,
         _: &Bound,
         running: Option<&Running>,
-        worker: Option<&mut Box<dyn Worker>>,
+        local: Option<&mut Local>,
         context: &Context,
         output: DataChunkRef<'_>,
         _: ExecColumnInfo<'_>,
@@ -202,8 +213,9 @@ impl TableFunctionCallbacks for Callbacks {
         let stop = || interrupted(context);
         guard(Callback::Execute, || {
             let running = running.ok_or_else(|| Problem::missing("global state"))?;
-            let worker = worker.ok_or_else(|| Problem::missing("local state"))?;
-            running.fill(&mut **worker, &mut Vectors::new(context, &output), &stop)
+            let local = local.ok_or_else(|| Problem::missing("local state"))?;
+            let mut vectors = Vectors::new(context, &mut local.importer, &output);
+            running.fill(&mut *local.worker, &mut vectors, &stop)
         })
         .map_err(error)
     }
@@ -275,13 +287,13 @@ impl TablePartitioningCallbacks for Callbacks {
         &self,
         _: &Bound,
         _: Option<&Running>,
-        worker: Option<&mut Box<dyn Worker>>,
+        local: Option<&mut Local>,
         _: &Context,
         _: PartitionData<'_>,
     ) -> duckdb_neo::Result<usize> {
         guard(Callback::Partition, || {
-            let worker = worker.ok_or_else(|| Problem::missing("local state"))?;
-            Ok(worker.batch() as usize)
+            let local = local.ok_or_else(|| Problem::missing("local state"))?;
+            Ok(local.worker.batch() as usize)
         })
         .map_err(error)
     }

@@ -1,4 +1,4 @@
-//! The output vectors of C API v2, through raw pointers. No other file of this adapter contains `unsafe`, apart from `host`.
+//! The output vectors of C API v2, through raw pointers. The other files of this adapter with `unsafe` are `dictionary` and `host`.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -9,13 +9,16 @@ use duckdb_neo::types::List;
 use duckdb_neo::vector::{Unknown, Vector};
 use duckdb_neo::{AsRaw, ToValue, ffi};
 
+use super::dictionary::Importer;
 use super::errors::problem;
 use crate::error::{Problem, Result};
+use crate::exec::coded::Texts;
 use crate::exec::vectors::RawVectors;
 
 /// The vectors of one output chunk; each is requested once, when it is needed.
 pub struct Vectors<'a> {
     context: &'a Context,
+    importer: &'a mut Importer,
     chunk: &'a DataChunkRef<'a>,
     columns: Vec<Column>,
 }
@@ -25,14 +28,15 @@ struct Column {
     handle: Option<ffi::duckdb_v2_vector_handle>,
     data: Option<NonNull<u8>>,
     validity: Option<NonNull<u64>>,
-    is_constant: bool,
+    /// The vector has its number of rows.
+    is_sized: bool,
 }
 
 type Code = ffi::DUCKDB_V2_ERROR;
 type ErrorHandle = ffi::duckdb_v2_error_info_handle;
 
 /// Calls a function of the C API, and takes the message if it fails.
-fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
+pub fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
     let mut error: ErrorHandle = null_mut();
     let code = function(&mut error);
     if code == Code::DUCKDB_V2_ERROR_NONE {
@@ -69,9 +73,14 @@ fn child(vector: ffi::duckdb_v2_vector_handle, nth: u64) -> Result<ffi::duckdb_v
 }
 
 impl<'a> Vectors<'a> {
-    pub fn new(context: &'a Context, chunk: &'a DataChunkRef<'a>) -> Vectors<'a> {
+    pub fn new(
+        context: &'a Context,
+        importer: &'a mut Importer,
+        chunk: &'a DataChunkRef<'a>,
+    ) -> Vectors<'a> {
         Vectors {
             context,
+            importer,
             columns: vec![Column::default(); chunk.col_count()],
             chunk,
         }
@@ -100,7 +109,7 @@ impl<'a> Vectors<'a> {
 }
 
 // SAFETY: DuckDB's flat output vectors hold STANDARD_VECTOR_SIZE entries of their type, and their arena lives as long as they;
-// the wrapper is used within one call, and never hands out a vector that was made constant.
+// the wrapper is used within one call, and never hands out a vector that was made constant or a dictionary.
 unsafe impl RawVectors for Vectors<'_> {
     fn data(&mut self, position: usize) -> Result<NonNull<u8>> {
         if let Some(data) = self.column(position)?.data {
@@ -152,8 +161,18 @@ unsafe impl RawVectors for Vectors<'_> {
         call(|error| unsafe {
             ffi::duckdb_v2_vector_make_constant(handle, raw, rows as u64, error)
         })?;
-        self.column(position)?.is_constant = true;
+        self.column(position)?.is_sized = true;
         Ok(())
+    }
+
+    fn dictionary(&mut self, position: usize, texts: &Texts, codes: &[u8]) -> Result<bool> {
+        let handle = self.handle(position)?;
+        let imported = self.importer.import(self.context, texts, codes)?;
+        let source = imported.vector()?;
+        // SAFETY: both handles are live for the call, and the output vector shares the memory of the other.
+        call(|error| unsafe { ffi::duckdb_v2_vector_reference(handle, source, error) })?;
+        self.column(position)?.is_sized = true;
+        Ok(true)
     }
 
     fn map(&mut self, position: usize, entries: usize) -> Result<[usize; 2]> {
@@ -172,8 +191,8 @@ unsafe impl RawVectors for Vectors<'_> {
     }
 
     fn set_rows(&mut self, rows: usize) -> Result<()> {
-        // DuckDB takes the number of rows from the first vector; a constant vector already has it.
-        if self.column(0)?.is_constant {
+        // DuckDB takes the number of rows from the first vector; a constant vector and a dictionary already have it.
+        if self.column(0)?.is_sized {
             return Ok(());
         }
         let handle = self.handle(0)?;
