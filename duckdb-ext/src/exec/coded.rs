@@ -53,31 +53,46 @@ impl Texts {
     }
 }
 
+/// The most texts that are searched for one after the other.
+const SEARCHED: usize = 8;
+
 /// The first rows of a vector.
+#[derive(Default)]
 pub struct Coded {
-    pub texts: Texts,
-    /// The text of each row.
-    pub codes: Vec<u8>,
-    /// The codes of the texts, by their hashes.
-    table: HashTable<u8>,
-    hasher: RandomState,
+    texts: Texts,
+    rows: usize,
+    /// The code of each row; empty while all rows have the first text.
+    codes: Vec<u8>,
+    /// The codes of the texts by their hashes, once these are more than [`SEARCHED`].
+    table: Option<(HashTable<u8>, RandomState)>,
 }
 
 impl Coded {
-    /// `capacity` is the number of rows of a vector.
-    pub fn new(capacity: usize) -> Coded {
-        Coded {
-            texts: Texts::default(),
-            codes: Vec::with_capacity(capacity),
-            table: HashTable::new(),
-            hasher: RandomState::new(),
-        }
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     fn code(&mut self, text: &[u8]) -> Option<u8> {
-        let Coded { texts, table, hasher, .. } = self;
-        let hash = hasher.hash_one(text);
+        let Coded { texts, table, .. } = self;
         let same = |code: &u8| Some(*code) != texts.null && texts.text(*code) == text;
+        let Some((table, hasher)) = table else {
+            let mut known = 0..texts.count() as u8;
+            if let Some(code) = known.find(same) {
+                return Some(code);
+            }
+            let code = texts.add(text)?;
+            if texts.count() > SEARCHED {
+                let hasher = RandomState::new();
+                let mut of_texts = HashTable::with_capacity(2 * SEARCHED);
+                for code in 0..=code {
+                    let hash = |code: &u8| hasher.hash_one(texts.text(*code));
+                    of_texts.insert_unique(hash(&code), code, hash);
+                }
+                *table = Some((of_texts, hasher));
+            }
+            return Some(code);
+        };
+        let hash = hasher.hash_one(text);
         if let Some(code) = table.find(hash, same) {
             return Some(*code);
         }
@@ -86,14 +101,22 @@ impl Coded {
         Some(code)
     }
 
+    /// The code of each row, as many as there are rows.
+    fn codes(&mut self) -> &mut Vec<u8> {
+        self.codes.resize(self.rows, 0);
+        &mut self.codes
+    }
+
     /// Adds rows with one text. Returns false, and adds none, if there are too many texts.
     pub fn repeat(&mut self, text: &[u8], rows: usize) -> bool {
-        let last = self.codes.last().copied();
-        let last = last.filter(|last| Some(*last) != self.texts.null && self.texts.text(*last) == text);
-        let Some(code) = last.or_else(|| self.code(text)) else {
+        let Some(code) = self.code(text) else {
             return false;
         };
-        self.codes.resize(self.codes.len() + rows, code);
+        if code > 0 || !self.codes.is_empty() {
+            let all = self.rows + rows;
+            self.codes().resize(all, code);
+        }
+        self.rows += rows;
         true
     }
 
@@ -101,12 +124,11 @@ impl Coded {
     pub fn extend<'t>(&mut self, keys: &[u64], text: impl Fn(u64) -> Cow<'t, [u8]>) -> bool {
         const UNKNOWN: u16 = u16::MAX;
         let mut known = [UNKNOWN; KEYS];
-        let before = self.codes.len();
-        self.codes.resize(before + keys.len(), 0);
-        let mut rows = std::mem::take(&mut self.codes);
+        let mut codes = std::mem::take(self.codes());
+        codes.resize(self.rows + keys.len(), 0);
         // A key that is too great takes the place of another one: the loop has one test for each row, and its codes do not count then.
         let mut bits = 0;
-        let of_keys = proven::at_mut(&mut rows, before..);
+        let of_keys = proven::at_mut(&mut codes, self.rows..);
         let is_known = of_keys.iter_mut().zip(keys).all(|(row, key)| {
             bits |= key;
             let known = proven::at_mut(&mut known, *key as usize % KEYS);
@@ -120,45 +142,51 @@ impl Coded {
             true
         });
         let is_whole = is_known && bits < KEYS as u64;
-        if !is_whole {
-            rows.truncate(before);
+        if is_whole {
+            self.rows += keys.len();
         }
-        self.codes = rows;
+        codes.truncate(self.rows);
+        self.codes = codes;
         is_whole
     }
 
     /// Makes those of the `rows` rows from `from` on NULL that `is_null` selects. Returns false, and does nothing, if there are too many texts.
     pub fn nulls(&mut self, from: usize, rows: usize, is_null: impl Fn(usize) -> bool) -> bool {
-        let of_rows = proven::at_mut(&mut self.codes, from..from + rows);
-        for (row, code) in of_rows.iter_mut().enumerate() {
-            if !is_null(row) {
-                continue;
-            }
+        for row in (0..rows).filter(|row| is_null(*row)) {
             let Some(null) = self.texts.null.or_else(|| self.texts.add(b"")) else {
                 return false;
             };
             self.texts.null = Some(null);
-            *code = null;
+            *proven::at_mut(self.codes(), from + row) = null;
         }
         true
     }
 
     /// The text of all rows, if it is one.
     pub fn only(&self) -> Option<&[u8]> {
-        let is_one = self.texts.count() == 1 && self.texts.null.is_none();
+        let is_one = self.rows > 0 && self.texts.count() == 1 && self.texts.null.is_none();
         is_one.then(|| self.texts.text(0))
     }
 
-    /// Whether a dictionary of the texts is so small that DuckDB uses it.
-    pub fn are_few(&self) -> bool {
-        4 * self.texts.count() <= self.codes.len()
+    /// The texts and the code of each row, if the texts are so few that DuckDB uses a dictionary.
+    pub fn dictionary(&mut self) -> Option<(&Texts, &[u8])> {
+        let are_few = 4 * self.texts.count().max(1) <= self.rows;
+        self.codes();
+        are_few.then_some((&self.texts, &self.codes))
+    }
+
+    /// Each text, and its code in each row.
+    pub fn written(&mut self) -> (Vec<&[u8]>, impl Iterator<Item = usize>) {
+        self.codes();
+        let codes = self.codes.iter().map(|code| usize::from(*code));
+        (self.texts.all().collect(), codes)
     }
 
     /// The rows that are NULL.
     pub fn null_rows(&self) -> impl Iterator<Item = usize> {
-        let null = self.texts.null.map(u16::from);
+        let null = self.texts.null;
         let rows = self.codes.iter().enumerate();
-        rows.filter(move |(_, code)| Some(u16::from(**code)) == null)
+        rows.filter(move |(_, code)| Some(**code) == null)
             .map(|(row, _)| row)
     }
 }

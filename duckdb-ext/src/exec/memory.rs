@@ -119,6 +119,7 @@ unsafe impl RawVectors for MemoryVectors {
     }
 
     fn dictionary(&mut self, position: usize, texts: &Texts, codes: &[u8]) -> Result<bool> {
+        assert!(!codes.is_empty(), "DuckDB makes no dictionary of no rows");
         let text = |code: &u8| (Some(*code) != texts.null).then(|| texts.text(*code).to_vec());
         self.dictionaries[position] = Some(codes.iter().map(text).collect());
         Ok(true)

@@ -29,7 +29,7 @@ pub unsafe trait RawVectors {
     fn heap(&mut self, position: usize, row: usize, bytes: usize) -> Result<NonNull<u8>>;
     /// Makes all `rows` rows of a VARCHAR vector this one text.
     fn constant(&mut self, position: usize, text: &str, rows: usize) -> Result<()>;
-    /// Makes a VARCHAR vector of these codes of texts; returns false if the API has no such vectors.
+    /// Makes a VARCHAR vector of these codes of texts, at least one; returns false if the API has no such vectors.
     fn dictionary(&mut self, _position: usize, _texts: &Texts, _codes: &[u8]) -> Result<bool> {
         Ok(false)
     }
@@ -252,12 +252,12 @@ impl<'a> Output<'a> {
         let nth = known.or_else(|| {
             let is_new = from == 0 && !self.with_nulls.contains(&position);
             is_new.then(|| {
-                self.coded.push((position, Coded::new(CAPACITY)));
+                self.coded.push((position, Coded::default()));
                 self.coded.len() - 1
             })
         })?;
         let (_, coded) = proven::at_mut(&mut self.coded, nth);
-        (coded.codes.len() == from).then_some(coded)
+        (coded.rows() == from).then_some(coded)
     }
 
     /// Writes a string of `strings` into each row of a VARCHAR or BLOB vector, from row `from` on: the one whose number is the row's code. The caller ensures
@@ -382,13 +382,12 @@ impl<'a> Output<'a> {
             return Ok(());
         };
         let (_, coded) = self.coded.swap_remove(nth);
-        self.write_coded(position, &coded)
+        self.write_coded(position, coded)
     }
 
     /// Writes rows that have codes.
-    fn write_coded(&mut self, position: usize, coded: &Coded) -> Result<()> {
-        let texts: Vec<&[u8]> = coded.texts.all().collect();
-        let codes = coded.codes.iter().map(|code| usize::from(*code));
+    fn write_coded(&mut self, position: usize, mut coded: Coded) -> Result<()> {
+        let (texts, codes) = coded.written();
         self.write_shared(position, 0, &texts, codes)?;
         self.write_nulls(position, 0, coded.null_rows())
     }
@@ -449,7 +448,7 @@ impl<'a> Output<'a> {
     ) -> Result<()> {
         let known = self.coded.iter_mut().find(|(of, _)| *of == position);
         if let Some((_, coded)) = known
-            && coded.codes.len() >= from.saturating_add(rows)
+            && coded.rows() >= from.saturating_add(rows)
             && coded.nulls(from, rows, &is_null)
         {
             return Ok(());
@@ -486,31 +485,25 @@ impl<'a> Output<'a> {
 
     pub fn finish(mut self, rows: usize) -> Result<()> {
         assert!(rows <= CAPACITY, "{rows} rows in a vector of {CAPACITY}");
-        while let Some((position, coded)) = self.coded.pop() {
-            let is_whole = coded.codes.len() == rows;
-            if !is_whole
-                || self.types.get(position) != Some(&SqlType::Text)
-                || !self.finish_texts(position, &coded)?
-            {
-                self.write_coded(position, &coded)?;
+        while let Some((position, mut coded)) = self.coded.pop() {
+            let is_whole = coded.rows() == rows;
+            let is_text = self.types.get(position) == Some(&SqlType::Text);
+            if !(is_whole && is_text && self.finish_texts(position, &mut coded)?) {
+                self.write_coded(position, coded)?;
             }
         }
         self.vectors.set_rows(rows)
     }
 
     /// Makes a VARCHAR vector constant or a dictionary; returns false if its rows must be written.
-    fn finish_texts(&mut self, position: usize, coded: &Coded) -> Result<bool> {
-        if let Some(text) = coded.only() {
-            return match std::str::from_utf8(text) {
-                Ok(text) => {
-                    (self.vectors.constant(position, text, coded.codes.len())).map(|()| true)
-                }
-                Err(_) => Ok(false),
-            };
+    fn finish_texts(&mut self, position: usize, coded: &mut Coded) -> Result<bool> {
+        if let Some(text) = coded.only().and_then(|text| str::from_utf8(text).ok()) {
+            self.vectors.constant(position, text, coded.rows())?;
+            return Ok(true);
         }
-        match coded.are_few() {
-            true => self.vectors.dictionary(position, &coded.texts, &coded.codes),
-            false => Ok(false),
+        match coded.dictionary() {
+            Some((texts, codes)) => self.vectors.dictionary(position, texts, codes),
+            None => Ok(false),
         }
     }
 
