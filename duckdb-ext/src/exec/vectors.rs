@@ -270,7 +270,12 @@ impl<'a> Output<'a> {
         codes: &[u64],
     ) -> Result<()> {
         self.check_strings(position, from, codes.len())?;
-        self.write_shared(position, from, strings, codes.iter().map(|code| *code as usize))
+        self.write_shared(
+            position,
+            from,
+            strings,
+            codes.iter().map(|code| *code as usize),
+        )
     }
 
     /// Requires that the vector has enough entries from `from` on.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use loom_engine::schema::{FieldDef, FieldType, IndexDef, PayloadEncoder, SourceDef, TimeKind};
+use loom_engine::schema::{
+    FieldDef, FieldType, IndexDef, PayloadEncoder, SourceDef, TimeKind, is_reserved_field,
+};
 
 use super::access::{Access, is_confined};
 use super::ambient::Ambient;
@@ -216,6 +218,7 @@ impl CopyPlan {
             )));
         }
         let time = options.time(columns)?;
+        refuse_reserved(columns, time)?;
         let existing = loom_sink::existing(&dir, &options.source).map_err(problem)?;
         let mut def = match &existing {
             Some(existing) => options.extended(existing, columns, time)?,
@@ -248,6 +251,25 @@ impl CopyPlan {
             def,
         })
     }
+}
+
+/// Refuses columns that SQL adds to every source, all at once, as the rows of another Loom directory have them.
+fn refuse_reserved(columns: &[CopyColumn], time: Option<(usize, i64)>) -> Result<()> {
+    let others = columns.iter().enumerate();
+    let others = others.filter(|(at, _)| time.is_none_or(|(time, _)| time != *at));
+    let reserved = others.filter(|(_, column)| is_reserved_field(&column.name));
+    let names: Vec<&str> = reserved.map(|(_, column)| column.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let time = match time {
+        None if names.contains(&"ts") => "; TS 'ts' makes ts the records' own times",
+        _ => "",
+    };
+    let names = names.join(", ");
+    Err(Problem::binder(format!(
+        "every source has columns with these names: {names}; leave them out with SELECT * EXCLUDE ({names}), or rename them{time}"
+    )))
 }
 
 impl Options {

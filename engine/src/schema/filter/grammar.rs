@@ -14,7 +14,7 @@
 //!
 //! Recursion is bounded, whatever the text.
 
-use winnow::ascii::{Caseless, digit0, digit1, multispace0};
+use winnow::ascii::{Caseless, digit1, multispace0};
 use winnow::combinator::{
     alt, cut_err, fail, not, opt, peek, preceded, repeat, separated, terminated,
 };
@@ -207,6 +207,10 @@ fn predicate(input: &mut &str) -> ModalResult<Node> {
             .parse_next(input)?;
         return Ok(negate_if(negated, Node::Contains { field, part }));
     }
+    if peek(opt(keyword("ilike"))).parse_next(input)?.is_some() {
+        let instead = "LIKE or CONTAINS, as ILIKE works in a WHERE clause only";
+        return cut_err(fail.context(expected(instead))).parse_next(input);
+    }
     if negated {
         return cut_err(fail.context(expected("IN, BETWEEN, LIKE or CONTAINS"))).parse_next(input);
     }
@@ -253,12 +257,18 @@ fn literal(input: &mut &str) -> ModalResult<Literal> {
 }
 
 fn number(input: &mut &str) -> ModalResult<String> {
-    let exponent = (one_of(['e', 'E']), opt(one_of(['+', '-'])), digit1);
-    let unsigned = alt(((digit1, opt(('.', digit0))).void(), ('.', digit1).void()));
+    let exponent = (one_of(['e', 'E']), opt(one_of(['+', '-'])), digits);
+    let fraction = ('.', opt(digits));
+    let unsigned = alt(((digits, opt(fraction)).void(), ('.', digits).void()));
     let number = (opt(one_of(['+', '-'])), unsigned, opt(exponent)).take();
     terminated(number, multispace0)
-        .map(str::to_owned)
+        .map(|number: &str| number.replace('_', ""))
         .parse_next(input)
+}
+
+/// Parses digits, with single underscores between them as in SQL.
+fn digits(input: &mut &str) -> ModalResult<()> {
+    separated(1.., digit1, '_').parse_next(input)
 }
 
 fn text(input: &mut &str) -> ModalResult<String> {

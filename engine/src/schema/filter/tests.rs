@@ -243,6 +243,17 @@ fn mistakes_are_named_with_their_remedy() {
             "u not 3",
             "expected IN, BETWEEN, LIKE or CONTAINS, found '3'",
         ),
+        (
+            "name ILIKE 'a%'",
+            "column 6: expected LIKE or CONTAINS, as ILIKE works in a WHERE clause only, found 'ILIKE 'a%''",
+        ),
+        (
+            "name not ilike 'a%'",
+            "as ILIKE works in a WHERE clause only",
+        ),
+        ("u = 1__7", "column 6: unexpected '__7'"),
+        ("u = 17_", "column 7: unexpected '_'"),
+        ("u = _17", "expected a number"),
         ("name like 3", "expected a text in single quotes, found '3'"),
         ("name like '%eth'", "takes one % at the end"),
         ("name like 'e_h%'", "takes one % at the end"),
