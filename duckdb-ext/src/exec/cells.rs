@@ -135,7 +135,7 @@ fn write(out: &mut Output<'_>, at: At, ty: SqlType, cell: &Cell) -> Result<()> {
         (SqlType::Huge, Cell::Int(value)) => put(out, at, Huge::from(*value)),
         (SqlType::F32, Cell::Float(value)) => put(out, at, *value as f32),
         (SqlType::F64, Cell::Float(value)) => put(out, at, *value),
-        (SqlType::Text, Cell::Text(text)) => out.strings(at.position, at.from, &[text]),
+        (SqlType::Text, Cell::Text(text)) => out.strings(at.position, at.from, [text].iter()),
         (ty, cell) => Err(Problem::input(format!(
             "cannot write {cell:?} into a column of {ty:?}; please report it"
         ))),

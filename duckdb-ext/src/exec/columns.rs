@@ -30,7 +30,7 @@ pub fn write(out: &mut Output<'_>, from: usize, rows: Batch<'_>, fills: &[Fill])
                 let mut room = PayloadRoom::default();
                 let bodies = rows.payloads(&mut room);
                 let bodies = bodies.map(|payload| rows.layout().body(payload));
-                out.strings(position, from, &bodies.collect::<Vec<_>>())?;
+                out.strings(position, from, bodies)?;
             }
         }
     }
@@ -65,7 +65,10 @@ fn field(
     };
     match (column, labels) {
         (FieldColumn::Numbers(numbers), Some(labels)) => {
-            match (out.types().get(at.position), one_of(numbers)) {
+            match (
+                out.types().get(at.position),
+                one_of(numbers.iter().copied()),
+            ) {
                 (Some(SqlType::Enum(texts)), _) => {
                     let whole = |number: &u64| fixed::whole(slot.ty, *number);
                     text::members(out, at, texts, numbers.iter().map(whole), labels)?;
@@ -81,14 +84,17 @@ fn field(
             fixed::number(out, at, slot.ty, numbers)?;
         }
         (FieldColumn::Words(words), _) => in_place(out, at, slot, &words, rows.count())?,
-        (FieldColumn::Strings(strings), _) => match one_of(&strings) {
+        (FieldColumn::Strings(strings), _) => match one_of(strings.iter()) {
             Some(string) => {
                 let text = text::shown(slot.ty, string);
-                out.repeated(at.position, at.from, strings.len(), &text)?;
+                out.repeated(at.position, at.from, rows.count(), &text)?;
             }
-            None => text::strings(out, at, slot.ty, strings.into_iter())?,
+            None if text::are_shown(slot.ty, &strings) => {
+                out.strings(at.position, at.from, strings.iter())?;
+            }
+            None => text::strings(out, at, slot.ty, strings.iter())?,
         },
-        (FieldColumn::Shared { strings, codes }, _) => match one_of(codes) {
+        (FieldColumn::Shared { strings, codes }, _) => match one_of(codes.iter().copied()) {
             Some(code) => {
                 let text = text::shown(slot.ty, proven::at(&strings, code as usize));
                 out.repeated(at.position, at.from, codes.len(), &text)?;
@@ -119,16 +125,19 @@ fn field(
 }
 
 /// The property that all values of a column share.
-fn one_of<T: Copy + PartialEq>(column: &[T]) -> Option<T> {
-    let first = *column.first()?;
-    column.iter().all(|other| *other == first).then_some(first)
+fn one_of<T: PartialEq>(mut column: impl Iterator<Item = T>) -> Option<T> {
+    let first = column.next()?;
+    column.all(|other| other == first).then_some(first)
 }
 
 /// Fills the column of a `char` or `bytes` field. The fast path holds while every text is short ASCII.
 fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: usize) -> Result<()> {
     let width = slot.ty.fixed_bytes();
     let width = width.expect("a field in one place has a fixed width");
-    let same: Option<Vec<u64>> = words.iter().map(|column| one_of(column)).collect();
+    let same: Option<Vec<u64>> = words
+        .iter()
+        .map(|column| one_of(column.iter().copied()))
+        .collect();
     if let Some(same) = same {
         let mut bytes: Vec<u8> = same.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.truncate(width);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use loom_engine::proven;
+use loom_engine::query::Strings;
 use loom_engine::schema::{FieldDef, FieldType};
 
 use super::fixed;
@@ -20,7 +21,19 @@ pub fn strings<'a>(
     bytes: impl Iterator<Item = &'a [u8]>,
 ) -> Result<()> {
     let shown = bytes.map(|bytes| shown(ty, bytes));
-    out.strings(at.position, at.from, &shown.collect::<Vec<_>>())
+    out.strings(at.position, at.from, shown.collect::<Vec<_>>().iter())
+}
+
+/// Whether a field shows these strings as they are. Texts of a unit are tested together, which is much faster than one after the other.
+pub fn are_shown(ty: FieldType, strings: &Strings<'_>) -> bool {
+    match ty {
+        FieldType::VarBytes => true,
+        FieldType::Utf8 | FieldType::Json => strings.joined().is_some_and(|(bytes, mut starts)| {
+            let mut are_whole = |text: &str| starts.all(|at| text.is_char_boundary(at));
+            bytes.is_ascii() || std::str::from_utf8(bytes).is_ok_and(&mut are_whole)
+        }),
+        _ => false,
+    }
 }
 
 /// The part of the bytes that a field of a type shows.
@@ -105,9 +118,9 @@ fn write_labels(
     out.strings(
         at.position,
         at.from,
-        &numbers
-            .map(|number| labels.text(number))
-            .collect::<Vec<_>>(),
+        (numbers.map(|number| labels.text(number)))
+            .collect::<Vec<_>>()
+            .iter(),
     )
 }
 

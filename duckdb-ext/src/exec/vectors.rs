@@ -226,7 +226,7 @@ impl<'a> Output<'a> {
         &mut self,
         position: usize,
         from: usize,
-        strings: &[S],
+        strings: impl ExactSizeIterator<Item = S> + Clone,
     ) -> Result<()> {
         self.check_strings(position, from, strings.len())?;
         self.write_strings(position, from, strings)
@@ -287,7 +287,7 @@ impl<'a> Output<'a> {
         codes: impl Iterator<Item = usize>,
     ) -> Result<()> {
         let mut entries = Vec::with_capacity(strings.len());
-        self.entries(position, from, strings, |entry| entries.push(entry))?;
+        self.entries(position, from, strings.iter(), |entry| entries.push(entry))?;
         let column = self.vectors.data(position)?.cast::<StringEntry>();
         for (row, code) in codes.enumerate() {
             let entry = *proven::at(&entries, code);
@@ -302,7 +302,7 @@ impl<'a> Output<'a> {
         &mut self,
         position: usize,
         from: usize,
-        strings: &[S],
+        strings: impl Iterator<Item = S> + Clone,
     ) -> Result<()> {
         let mut place = self.vectors.data(position)?.cast::<StringEntry>();
         // SAFETY: the caller has bounded all rows by the vector's capacity, so each place lies in the vector or behind its end.
@@ -321,11 +321,11 @@ impl<'a> Output<'a> {
         &mut self,
         position: usize,
         from: usize,
-        strings: &[S],
+        strings: impl Iterator<Item = S> + Clone,
         mut each: impl FnMut(StringEntry),
     ) -> Result<()> {
-        let long = |text: &S| Some(text.as_ref().len()).filter(|&length| length > INLINE_BYTES);
-        let long_bytes: usize = strings.iter().filter_map(long).sum();
+        let lengths = strings.clone().map(|text| text.as_ref().len());
+        let long_bytes: usize = lengths.filter(|length| *length > INLINE_BYTES).sum();
         let mut free = match long_bytes {
             0 => NonNull::dangling(),
             bytes => self.vectors.heap(position, from, bytes)?,
@@ -427,8 +427,8 @@ impl<'a> Output<'a> {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .unzip();
         let [of_keys, of_values] = self.vectors.map(position, keys.len())?;
-        self.write_strings(of_keys, 0, &keys)?;
-        self.write_strings(of_values, 0, &values)?;
+        self.write_strings(of_keys, 0, keys.iter())?;
+        self.write_strings(of_values, 0, values.iter())?;
         let entries = self.vectors.data(position)?.cast::<MapEntry>();
         let (mut row, mut offset) = (0, 0);
         for (rows, map) in runs {
@@ -581,7 +581,7 @@ mod tests {
         let types = [SqlType::Text];
         let mut memory = MemoryVectors::new(&types);
         let mut out = Output::new(&mut memory, &types);
-        out.strings(0, 5, &strings).unwrap();
+        out.strings(0, 5, strings.iter()).unwrap();
         out.repeated(0, 300, 3, &strings[100]).unwrap();
         for (at, text) in strings.iter().enumerate() {
             assert_eq!(&memory.string(0, 5 + at), text);
@@ -676,14 +676,14 @@ mod tests {
                     }
                     Piece::Keyed => {
                         if !out.keyed(0, from, &keys, |key| Cow::Owned(text_of(key))).unwrap() {
-                            out.strings(0, from, &texts).unwrap();
+                            out.strings(0, from, texts.iter()).unwrap();
                         }
                     }
                     Piece::Shared => {
                         let codes: Vec<u64> = (0..rows.len() as u64).collect();
                         out.shared(0, from, &texts, &codes).unwrap();
                     }
-                    Piece::Strings => out.strings(0, from, &texts).unwrap(),
+                    Piece::Strings => out.strings(0, from, texts.iter()).unwrap(),
                 }
                 out.nulls(0, from, rows.len(), |row| rows[row].1).unwrap();
                 let of_rows = texts.into_iter().zip(rows);
@@ -709,7 +709,7 @@ mod tests {
         }
         assert!(out.keyed(0, 104, &keys, text).unwrap());
         assert!(!out.keyed(1, 104, &[1, 1024], text).unwrap());
-        out.strings(1, 104, &vec!["a"; 400]).unwrap();
+        out.strings(1, 104, std::iter::repeat_n("a", 400)).unwrap();
         assert!(out.keyed(2, 104, &keys, text).unwrap());
         out.finish(504).unwrap();
         let is_one: Vec<bool> = memory.dictionaries.iter().map(Option::is_some).collect();
@@ -766,7 +766,7 @@ mod tests {
         assert!(out.column::<u8>(0, CAPACITY - 1, 2).is_err());
         assert!(out.column::<u16>(0, 0, 1).is_err());
         assert!(out.column::<u8>(2, 0, 1).is_err());
-        assert!(out.strings(0, 0, &[b"x"]).is_err());
+        assert!(out.strings(0, 0, [b"x"].iter()).is_err());
         assert!(out.nulls(0, usize::MAX, 1, |_| true).is_err());
         assert!(out.repeated(0, 0, 1, b"x").is_err());
         assert!(out.repeated(1, CAPACITY, 1, b"x").is_err());

@@ -68,7 +68,7 @@ pub use losses::listing::{Loss, pending_since};
 pub use poll::Poll;
 pub use predicate::{Predicate, Subject};
 pub use scan::ask::Ask;
-pub use scan::batch::{Batch, FieldColumn, PayloadRoom, RecordView};
+pub use scan::batch::{Batch, FieldColumn, PayloadRoom, RecordView, Strings};
 pub use scan::chunk_list::{ChunkList, ChunkSource};
 pub use scan::chunk_reader::ChunkReader;
 pub use scan::given_records::GivenRecords;

@@ -48,13 +48,38 @@ pub enum FieldColumn<'a> {
     Numbers(&'a [u64]),
     /// Bytes in one place, in words of 8 with the first byte lowest; the last word holds the rest.
     Words(Vec<&'a [u64]>),
-    /// Strings of any length.
-    Strings(Vec<&'a [u8]>),
+    Strings(Strings<'a>),
     /// Few different strings, and the number of each row's string among them.
     Shared {
         strings: Vec<&'a [u8]>,
         codes: &'a [u64],
     },
+}
+
+/// Strings of any length.
+pub struct Strings<'a> {
+    bytes: &'a [u8],
+    places: Vec<Range<u32>>,
+}
+
+impl<'a> Strings<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let bytes = self.bytes;
+        let places = self.places.iter();
+        places.map(move |place| at(bytes, place.start as usize..place.end as usize))
+    }
+
+    /// Returns the bytes of all strings together, and where each starts among them, if no other bytes lie between them.
+    pub fn joined(&self) -> Option<(&'a [u8], impl Iterator<Item = usize>)> {
+        let (first, last) = (self.places.first()?.start, self.places.last()?.end);
+        let mut pairs = self.places.windows(2);
+        let is_joined = pairs.all(|pair| matches!(pair, [one, next] if one.end == next.start));
+        let starts = self
+            .places
+            .iter()
+            .map(move |place| (place.start - first) as usize);
+        is_joined.then(|| (at(self.bytes, first as usize..last as usize), starts))
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -150,7 +175,10 @@ impl<'a> Batch<'a> {
             }
             FieldPieces::Strings(nth) => match self.shared(field) {
                 Some((strings, codes)) => FieldColumn::Shared { strings, codes },
-                None => FieldColumn::Strings(self.strings(*nth)),
+                None => {
+                    let (bytes, places) = self.string_places(*nth);
+                    FieldColumn::Strings(Strings { bytes, places })
+                }
             },
         })
     }
@@ -265,13 +293,6 @@ impl<'a> Batch<'a> {
         let step = words.len() as u32 * 8;
         let starts = (0..self.count() as u32).map(|row| row * step);
         (room, starts.map(|start| start..start + width).collect())
-    }
-
-    fn strings(&self, nth: usize) -> Vec<&'a [u8]> {
-        let (bytes, places) = self.string_places(nth);
-        let places = places.into_iter();
-        let string = |place: Range<u32>| at(bytes, place.start as usize..place.end as usize);
-        places.map(string).collect()
     }
 
     fn string_places(&self, nth: usize) -> (&'a [u8], Vec<Range<u32>>) {

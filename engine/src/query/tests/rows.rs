@@ -101,7 +101,7 @@ pub fn column_value(batch: &Batch<'_>, field: usize, row: usize) -> Option<Vec<u
             let bytes = words.iter().flat_map(|words| words[row].to_le_bytes());
             bytes.take(width.unwrap()).collect()
         }
-        FieldColumn::Strings(strings) => strings[row].to_vec(),
+        FieldColumn::Strings(strings) => strings.iter().nth(row).unwrap().to_vec(),
         FieldColumn::Shared { strings, codes } => strings[codes[row] as usize].to_vec(),
     })
 }
