@@ -217,7 +217,7 @@ impl<'a> Batch<'a> {
     pub fn payloads<'b>(
         &self,
         room: &'b mut PayloadRoom,
-    ) -> impl ExactSizeIterator<Item = &'b [u8]> + use<'a, 'b>
+    ) -> impl ExactSizeIterator<Item = &'b [u8]> + Clone + use<'a, 'b>
     where
         'a: 'b,
     {
