@@ -182,7 +182,7 @@ fn few_texts(
     const TEXTS: usize = 256;
     let mut searches = 0;
     let mut texts: Vec<(u64, u64)> = Vec::new();
-    // The last text with each of these hashes; the first one has no row yet, so that it is searched for.
+    // The number of the last text with each hash. It is 0 at first, and then the comparison with that text fails.
     let mut recent = [0u8; TEXTS];
     let mut keys = Vec::with_capacity(words.len());
     for text in words {

@@ -228,8 +228,9 @@ impl<'a> Output<'a> {
         from: usize,
         strings: impl ExactSizeIterator<Item = S> + Clone,
     ) -> Result<()> {
-        self.check_strings(position, from, strings.len())?;
-        self.write_strings(position, from, strings)
+        let rows = strings.len();
+        self.check_strings(position, from, rows)?;
+        self.write_strings(position, from, strings.take(rows))
     }
 
     /// Writes a string into each row of a VARCHAR or BLOB vector, from row `from` on: the one that belongs to the row's key. Returns false, and writes nothing, if
@@ -330,13 +331,15 @@ impl<'a> Output<'a> {
             0 => NonNull::dangling(),
             bytes => self.vectors.heap(position, from, bytes)?,
         };
+        let mut left = long_bytes;
         for text in strings {
             let bytes = text.as_ref();
             each(if bytes.len() <= INLINE_BYTES {
                 StringEntry::inline(bytes)
             } else {
                 let place = free;
-                // SAFETY: the heap block has room for all long strings together, of which this is the next.
+                left = (left.checked_sub(bytes.len())).expect("strings stay as long as they are");
+                // SAFETY: the heap block has room for all long strings together, and as much of it is left.
                 unsafe {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len());
                     free = place.add(bytes.len());
@@ -387,7 +390,10 @@ impl<'a> Output<'a> {
             return Ok(());
         };
         let (_, coded) = self.coded.swap_remove(nth);
-        self.write_coded(position, coded)
+        match coded.rows() {
+            0 => Ok(()),
+            _ => self.write_coded(position, coded),
+        }
     }
 
     /// Writes rows that have codes.
