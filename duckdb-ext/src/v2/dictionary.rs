@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use duckdb_neo::connection::Context;
 use duckdb_neo::{AsRaw, ffi};
 
-use super::vectors::call;
+use super::call::call;
 use crate::error::Result;
 use crate::exec::coded::Texts;
 

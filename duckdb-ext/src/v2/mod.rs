@@ -2,6 +2,7 @@
 
 mod attach;
 mod bins;
+mod call;
 #[cfg(target_os = "linux")]
 mod copy;
 mod dictionary;

@@ -1,4 +1,4 @@
-//! The output vectors of C API v2, through raw pointers. The other files of this adapter with `unsafe` are `dictionary` and `host`.
+//! The output vectors of C API v2, through raw pointers. The other files of this adapter with `unsafe` are `call`, `dictionary` and `host`.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -9,6 +9,7 @@ use duckdb_neo::types::List;
 use duckdb_neo::vector::{Unknown, Vector};
 use duckdb_neo::{AsRaw, ToValue, ffi};
 
+use super::call::call;
 use super::dictionary::Importer;
 use super::errors::problem;
 use crate::error::{Problem, Result};
@@ -30,35 +31,6 @@ struct Column {
     validity: Option<NonNull<u64>>,
     /// The vector has its number of rows.
     is_sized: bool,
-}
-
-type Code = ffi::DUCKDB_V2_ERROR;
-type ErrorHandle = ffi::duckdb_v2_error_info_handle;
-
-/// Calls a function of the C API, and takes the message if it fails.
-pub fn call(function: impl FnOnce(*mut ErrorHandle) -> Code) -> Result<()> {
-    let mut error: ErrorHandle = null_mut();
-    let code = function(&mut error);
-    if code == Code::DUCKDB_V2_ERROR_NONE {
-        return Ok(());
-    }
-    let mut text = ffi::duckdb_v2_str::default();
-    let mut message = format!("{code:?}");
-    if !error.is_null() {
-        // SAFETY: the handle is a live error, whose text stays valid until it is destroyed below.
-        unsafe {
-            if ffi::duckdb_v2_error_info_get_text(error, &mut text) == Code::DUCKDB_V2_ERROR_NONE
-                && !text.ptr.is_null()
-            {
-                let bytes = std::slice::from_raw_parts(text.ptr.cast::<u8>(), text.len as usize);
-                message = String::from_utf8_lossy(bytes).into_owned();
-            }
-            ffi::duckdb_v2_error_info_destroy(&mut error);
-        }
-    }
-    Err(Problem::Io(format!(
-        "DuckDB refused an output vector: {message}"
-    )))
 }
 
 fn lent<T>(pointer: *mut T) -> Result<NonNull<T>> {

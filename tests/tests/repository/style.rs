@@ -9,7 +9,7 @@ use loom_tests::machine::root;
 use super::circles::circles;
 
 /// The files that may contain `unsafe`. A folder ends in a slash.
-const UNSAFE_ALLOWED: [&str; 14] = [
+const UNSAFE_ALLOWED: [&str; 15] = [
     "engine/src/log/",
     "engine/src/format/columns/bits.rs",
     "engine/model/src/ring.rs",
@@ -19,6 +19,7 @@ const UNSAFE_ALLOWED: [&str; 14] = [
     "duckdb-ext/src/exec/vectors.rs",
     "duckdb-ext/src/exec/memory.rs",
     "duckdb-ext/src/v1/",
+    "duckdb-ext/src/v2/call.rs",
     "duckdb-ext/src/v2/dictionary.rs",
     "duckdb-ext/src/v2/host.rs",
     "duckdb-ext/src/v2/vectors.rs",
