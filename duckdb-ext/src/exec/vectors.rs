@@ -234,7 +234,7 @@ impl<'a> Output<'a> {
     }
 
     /// Writes a string into each row of a VARCHAR or BLOB vector, from row `from` on: the one that belongs to the row's key. Returns false, and writes nothing, if
-    /// the strings are too many for codes or a key is too great. The caller ensures that those of a VARCHAR are UTF-8, and that keys of the same string are equal.
+    /// the strings are too many for codes or a key is too great. The caller ensures that those of a VARCHAR are UTF-8, and that a key always means the same string.
     pub fn keyed<'t>(
         &mut self,
         position: usize,
