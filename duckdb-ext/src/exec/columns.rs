@@ -172,35 +172,38 @@ fn in_place(out: &mut Output<'_>, at: At, slot: Slot, words: &[&[u64]], rows: us
     text::strings(out, at, slot.ty, whole)
 }
 
-/// Writes texts of at most 16 bytes, if most rows have one of a few. Returns false, and writes nothing, if not.
+/// Writes texts of at most 16 bytes, if they are few. Returns false, and writes nothing, if not. With more texts, finding them costs what DuckDB gains by a dictionary.
 fn few_texts(
     out: &mut Output<'_>,
     at: At,
     slot: Slot,
     words: impl ExactSizeIterator<Item = (u64, u64)>,
 ) -> Result<bool> {
-    const TEXTS: usize = 256;
-    let mut searches = 0;
+    const TEXTS_MOST: usize = 32;
+    const PLACES: usize = 128;
     let mut texts: Vec<(u64, u64)> = Vec::new();
-    // The number of the last text with each hash. It is 0 at first, and then the comparison with that text fails.
-    let mut recent = [0u8; TEXTS];
+    // The number of a text above 0, at the place of its hash or behind it.
+    let mut numbers = [0u8; PLACES];
     let mut keys = Vec::with_capacity(words.len());
     for text in words {
-        let hash = (text.0 ^ text.1.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        let known = proven::at_mut(&mut recent, hash as usize);
-        if texts.get(usize::from(*known)) != Some(&text) {
-            searches += 1;
-            let nth = texts.iter().position(|other| *other == text);
-            let nth = nth.unwrap_or(texts.len());
-            if searches > 32 + keys.len() / 4 || nth == TEXTS {
-                return Ok(false);
-            }
-            if nth == texts.len() {
+        let hash = (text.0 ^ text.1.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut place = (hash >> 57) as usize;
+        let key = loop {
+            let number = proven::at_mut(&mut numbers, place % PLACES);
+            let Some(key) = number.checked_sub(1) else {
+                if texts.len() == TEXTS_MOST {
+                    return Ok(false);
+                }
                 texts.push(text);
+                *number = texts.len() as u8;
+                break *number - 1;
+            };
+            if *proven::at(&texts, usize::from(key)) == text {
+                break key;
             }
-            *known = nth as u8;
-        }
-        keys.push(u64::from(*known));
+            place += 1;
+        };
+        keys.push(u64::from(key));
     }
     let width = slot.ty.fixed_bytes().expect("a field of words has a width");
     out.keyed(at.position, at.from, &keys, |key| {

@@ -28,12 +28,17 @@ pub fn strings<'a>(
 pub fn are_shown(ty: FieldType, strings: &Strings<'_>) -> bool {
     match ty {
         FieldType::VarBytes => true,
-        FieldType::Utf8 | FieldType::Json => strings.joined().is_some_and(|(bytes, mut starts)| {
-            let mut are_whole = |text: &str| starts.all(|at| text.is_char_boundary(at));
-            bytes.is_ascii() || std::str::from_utf8(bytes).is_ok_and(&mut are_whole)
-        }),
+        FieldType::Utf8 | FieldType::Json => {
+            (strings.joined()).is_some_and(|(bytes, starts)| are_texts(bytes, starts))
+        }
         _ => false,
     }
+}
+
+/// Whether each of the strings that start at these places is UTF-8.
+fn are_texts(bytes: &[u8], mut starts: impl Iterator<Item = usize>) -> bool {
+    let mut are_whole = |text: &str| starts.all(|at| text.is_char_boundary(at));
+    bytes.is_ascii() || std::str::from_utf8(bytes).is_ok_and(&mut are_whole)
 }
 
 /// The part of the bytes that a field of a type shows.
@@ -220,6 +225,15 @@ mod tests {
         assert_eq!(until_nul(b"abcd"), b"abcd");
         assert_eq!(&*utf8("h\u{e9}".as_bytes()), "h\u{e9}".as_bytes());
         assert_eq!(&*utf8(b"a\xffb"), "a\u{fffd}b".as_bytes());
+    }
+
+    #[test]
+    fn strings_that_are_utf8_only_together_are_no_texts() {
+        let bytes = "aé".as_bytes();
+        assert!(are_texts(bytes, [0, 1].into_iter()));
+        assert!(!are_texts(bytes, [0, 2].into_iter()));
+        assert!(!are_texts(b"a\xC3", [0, 1].into_iter()));
+        assert!(are_texts(b"ab", [0, 0, 1, 2].into_iter()));
     }
 
     #[test]

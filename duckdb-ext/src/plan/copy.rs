@@ -263,7 +263,9 @@ fn refuse_reserved(columns: &[CopyColumn], time: Option<(usize, i64)>) -> Result
         return Ok(());
     }
     let time = match time {
-        None if names.contains(&"ts") => "; TS 'ts' makes ts the records' own times",
+        None if names.iter().any(|name| same(name, "ts")) => {
+            "; TS 'ts' makes ts the records' own times"
+        }
         _ => "",
     };
     let names = names.join(", ");
